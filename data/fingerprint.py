@@ -1,0 +1,48 @@
+"""The fingerprint of a dataset: a hash of its logical rows, whatever its name, shards, compression or place.
+
+A column's digest is the SHA-256 of the SHA-256s of its blocks of 2^16 rows (little-endian, C order), so blocks may be hashed by
+several workers; episodes are in it through the column `closing`. The fingerprint hashes the names, types, shapes and digests of
+all columns and the digest of which final observations were recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from .rows import Rows, block, n_blocks
+
+VERSION = 1
+
+
+def digest_blocks(rows: Rows, start: int = 0, stop: int | None = None) -> dict[str, list[bytes]]:
+    """SHA-256 of blocks `start` … `stop - 1` (the last one by default) of every column."""
+    last = n_blocks(rows.n) if stop is None else stop
+    return {name: [digest(block(rows, name, k)) for k in range(start, last)] for name in rows.names()}
+
+
+def digest(values: np.ndarray) -> bytes:
+    """SHA-256 of an array's bytes, little-endian, in C order."""
+    plain = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
+    return hashlib.sha256(plain.reshape(-1).view(np.uint8).data).digest()
+
+
+def column_digest(blocks: Iterable[bytes]) -> str:
+    """A column's digest from those of all its blocks in order."""
+    return hashlib.sha256(b"".join(blocks)).hexdigest()
+
+
+def fingerprint(
+    n_rows: int,
+    kinds: Mapping[str, tuple[str, Sequence[int]]],
+    digests: Mapping[str, str],
+    final_recorded: np.ndarray,
+) -> str:
+    """The fingerprint, 64 hexadecimal digits; `kinds` are each column's dtype name and entry shape."""
+    finals = digest(np.asarray(final_recorded, np.uint8)).hex()
+    columns = [[name, kinds[name][0], list(kinds[name][1]), digests[name]] for name in sorted(kinds)]
+    text = json.dumps({"version": VERSION, "rows": n_rows, "columns": columns, "final_recorded": finals}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
