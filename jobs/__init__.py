@@ -1,0 +1,1 @@
+"""What is submitted: one module per job, and the `d3ray` command."""

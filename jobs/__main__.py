@@ -1,0 +1,66 @@
+"""The `d3ray` command, also `python -m d3ray.jobs`: one subcommand a job, each imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from ..data.errors import ConfigError
+from .base import BAD_INPUT, job_names, load_job, run_command
+
+_ABOUT = """Data-driven deep reinforcement learning on Ray: from logged experience to a policy.
+
+`d3ray JOB --help` shows a job's options, `d3ray JOB --example` a commented config file, and
+`d3ray JOB --config FILE key=value ...` runs it.
+"""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"d3ray {__version__}")
+        raise typer.Exit
+
+
+def _callback(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Options of `d3ray` itself."""
+
+
+def _command(name: str) -> Callable[[typer.Context], None]:
+    def command(context: typer.Context) -> None:
+        raise typer.Exit(run_command(name, context.args))
+
+    return command
+
+
+def application() -> typer.Typer:
+    """The typer application, with a command for each job there is."""
+    app = typer.Typer(name="d3ray", help=_ABOUT, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+    app.pretty_exceptions_enable = False
+    app.callback()(_callback)
+    # A job reads its own arguments: key=value pairs and flags are one thing with the keys of its YAML file.
+    verbatim = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+    for name, about in job_names().items():
+        app.command(name, help=about, context_settings=verbatim, add_help_option=False)(_command(name))
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits with its status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in job_names():
+        try:
+            load_job(arguments[0])
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            sys.exit(BAD_INPUT)
+    application()(arguments, prog_name="d3ray")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What jobs say while they work: results on stdout, progress and remarks on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Advance(Protocol):
+    """Tells a progress display that `n` more units are done, or `to` in all; `note` is shown beside them."""
+
+    def __call__(self, n: float = 1, *, note: str = "", to: float | None = None) -> None: ...
+
+
+def say(text: str) -> None:
+    """One line of a result on stdout, unwrapped, so that it can be searched and piped."""
+    Console(soft_wrap=True, highlight=False).print(text, markup=False)
+
+
+def note(text: str) -> None:
+    """One remark on stderr: what is happening, or what a user may want to know."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
+
+
+@contextmanager
+def progress(description: str, total: float | None = None) -> Generator[Advance]:
+    """Shows how far long work is: a bar on a terminal, elsewhere (a log file, a cluster's job log) a line now and then.
+
+    Args:
+        description: what is going on, as "training".
+        total: how many units there are; None where nobody knows.
+
+    Yields:
+        What to call as units get done.
+    """
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _lines(description, total)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as bar:
+        task = bar.add_task(description, total=total, note="")
+
+        def advance(n: float = 1, *, note: str = "", to: float | None = None) -> None:
+            if to is None:
+                bar.advance(task, n)
+            else:
+                bar.update(task, completed=to)
+            if note:
+                bar.update(task, note=note)
+
+        yield advance
+
+
+def _lines(description: str, total: float | None) -> Advance:
+    done, spoken = 0.0, -_SECONDS_BETWEEN_LINES
+
+    def advance(n: float = 1, *, note: str = "", to: float | None = None) -> None:
+        nonlocal done, spoken
+        done = done + n if to is None else to
+        now = time.monotonic()
+        if now - spoken >= _SECONDS_BETWEEN_LINES or done == total:
+            spoken = now
+            amount = f"{done:g}" if total is None else f"{done:g} of {total:g} ({done / total:.0%})" if total else f"{done:g} of 0"
+            say_now = f"{description}: {amount}" + (f"  {note}" if note else "")
+            Console(stderr=True, soft_wrap=True, highlight=False).print(say_now, markup=False)
+
+    return advance

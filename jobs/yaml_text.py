@@ -1,0 +1,105 @@
+"""YAML 1.2 as d3ray reads and writes it: `1e-4` is a number, `on` is a word, and every value of a file knows its line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+
+from ..data.errors import ConfigError, did_you_mean
+
+Key = tuple[str, ...]
+_PLAIN = re.compile(r"[\w./~-][\w./:@+~-]*", re.ASCII)
+_HEADER = re.compile(r"^%YAML\s+(\S+)", re.MULTILINE)
+
+
+class _Constructor(SafeConstructor):
+    """YAML's core schema has no dates: `2026-01-31` is a word."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="safe", pure=True)  # a new one for each text: it keeps the version of a header that it has seen
+    yaml.Constructor = _Constructor
+    return yaml
+
+
+def parse_value(text: str, where: str = "the command line") -> Any:
+    """The value that `text` spells in YAML 1.2. Raises ConfigError, saying `where`."""
+    try:
+        return _yaml().load(text)
+    except YAMLError as error:
+        raise ConfigError(f"{where}: {text!r} is not YAML ({_problem(error)}).") from None
+
+
+def read_yaml(path: str | Path) -> tuple[dict[str, Any], dict[Key, int]]:
+    """The mapping in a YAML 1.2 file, and the line (from 1) of each of its keys, nested ones as tuples.
+
+    Raises:
+        ConfigError: no such file, not YAML 1.2, a key twice, or not a mapping.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        beside = [file.name for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        raise ConfigError(f"There is no config file {str(path)!r}{did_you_mean(path.name, beside)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The config file {str(path)!r} cannot be read: {error}.") from None
+    if (header := _HEADER.search(text)) and header[1] != "1.2":
+        raise ConfigError(
+            f"{path}: it says %YAML {header[1]}, but d3ray reads YAML 1.2, where `on` is a word: leave that line out."
+        )
+    try:
+        values, root = _yaml().load(text), _yaml().compose(text)
+    except DuplicateKeyError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        key = re.search(r'duplicate key "(.*?)" with', str(error.problem))
+        raise ConfigError(f"{path}:{line}: the key {key[1] if key else '?'!r} stands twice.") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(f"{path}:{mark.line + 1 if mark else '?'}: this is not YAML ({_problem(error)}).") from None
+    except YAMLError as error:
+        raise ConfigError(f"{path} is not YAML ({_problem(error)}).") from None
+    if values is None:
+        return {}, {}
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path} holds {type(values).__name__} {str(values)[:40]!r}; a config is a mapping of settings to values."
+        )
+    return values, dict(_lines(root))
+
+
+def _problem(error: YAMLError) -> str:
+    problem = getattr(error, "problem", None) or str(error)
+    return " ".join(str(problem).split()).rstrip(".")
+
+
+def _lines(node: Node, above: Key = (), inside: tuple[int, ...] = ()) -> Iterator[tuple[Key, int]]:
+    if not isinstance(node, MappingNode) or id(node) in inside:  # an alias may point to its own anchor
+        return
+    for key, value in node.value:
+        if isinstance(key, ScalarNode):
+            path = (*above, str(key.value))
+            yield path, key.start_mark.line + 1
+            yield from _lines(value, path, (*inside, id(node)))
+
+
+def to_text(value: Any) -> str:
+    """`value`, of JSON's kinds, on one line of YAML 1.2 that reads back as the same value."""
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) and parse_value(value) == value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{to_text(str(key))}: {to_text(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(to_text, value)) + "]"
+    return json.dumps(value)
