@@ -1,0 +1,189 @@
+"""What an importer gives back, and what several importers do in the same way to the arrays they find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..spec import Environment, Spec
+from ..steps import StepTable
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Steps from a foreign file, and what the importer decided on the way."""
+
+    steps: StepTable
+    spec: Spec | None = None  # None: the file says nothing of its spaces, so they are inferred from the arrays
+    environment: Environment | None = None
+    notes: list[str] = field(default_factory=list[str])  # sentences: what was decided, and what was left out
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any])  # JSON values: format, file and the file's own metadata
+
+
+def existing_file(path: Path | str) -> Path:
+    """`path`, once it is a file that holds something.
+
+    Raises:
+        DataError: it is not there, a folder, or empty.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; give one file.")
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(
+            f"There is no file {path}." if isinstance(error, FileNotFoundError) else f"{path}: {error.strerror}."
+        ) from None
+    if not size:
+        raise DataError(f"{path} is empty.")
+    return path
+
+
+def same_rows(source: str, **arrays: Array) -> int:
+    """The number of rows that all of `arrays` have, at least 1.
+
+    Raises:
+        DataError: two lengths differ (both arrays are named), an array is a single number, or there are no rows.
+    """
+    for name, array in arrays.items():
+        if not array.ndim:
+            raise DataError(f"{source}: {name!r} is a single value, not one row a step.")
+    first, *others = arrays
+    n = len(arrays[first])
+    for name in others:
+        if len(arrays[name]) != n:
+            raise DataError(f"{source}: {first!r} has {n} rows, but {name!r} has {len(arrays[name])}.")
+    if not n:
+        raise DataError(f"{source} has no steps: {first!r} has no rows.")
+    return n
+
+
+def native(array: Array) -> Array:
+    """The same numbers in this machine's byte order, no wider than float64."""
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def finite(source: str, **arrays: Array) -> None:
+    """Refuses NaN and infinity, by the row of the file that holds the first.
+
+    Importers whose rows are steps leave this to `steps_from_arrays`; here it is for those that move rows.
+    """
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0, 0])
+            raise DataError(f"{source}: {name!r} is not finite in row {row}.")
+
+
+def one_column(source: str, name: str, array: Array) -> Array:
+    """[N] from [N] or [N, 1]."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DataError(f"{source}: {name!r} has shape {array.shape}; one value a step is needed.")
+    return array
+
+
+def flags(source: str, name: str, array: Array) -> Array:
+    """[N] bool from flags of any dtype, [N] or [N, 1].
+
+    Raises:
+        DataError: a value is neither 0 nor 1; row and value are named.
+    """
+    array = one_column(source, name, array)
+    if wrong := np.flatnonzero((array != 0) & (array != 1)).tolist():
+        raise DataError(f"{source}: {name!r} is {array[wrong[0]]} in row {wrong[0]}; flags are 0 or 1.")
+    return array.astype(bool)
+
+
+def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
+    """Actions as `steps_from_arrays` takes them: integers [N] for discrete ones, floats [N, A] otherwise.
+
+    Args:
+        source: what an error names.
+        actions: [N], [N, 1] or [N, A].
+        discrete: what the file or the user says. None: integers (and booleans) in one column are discrete, all else is continuous.
+    """
+    integers, column = actions.dtype.kind in "biu", actions.ndim == 1 or actions.shape[1:] == (1,)
+    if discrete is None:
+        discrete = integers and column
+    if not discrete:
+        # float64 only where an integer would not survive float32
+        floats = actions.astype(np.float32 if actions.dtype.itemsize <= 2 else np.float64) if integers else actions
+        return floats.reshape(-1, 1) if actions.ndim == 1 else floats
+    whole = one_column(source, "actions", actions)
+    if not integers:
+        if bad := np.flatnonzero(whole != np.rint(whole)).tolist():
+            raise DataError(f"{source}: discrete actions are whole numbers, but 'actions' is {whole[bad[0]]} in row {bad[0]}.")
+        finite(source, actions=whole)
+    if (negative := np.flatnonzero(whole < 0)).size:
+        raise DataError(f"{source}: discrete actions count from 0, but 'actions' is {whole[negative[0]]} in row {negative[0]}.")
+    return whole.astype(np.int64)
+
+
+def apply_time_limit(
+    source: str, terminated: Array, truncated: Array, limit: int, *, may_cut: bool
+) -> tuple[Array, Array, list[str]]:
+    """Ends that are a time limit's, told apart from ends of the task.
+
+    A step that is the `limit`-th of its episode is truncated there, whatever the file says of it: many programs record a time
+    limit as a terminal. Where `may_cut`, an episode that the file lets run longer is cut after every `limit` steps, and
+    otherwise refused.
+
+    Args:
+        source: what an error names.
+        terminated: [N] bool.
+        truncated: [N] bool.
+        limit: steps, at least 1.
+        may_cut: whether the file may leave out ends at the limit.
+
+    Returns:
+        terminated, truncated (new arrays) and notes.
+    """
+    if limit < 1:
+        raise DataError(f"time_limit is {limit}; it is a number of steps, at least 1.")
+    end = terminated | truncated
+    end[-1] = True
+    first = np.r_[0, np.flatnonzero(end)[:-1] + 1]
+    lengths = np.diff(np.r_[first, len(end)])
+    position = np.arange(len(end)) - np.repeat(first, lengths)
+    if not may_cut and (long := np.flatnonzero(lengths > limit)).size:
+        raise DataError(f"{source}: episode {long[0]} has {lengths[long[0]]} steps, more than time_limit={limit}.")
+    at_limit = (position + 1) % limit == 0
+    # Past the limit the count begins again, so a terminal inside the second stretch stays one.
+    changed, cut = int((terminated & at_limit).sum()), int((at_limit & ~end).sum())
+    notes: list[str] = []
+    if changed:
+        notes.append(f"{changed} episodes that ended terminated after exactly {limit} steps were taken as truncated (time_limit).")
+    if cut:
+        notes.append(f"{cut} ends were added where {limit} steps had passed without one (time_limit).")
+    return terminated & ~at_limit, truncated | at_limit, notes
+
+
+def count_notes(steps: StepTable, *, limits_known: bool) -> list[str]:
+    """Sentences on the ends of episodes that a reader of any format should hear of."""
+    notes: list[str] = []
+    if steps.cuts:
+        notes.append(f"{steps.cuts} episodes were cut where next_observations is not the next row.")
+    missing = int((~steps.final_recorded & ~steps.terminated).sum())
+    if missing:
+        notes.append(
+            f"{missing} of {len(steps.steps)} episodes are truncated without a final observation: "
+            "their last step is kept, but nothing is bootstrapped from it."
+        )
+    longest = int(steps.steps.max())
+    suspects = int(((steps.steps == longest) & steps.terminated).sum())
+    if not limits_known and longest > 1 and suspects > 1:
+        notes.append(
+            f"{suspects} of {len(steps.steps)} episodes end terminated after exactly {longest} steps, the most of any: "
+            f"if that is a time limit, import with time_limit={longest}."
+        )
+    return notes

@@ -1,0 +1,216 @@
+"""Pickles of strangers: NumPy arrays, numbers, text and plain containers come out; anything else is refused, and nothing is run.
+
+This is the only module of d3ray that imports `pickle`. No name in the file is ever looked up: the few that an array's pickle
+needs stand for functions below, and everything else is an error before a single opcode runs.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from .imported import Array, existing_file
+
+MAX_BYTES = 1 << 32
+MULTIARRAY, NUMERIC = ("numpy.core.multiarray", "numpy._core.multiarray"), ("numpy.core.numeric", "numpy._core.numeric")
+# Objects are made by REDUCE alone, from the functions below: these make them otherwise, or ask the outside for them.
+FORBIDDEN = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID", "NEXT_BUFFER", "READONLY_BUFFER"}
+KINDS = re.compile(r"[?biufcSU]\d*|b1")  # type codes of numbers, booleans and text of fixed width
+
+
+def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
+    """What the pickle in a file holds: arrays, Python's numbers, text, bytes, None, and lists, tuples, dicts and sets of these.
+
+    NumPy scalars come back as Python's numbers. Arrays may be views of the file's bytes and then are read-only.
+
+    Args:
+        path: the file.
+        max_bytes: a larger file is refused. Memory stays within a small multiple of the file's size.
+
+    Raises:
+        DataError: the file names a class or function other than NumPy's own for arrays (it is named), holds an array of Python
+            objects or records, is cut short, damaged or too large.
+    """
+    path = existing_file(path)
+    if (size := path.stat().st_size) > max_bytes:
+        raise DataError(f"{path} has {size} bytes, more than the {max_bytes} that are allowed for a pickle.")
+    return loads(path.read_bytes(), source=str(path))
+
+
+def loads(data: bytes, *, source: str = "the pickle") -> Any:
+    """The same for bytes; `source` is what an error names."""
+    try:
+        _scan(data, source)
+        return _plain(_Unpickler(data, source).load(), {})
+    except DataError:
+        raise
+    except RecursionError:
+        raise DataError(f"{source} is nested too deeply.") from None
+    except MemoryError:
+        raise DataError(f"{source} does not fit into memory.") from None
+    except Exception as error:  # a damaged pickle fails in any way there is
+        raise DataError(
+            f"{source} is no pickle that can be read ({str(error).splitlines()[0] if str(error) else error!r})."
+        ) from None
+
+
+def _scan(data: bytes, source: str) -> None:
+    """A look at the opcodes before any runs: none that makes objects by another way, no memo larger than the file."""
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name in FORBIDDEN:
+            raise DataError(f"{source} holds more than arrays and plain containers (its pickle uses {opcode.name}).")
+        # The C unpickler makes room for as many memo entries as the index says.
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > len(data):
+            raise DataError(f"{source} is damaged: memo entry {argument} in {len(data)} bytes.")
+
+
+class _Unpickler(pickle.Unpickler):
+    """`find_class` is the one way from a pickle to code: it knows nine names and looks none of them up."""
+
+    def __init__(self, data: bytes, source: str) -> None:
+        super().__init__(io.BytesIO(data))
+        self._source = source
+        self._allowed = ALLOWED | {("_codecs", "encode"): _Encoder(len(data))}
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (found := self._allowed.get((module, name))) is None:
+            raise DataError(f"{self._source} names {module}.{name}; only NumPy arrays and plain containers are read from a pickle.")
+        return _Name(found)
+
+
+class _Name:
+    """What a name in the pickle stands for. It may be called and nothing else: no attribute of it can be set by a BUILD."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise DataError("The pickle sets attributes of a function.")
+
+
+class _Dtype:
+    """A dtype being unpickled; only numbers, booleans and text of fixed width."""
+
+    __slots__ = ("dtype",)
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
+        if not isinstance(code, str) or not KINDS.fullmatch(code):
+            what = "Python objects" if isinstance(code, str) and code.startswith("O") else repr(code)
+            raise DataError(f"The pickle holds an array of {what}; only arrays of numbers, booleans and text are read.")
+        self.dtype = np.dtype(code)
+        if not self.dtype.itemsize:
+            raise DataError("The pickle holds an array whose entries have no size.")
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, subarray, names, fields, *_ = state
+        if subarray is not None or names is not None or fields is not None:
+            raise DataError("The pickle holds an array of records; only arrays of numbers, booleans and text are read.")
+        if order not in ("<", ">", "|", "="):
+            raise DataError(f"The pickle names a byte order {order!r}.")
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+class _Array:
+    """An array being unpickled; `value` once its state has been set."""
+
+    __slots__ = ("value",)
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, value: Array | None = None) -> None:
+        self.value = value
+
+    def __setstate__(self, state: Any) -> None:
+        *_, shape, dtype, fortran, data = state
+        self.value = _view(data, dtype, shape, "F" if fortran else "C")
+
+
+def _view(data: Any, dtype: Any, shape: Any, order: Any) -> Array:
+    """An array over the bytes of the pickle: shape, dtype and bytes must agree, so nothing larger than the file is made."""
+    if not isinstance(dtype, _Dtype) or not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
+        raise DataError("The pickle holds an array whose parts are not bytes, a dtype and a shape.")
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
+        raise DataError(f"The pickle holds an array of shape {shape!r}.")
+    if math.prod(shape) * dtype.dtype.itemsize != len(data):
+        raise DataError(f"The pickle holds an array of shape {shape} and {dtype.dtype} with {len(data)} bytes.")
+    return np.frombuffer(data, dtype.dtype).reshape(shape, order=order) if data else np.zeros(shape, dtype.dtype)
+
+
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axis_order: Any = None) -> _Array:
+    if axis_order is not None:
+        raise DataError("The pickle holds an array with its axes in an unusual order; save it with np.ascontiguousarray.")
+    return _Array(_view(data, dtype, shape, order))
+
+
+def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
+    if not isinstance(kind, _Name) or kind._function is not _ndarray:  # pyright: ignore[reportPrivateUsage]
+        raise DataError("The pickle holds an array of an unknown class.")
+    return _Array()
+
+
+def _scalar(dtype: Any, data: Any = b"") -> Any:
+    return _view(data.encode("latin1") if isinstance(data, str) else data, dtype, (), "C").item()
+
+
+class _Encoder:
+    """How Python 2, and protocol 2 since, write bytes: as text. Together they cannot be more than the file has."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+
+    def __call__(self, text: Any, encoding: Any) -> bytes:
+        if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+            raise DataError(f"The pickle encodes text as {encoding!r}.")
+        self._budget -= len(text)
+        if self._budget < 0:
+            raise DataError("The pickle makes more bytes than it has.")
+        return text.encode("latin1")
+
+
+def _ndarray(*arguments: Any) -> Any:
+    raise DataError("The pickle calls numpy.ndarray; arrays are written by numpy's own pickling.")
+
+
+ALLOWED: dict[tuple[str, str], Any] = {
+    **{(module, "_reconstruct"): _reconstruct for module in MULTIARRAY},
+    **{(module, "scalar"): _scalar for module in MULTIARRAY},
+    **{(module, "_frombuffer"): _frombuffer for module in NUMERIC},
+    ("numpy", "ndarray"): _ndarray,
+    ("numpy", "dtype"): _Dtype,
+}
+
+
+def _plain(value: Any, done: dict[int, Any]) -> Any:
+    """`value` with arrays in place of `_Array`s; what was shared stays shared, and what holds itself is refused."""
+    if isinstance(value, _Array):
+        if value.value is None:
+            raise DataError("The pickle holds an array without its values.")
+        return value.value
+    if isinstance(value, _Dtype | _Name):
+        raise DataError("The pickle holds a type or a function where data was expected.")
+    if not isinstance(value, list | tuple | dict | set | frozenset):
+        return value
+    if id(value) in done:
+        if done[id(value)] is None:
+            raise DataError("The pickle holds a container that contains itself.")
+        return done[id(value)]
+    done[id(value)] = None
+    if isinstance(value, dict):
+        result: Any = {_plain(k, done): _plain(v, done) for k, v in value.items()}
+    else:
+        result = type(value)(_plain(v, done) for v in value)
+    done[id(value)] = result
+    return result
