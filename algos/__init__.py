@@ -1,0 +1,1 @@
+"""What is learned: algorithms, the learner, networks, environments, policies, export."""

@@ -1,0 +1,62 @@
+r"""Behaviour cloning for discrete actions (DiscreteBC): classify what the data did.
+
+    L(φ) = E[ -log π_φ(a|s) + β / A · Σ_a' log π_φ(a'|s)² ]        `DiscreteBC.imitation_loss`
+
+Symbols   A = number of actions, β = `beta`.
+Paper     The first term is cross entropy; both in d3rlpy's manual (October 2020), which gives β and not the form of its term.
+Choices   The regulariser is taken on normalised log-probabilities, as in d3rlpy 2.8.1 (`imitators.py`, through
+          `Categorical.logits`); it pulls the policy towards the uniform one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..data.batch import Batch
+from ..data.config import setting
+from ..data.spec import Spec
+from .base import Algorithm, AlgorithmConfig, Preset
+from .bc import MANUAL
+from .learner import Learner, LossValue, Network
+from .nets import Hyper, Nets
+from .networks.encoders import Encoder, VectorEncoder
+from .networks.heads import CategoricalPolicy
+
+
+class DiscreteBCConfig(AlgorithmConfig):
+    """Settings of `DiscreteBC`."""
+
+    learning_rate: float = setting(1e-3, "Adam", source=MANUAL, gt=0)
+    batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
+    beta: float = setting(0.5, "β: weight of the regulariser", source=MANUAL, ge=0)
+    encoder: Encoder = setting(VectorEncoder(), "hidden layers of the policy")
+
+
+class DiscreteBC(Algorithm):
+    """Behaviour cloning for discrete actions. Rewards are not looked at. Expect about the data's mean return."""
+
+    Config: ClassVar = DiscreteBCConfig
+    actions: ClassVar = "discrete"
+    bootstraps: ClassVar = False
+    presets: ClassVar = {"d3rlpy": Preset(MANUAL, {})}
+
+    def networks(self, spec: Spec, config: DiscreteBCConfig) -> dict[str, Network]:
+        return {"policy": Network(CategoricalPolicy(config.encoder, spec.observation, spec.n_actions), rate="learning_rate")}
+
+    def schedule(self, step: int) -> tuple[str, ...]:
+        return ("imitate",)
+
+    def imitate(self, learner: Learner, batch: Batch) -> None:
+        """The only kind of update."""
+        learner.minimise(self.imitation_loss, "policy", batch)
+
+    def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L of each sample, [B]."""
+        log_prob = nets.policy(batch.observation).log_softmax(-1)
+        taken = log_prob.gather(-1, batch.action[:, None])[:, 0]
+        return h.beta * log_prob.square().mean(-1) - taken, {"log_prob": taken}
+
+    def act(self, nets: Nets, observation: Any) -> Tensor:
+        return nets.policy(observation).argmax(-1)

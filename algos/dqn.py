@@ -1,0 +1,92 @@
+r"""Deep Q-network (DQN): Q-learning with a target network that is copied now and then.
+
+    L(θ) = E[ Σ_i huber(r + γ min_j Q'_j(s', a*) - Q_i(s, a)) ],    a* = argmax_a' mean_j Q'_j(s', a')        `DQN.critic_loss`
+
+Without an ensemble that is r + γ max_a' Q'(s', a'). Q' is the copy of Q made every `target_update_interval` gradient steps.
+
+Symbols   Q' = target critic, i and j number the ensemble.
+Paper     Mnih et al.: Human-level control through deep reinforcement learning, Nature 518, 2015.
+Choices   1. The Huber loss with its corner at 1 is the paper's clipping of the error to [-1, 1].
+          2. The copy is made after steps C, 2C, …; d3rlpy 2.8.1 also makes one after the first step.
+          3. Ensembles are reduced as in d3rlpy 2.8.1: the mean to choose an action, the least to value it, the sum of the losses.
+          4. Adam in place of the paper's RMSprop, with the rate and epsilon of Rainbow (Hessel et al. 2018, Table 1), as d3rlpy's
+             manual has it. On small problems learn faster with `learning_rate=1e-3, target_update_interval=100`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import huber_loss
+
+from ..data.batch import Batch
+from ..data.config import setting
+from ..data.spec import Spec
+from .base import Algorithm, AlgorithmConfig, Preset
+from .learner import Learner, LossValue, Network
+from .nets import Hyper, Nets
+from .networks.encoders import Encoder, VectorEncoder
+from .networks.heads import DiscreteQEnsemble
+
+MANUAL = "d3rlpy's manual of October 2020"
+
+
+class DQNConfig(AlgorithmConfig):
+    """Settings of `DQN`."""
+
+    learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
+    epsilon: float = setting(1.5e-4, "Adam's epsilon", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
+    batch_size: int = setting(32, "transitions in a gradient step", source="Mnih et al. 2015, Extended Data Table 1", gt=0)
+    target_update_interval: int = setting(8000, "C: gradient steps between copies of the critic", source=MANUAL, gt=0)
+    n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
+    encoder: Encoder = setting(VectorEncoder(), "hidden layers of the critic")
+
+
+class DQN(Algorithm):
+    """Deep Q-network, offline or online. Data: discrete actions."""
+
+    Config: ClassVar = DQNConfig
+    actions: ClassVar = "discrete"
+    presets: ClassVar = {
+        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/dqn.py and optimizers.py", {"epsilon": 1e-8}),
+        "d3rlpy-2020": Preset(MANUAL, {}),
+        "small": Preset("tried on CartPole", {"learning_rate": 1e-3, "target_update_interval": 100}),
+    }
+
+    def networks(self, spec: Spec, config: DQNConfig) -> dict[str, Network]:
+        critic = DiscreteQEnsemble(config.encoder, spec.observation, spec.n_actions, config.n_critics)
+        return {"critic": Network(critic, rate="learning_rate", target=True, epsilon=config.epsilon)}
+
+    def schedule(self, step: int) -> tuple[str, ...]:
+        return ("critic", "copy") if (step + 1) % self.config_.target_update_interval == 0 else ("critic",)
+
+    def critic(self, learner: Learner, batch: Batch) -> None:
+        """Every step."""
+        learner.minimise(self.critic_loss, "critic", batch)
+
+    def copy(self, learner: Learner, batch: Batch) -> None:
+        """Every C steps."""
+        learner.copy("critic")
+
+    def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L of each sample, [B]."""
+        with torch.no_grad():
+            following = nets.target.critic(batch.next_observation)  # [members, B, A]
+            best = following.mean(0).argmax(-1)
+            goal = batch.reward + batch.discount * _pick(following, best).min(0).values
+        value = _pick(nets.critic(batch.observation), batch.action)
+        error = huber_loss(value, goal.expand_as(value), reduction="none").sum(0)
+        return error, {"td_error": (value - goal).abs().mean(0), "value": value.mean(0)}
+
+    def act(self, nets: Nets, observation: Any) -> Tensor:
+        return nets.critic(observation).mean(0).argmax(-1)
+
+    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return _pick(nets.critic(observation), action).mean(0)
+
+
+def _pick(values: Tensor, action: Tensor) -> Tensor:
+    """Values of the actions taken: [members, B, A] and [B] to [members, B]."""
+    return values.gather(-1, action[None, :, None].expand(values.shape[0], -1, 1))[..., 0]

@@ -1,0 +1,230 @@
+"""A fit: S seeds of one algorithm set up on data, and the one training loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.errors import ConfigError, DataError
+from ..data.sampling import Source, TransitionSampler
+from ..data.spec import Box, Spec
+from .learner import Learner
+from .nets import Nets
+from .policy import Policy, PolicyModule
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+    from .base import Algorithm
+
+STATE_VERSION = 1
+
+
+def pick_device(device: str | None) -> torch.device:
+    """The device of a name; None: the first accelerator, else the CPU. Raises ConfigError for one that there is not."""
+    try:
+        if device is not None:
+            return torch.empty(0, device=device).device
+        return (
+            torch.accelerator.current_accelerator() or torch.device("cpu")
+            if torch.accelerator.is_available()
+            else torch.device("cpu")
+        )
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"There is no device {device!r} here: {str(error).splitlines()[0]}") from None
+
+
+class Fit:
+    """S seeds of an algorithm with their learner and fitted scalers.
+
+    Attributes:
+        config: The checked settings; scalers in it are fitted.
+        spec: The spaces of the data.
+        seeds: One for each row.
+        learner: Parameters, optimisers, step count.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, config: Any, spec: Spec, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None
+    ) -> None:
+        self.algorithm, self.config, self.spec, self.seeds = algorithm, config, spec, tuple(seeds)
+        self.dtype: torch.dtype = getattr(torch, algorithm.dtype)
+        self.device = pick_device(algorithm.device)
+        self.learner = Learner(
+            algorithm,
+            config,
+            lambda: algorithm.networks(spec, config),
+            self.seeds,
+            rows=rows,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        self.observation_affine = config.observation_scaler and config.observation_scaler.affine(self.dtype, self.device)
+        action_scaler = getattr(config, "action_scaler", None)
+        self.action_affine = action_scaler and action_scaler.affine(self.dtype, self.device)
+        self._sampler: tuple[Any, TransitionSampler] | None = None
+        self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
+
+    @classmethod
+    def start(
+        cls, algorithm: Algorithm, dataset: Dataset, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None
+    ) -> Self:
+        """A fresh fit: checks the settings and the data, fits the scalers, builds the networks."""
+        config = algorithm.check_settings()
+        check_actions(algorithm, dataset.spec, dataset.name)
+        fitted = {n: getattr(config, n).fit(dataset) for n in ("observation_scaler", "action_scaler") if getattr(config, n, None)}
+        fit = cls(algorithm, config.model_copy(update=fitted), dataset.spec, seeds, rows)
+        fit.check_range(dataset)
+        return fit
+
+    def check_range(self, dataset: Dataset) -> None:
+        """Continuous policies cover [-1, 1]. Raises DataError when scaled actions of the data lie outside by more than 1e-3."""
+        statistics = dataset.statistics.action
+        if self.spec.discrete or statistics is None:
+            return
+        low, high = (torch.tensor(np.asarray(part), dtype=torch.float64) for part in (statistics.min, statistics.max))
+        if self.action_affine is not None:
+            low, high = (self.action_affine.transform(part.to(self.device, self.dtype)) for part in (low, high))
+        reach = float(torch.maximum(-low, high).max())
+        if reach > 1 + 1e-3:
+            cure = (
+                "set action_scaler='min_max', or clip them when you import"
+                if self.action_affine is None
+                else "clip them when you import"
+            )
+            raise DataError(f"{self.algorithm.name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
+
+    # ---- training
+
+    def sampler(self, dataset: Dataset) -> TransitionSampler:
+        """Where batches of a dataset come from; kept while the dataset is the same."""
+        if self._sampler is None or self._sampler[0] is not dataset:
+            if dataset.spec.observation != self.spec.observation and self._shapes(dataset.spec) != self._shapes(self.spec):
+                raise DataError(f"{dataset.name!r} has observations or actions of another shape than what this was trained on.")
+            sampler = TransitionSampler(
+                dataset,
+                self.config.batch_size,
+                self.seeds if len(self.seeds) > 1 else self.seeds[0],
+                gamma=self.learner.hyper["gamma"],
+                td_steps=self.config.td_steps,
+                observation_scaler=self.config.observation_scaler,
+                action_scaler=getattr(self.config, "action_scaler", None),
+                bootstrap=self.algorithm.bootstraps,
+                next_action=self.algorithm.needs_next_action,
+                extra=self.algorithm.extra_columns,
+                device=self.device,
+                dtype=self.dtype,
+            )
+            self._sampler = (dataset, sampler)
+            self.data = {"name": dataset.name, "fingerprint": dataset.fingerprint}
+        return self._sampler[1]
+
+    @staticmethod
+    def _shapes(spec: Spec) -> tuple[Any, Any]:
+        return getattr(spec.observation, "shape", None), spec.action.shape if isinstance(spec.action, Box) else spec.action.n
+
+    def epochs(self, dataset: Dataset, n_steps: int, n_steps_per_epoch: int) -> Iterator[tuple[int, list[dict[str, float]]]]:
+        """Trains `n_steps` more; yields after each epoch its number and one dictionary of metrics a seed."""
+        if n_steps < 0 or n_steps_per_epoch < 1:
+            raise ConfigError(
+                f"n_steps is {n_steps} and n_steps_per_epoch {n_steps_per_epoch}; both count gradient steps and must be positive."
+            )
+        source: Source = self.sampler(dataset)
+        end = self.learner.step + n_steps
+        while self.learner.step < end:
+            stop = min(end, (self.learner.step // n_steps_per_epoch + 1) * n_steps_per_epoch)
+            epoch = -(-stop // n_steps_per_epoch)
+            metrics = self.advance(source, stop)
+            source.between_epochs(epoch)
+            yield epoch, metrics
+
+    def advance(self, source: Source, stop: int) -> list[dict[str, float]]:
+        """Gradient steps until the learner's step is `stop`; the means over them."""
+        learner, begin, first = self.learner, time.perf_counter(), self.learner.step
+        while learner.step < stop:
+            learner.update(source.sample(learner.step))
+        rows = learner.read_metrics()
+        speed = len(self.seeds) * (stop - first) / (time.perf_counter() - begin)
+        return [{"step": float(stop), **_named(row), "time/updates_per_second": speed} for row in rows]
+
+    # ---- acting
+
+    def nets(self) -> Nets:
+        """The networks at rest. One seed only: `row` takes one out of a stack."""
+        if len(self.seeds) > 1:
+            raise ConfigError("A stack holds several policies: take one with .seed(k).")
+        key = torch.zeros((), dtype=torch.int64, device=self.device)
+        return Nets(self.learner.modules, {}, None, key, self.dtype)
+
+    def policy_module(self) -> PolicyModule:
+        """Raw observations to raw actions, scalers inside."""
+        self.nets()
+        return PolicyModule(self.algorithm, self.learner.modules, self.observation_affine, self.action_affine, self.dtype)
+
+    def policy(self) -> Policy:
+        """The greedy policy over NumPy arrays."""
+        return Policy(self.policy_module(), self.spec, self.device)
+
+    def scale_observation(self, x: Any) -> Any:
+        """Raw observations, arrays or a dict of them, as the networks see them."""
+        if isinstance(x, Mapping):
+            return {key: torch.as_tensor(np.asarray(part), device=self.device).to(self.dtype) for key, part in x.items()}
+        raw = torch.as_tensor(np.asarray(x), device=self.device)
+        return self.observation_affine.transform(raw) if self.observation_affine else raw.to(self.dtype)
+
+    def scale_action(self, action: Any) -> Tensor:
+        """Raw actions as the networks see them."""
+        raw = torch.as_tensor(np.asarray(action), device=self.device)
+        if self.spec.discrete:
+            return raw.to(torch.int64)
+        return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
+
+    # ---- state
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that training goes on from, bit for bit."""
+        meta = {
+            "state_version": STATE_VERSION,
+            "algorithm": self.algorithm.name,
+            "config": self.config.model_dump(mode="json"),
+            "spec": self.spec.model_dump(mode="json"),
+            "seeds": list(self.seeds),
+            "dtype": self.algorithm.dtype,
+            "step": self.learner.step,
+            "data": self.data,
+        }
+        return self.learner.state(), meta
+
+    @classmethod
+    def restore(cls, algorithm: Algorithm, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+        """The fit that `state` described. Raises ConfigError when it cannot be one of this algorithm."""
+        if meta["algorithm"] != algorithm.name:
+            raise ConfigError(f"This state is of {meta['algorithm']}, not of {algorithm.name}.")
+        config = algorithm.Config.check(meta["config"], title=algorithm.name)
+        algorithm.dtype = meta["dtype"]
+        fit = cls(algorithm, config, Spec.check(meta["spec"]), meta["seeds"], None)
+        fit.learner.load_state(tensors, int(meta["step"]))
+        fit.data = dict(meta["data"])
+        return fit
+
+    def row(self, k: int, algorithm: Algorithm) -> Fit:
+        """The k-th seed as a fit of its own, on tensors of its own."""
+        fit = Fit(algorithm, self.config, self.spec, (self.seeds[k],), None)
+        fit.learner.load_state(self.learner.row(self.learner.state(), k), self.learner.step)
+        fit.data = self.data
+        return fit
+
+
+def check_actions(algorithm: Algorithm, spec: Spec, name: str) -> None:
+    """Raises DataError when the data's actions are of the other kind."""
+    kind = "discrete" if spec.discrete else "continuous"
+    if kind != algorithm.actions:
+        raise DataError(f"{algorithm.name} needs {algorithm.actions} actions, and {name!r} has {kind} ones.")
+
+
+def _named(row: dict[str, float]) -> dict[str, float]:
+    return {f"train/{name}" if name != "first_bad_step" else name: value for name, value in row.items()}

@@ -1,0 +1,302 @@
+"""The learner: runs an algorithm's losses for one seed or a stack of them.
+
+It owns parameters, targets, optimisers, hyper-parameter tensors and the step count, and gives algorithms three verbs: `minimise`
+a loss over named networks, `track` a target softly, `copy` a target hard.
+
+A loss is written for one seed. With one seed it is called as it stands; with S seeds parameters, targets, hyper-parameters,
+keys and batches carry a leading axis and the same loss runs under `torch.func.vmap(grad_and_value(...))`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad_and_value, stack_module_state, vmap
+
+from ..data.batch import Batch
+from ..data.random import fold, root_key
+from ..data.sampling import BLOCK
+from .nets import Hyper, Nets, Parameters
+from .optimizers import RowAdam
+
+if TYPE_CHECKING:
+    from .base import Algorithm, AlgorithmConfig
+
+LossValue = tuple[Tensor, dict[str, Tensor]]  # one value a sample [B], and metrics, one value a sample or one
+Loss = Callable[[Nets, Batch, Hyper], LossValue]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of one seed, as an algorithm declares it.
+
+    Attributes:
+        module: The network, freshly initialised.
+        rate: Name of the setting that holds its learning rate.
+        target: Whether it has a target network, which begins equal to it.
+        epsilon: Adam's epsilon.
+    """
+
+    module: nn.Module
+    rate: str
+    target: bool = False
+    epsilon: float = 1e-8
+
+
+class Learner:
+    """Trains S seeds of one algorithm.
+
+    Args:
+        algorithm: Whose networks, schedule and losses.
+        config: Its settings. Floats become tensors that losses read as `h.NAME`.
+        build: Makes the networks of a seed.
+        seeds: One or more; with more than one every tensor carries a leading axis.
+        rows: Settings in which rows differ, one mapping a seed; coefficients only (floats).
+        device, dtype: Where and in which precision.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        config: AlgorithmConfig,
+        build: Callable[[], Mapping[str, Network]],
+        seeds: Sequence[int],
+        *,
+        rows: Sequence[Mapping[str, float]] | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.algorithm, self.seeds, self.dtype, self.device = algorithm, tuple(seeds), dtype, torch.device(device)
+        self.stacked = len(self.seeds) > 1
+        self.step = 0
+        built = [self._build(build, seed) for seed in self.seeds]
+        self.networks = built[0]
+        self.modules: dict[str, nn.Module] = {name: network.module for name, network in built[0].items()}
+        self._targets: dict[str, nn.Module] = {n: copy.deepcopy(w.module) for n, w in built[0].items() if w.target}
+        self._set_up_parameters(built)
+        self._set_up_hyper(config, rows or [{} for _ in self.seeds])
+        keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
+        self._key = fold(keys if self.stacked else keys[0], "loss")
+        self._optimizers = {
+            name: RowAdam(self.live[name], self.values[w.rate], len(self.seeds) if self.stacked else None, w.epsilon)
+            for name, w in self.networks.items()
+        }
+        self._addresses: dict[str, tuple[int, Tensor]] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self._updates = 0  # since metrics were last read
+        self._good = torch.zeros(self._lead, dtype=torch.int64, device=self.device)
+
+    @property
+    def _lead(self) -> tuple[int, ...]:
+        return (len(self.seeds),) if self.stacked else ()
+
+    def _build(self, build: Callable[[], Mapping[str, Network]], seed: int) -> dict[str, Network]:
+        """Initial weights are a function of the seed alone: torch's own initialisers, with its generator set and put back."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            networks = dict(build())
+        for network in networks.values():
+            for path, layer in network.module.named_modules():
+                if hasattr(layer, "path"):
+                    layer.path = path  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+            network.module.to(self.device, self.dtype)
+        return networks
+
+    def _set_up_parameters(self, built: Sequence[Mapping[str, Network]]) -> None:
+        """`live` and `buffers`: tensors by network and name; `target` likewise, parameters and buffers together."""
+        self.live: dict[str, Parameters] = {}
+        self.buffers: dict[str, Parameters] = {}
+        for name, module in self.modules.items():
+            if self.stacked:
+                parameters, buffers = stack_module_state([row[name].module for row in built])
+                self.live[name], self.buffers[name] = {k: p.detach() for k, p in parameters.items()}, dict(buffers)
+                self.modules[name] = copy.deepcopy(module).to("meta")  # a skeleton: its tensors are handed in
+            else:
+                self.live[name], self.buffers[name] = dict(module.named_parameters()), dict(module.named_buffers())
+        self.target: dict[str, Parameters] = {}
+        for name, module in self._targets.items():
+            module.requires_grad_(False)
+            if self.stacked:
+                self.target[name] = {k: t.detach().clone() for k, t in {**self.live[name], **self.buffers[name]}.items()}
+                self._targets[name] = self.modules[name]
+            else:
+                self.target[name] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+    def _set_up_hyper(self, config: AlgorithmConfig, rows: Sequence[Mapping[str, float]]) -> None:
+        """`values`: floats by setting, one a row; `hyper`: the same as tensors, written in place by `set_hyper`."""
+        floats = {name: value for name, value in config if isinstance(value, float)}
+        self.values = {name: [float(row.get(name, value)) for row in rows] for name, value in floats.items()}
+        self.hyper = {
+            n: torch.tensor(v if self.stacked else v[0], dtype=self.dtype, device=self.device) for n, v in self.values.items()
+        }
+        self._h = Hyper(self.hyper)
+
+    # ---- the three verbs
+
+    def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Batch) -> None:
+        """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
+        names = (network,) if isinstance(network, str) else network
+        run = self._minimise_stack if self.stacked else self._minimise_one
+        gradients, value, metrics, statistics = run(loss, names, batch)
+        at = 0
+        for name in names:
+            count = len(self.live[name])
+            self._optimizers[name].step(gradients[at : at + count])
+            at += count
+            for buffer, new in statistics[name].items():
+                self.buffers[name][buffer].copy_(new)
+        label = f"{loss.__name__}"
+        self._add({label: value.detach(), **metrics}, value)
+
+    @torch.no_grad()
+    def track(self, network: str, rate: str = "tau") -> None:
+        """The target moves towards the network by the share `h.RATE`: θ' ← τ θ + (1 - τ) θ'. Batch statistics are copied."""
+        live, target = self.live[network], self.target[network]
+        if self.stacked:
+            for name, tensor in live.items():
+                share = self.hyper[rate].reshape(-1, *[1] * (tensor.ndim - 1))
+                target[name].lerp_(tensor, share)
+        elif self.device.type == "cpu":  # a number is faster than a tensor here, and equal to it
+            torch._foreach_lerp_([target[name] for name in live], list(live.values()), float(self.hyper[rate]))
+        else:
+            torch._foreach_lerp_([target[name] for name in live], list(live.values()), [self.hyper[rate]] * len(live))
+        for name, buffer in self.buffers[network].items():
+            target[name].copy_(buffer)
+
+    @torch.no_grad()
+    def copy(self, network: str) -> None:
+        """The target becomes equal to the network."""
+        for name, tensor in {**self.live[network], **self.buffers[network]}.items():
+            self.target[network][name].copy_(tensor)
+
+    # ---- running
+
+    def update(self, batch: Batch) -> None:
+        """One gradient step: every kind of update that the algorithm's schedule names for it, in order."""
+        for kind in self.algorithm.schedule(self.step):
+            getattr(self.algorithm, kind)(self, batch)
+        total = self._sums.get("")
+        if total is not None:  # once a row's losses are not finite, their sum stays so: the count stops at its first bad step
+            self._good += total.isfinite()
+        self.step += 1
+        self._updates += 1
+
+    def set_hyper(self, name: str, values: Sequence[float]) -> None:
+        """Writes a hyper-parameter in place, one value a row; learning rates included."""
+        self.values[name] = [float(v) for v in values]
+        self.hyper[name].copy_(torch.tensor(self.values[name] if self.stacked else self.values[name][0], dtype=self.dtype))
+        for network, w in self.networks.items():
+            if w.rate == name:
+                self._optimizers[network].set_rates(self.values[name])
+
+    def read_metrics(self) -> list[dict[str, float]]:
+        """Means since the last call, one dictionary a seed, and the only time that training waits for the device.
+
+        A row whose losses were not finite also has `first_bad_step`, the gradient step where that began.
+        """
+        rows = [dict[str, float]() for _ in self.seeds]
+        for name, total in self._sums.items():
+            if name:
+                for row, value in zip(rows, total.double().reshape(-1).tolist(), strict=True):
+                    row[name] = value / self._counts[name]
+        for row, good in zip(rows, self._good.reshape(-1).tolist(), strict=True):
+            if self._sums and good < self._updates:
+                row["first_bad_step"] = self.step - self._updates + good
+        self._sums, self._counts, self._updates = {}, {}, 0
+        self._good.zero_()
+        return rows
+
+    # ---- inside
+
+    def _address(self, loss: Loss) -> Tensor:
+        """The key of this step's draws of a loss, () or (S,). Keys of `BLOCK` steps are made at once, which changes no value."""
+        block, at = divmod(self.step, BLOCK)
+        known = self._addresses.get(loss.__name__)
+        if known is None or known[0] != block:
+            steps = torch.arange(block * BLOCK, (block + 1) * BLOCK, device=self.device)
+            known = (block, fold(fold(self._key[..., None], steps), loss.__name__))
+            self._addresses[loss.__name__] = known
+        return known[1][..., at]
+
+    def _minimise_one(self, loss: Loss, names: tuple[str, ...], batch: Batch) -> tuple[Any, ...]:
+        key = self._address(loss)
+        nets = Nets(self.modules, {}, Nets(self._targets, {}, None, key, self.dtype), key, self.dtype, names)
+        values, metrics = loss(nets, batch, self._h)
+        value = _mean(values, batch)
+        parameters = [p for name in names for p in self.live[name].values()]
+        gradients = torch.autograd.grad(value, parameters)
+        return gradients, value, {k: v.detach().mean() for k, v in metrics.items()}, nets.statistics
+
+    def _minimise_stack(self, loss: Loss, names: tuple[str, ...], batch: Batch) -> tuple[Any, ...]:
+        def one(trained: dict[str, Parameters], fixed: Any, batch: Batch, hyper: Parameters, key: Tensor) -> Any:
+            live, buffers, target = fixed
+            tensors = {name: {**live.get(name, {}), **trained.get(name, {}), **buffers[name]} for name in self.modules}
+            nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype, names)
+            values, metrics = loss(nets, batch, Hyper(hyper))
+            return _mean(values, batch), ({k: v.detach().mean() for k, v in metrics.items()}, nets.statistics)
+
+        trained = {name: self.live[name] for name in names}
+        fixed = ({n: p for n, p in self.live.items() if n not in trained}, self.buffers, self.target)
+        gradients, (value, (metrics, statistics)) = vmap(grad_and_value(one, has_aux=True), randomness="different")(
+            trained, fixed, batch, self.hyper, self._address(loss)
+        )
+        return [g for name in names for g in gradients[name].values()], value, metrics, statistics
+
+    def _add(self, metrics: dict[str, Tensor], value: Tensor) -> None:
+        """Adds to the sums; "" is the sum of all losses, which shows the first step that was not finite."""
+        metrics[""] = value.detach()
+        new = {name: metrics.pop(name) for name in list(metrics) if name not in self._sums}
+        for name, number in new.items():
+            self._sums[name], self._counts[name] = number.clone(), 1
+        if metrics:
+            torch._foreach_add_([self._sums[name] for name in metrics], list(metrics.values()))
+            for name in metrics:
+                self._counts[name] += 1
+
+    # ---- state
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that training goes on from, by name: `live/NETWORK/…`, `target/…`, `optimizer/…`, `hyper/…`."""
+        tensors: dict[str, Tensor] = {}
+        for name in self.networks:
+            tensors |= {f"live/{name}/{k}": t for k, t in {**self.live[name], **self.buffers[name]}.items()}
+            tensors |= {f"optimizer/{name}/{k}": t for k, t in self._optimizers[name].state().items()}
+        for name, target in self.target.items():
+            tensors |= {f"target/{name}/{k}": t for k, t in target.items()}
+        tensors |= {f"hyper/{k}": torch.tensor(v, dtype=torch.float64) for k, v in self.values.items()}
+        return {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+
+    @torch.no_grad()
+    def load_state(self, tensors: Mapping[str, Tensor], step: int) -> None:
+        """Goes on from what `state` gave at `step`. Raises KeyError where a tensor is missing."""
+        self.step = step
+        for name in self.networks:
+            for k, t in {**self.live[name], **self.buffers[name]}.items():
+                t.copy_(tensors[f"live/{name}/{k}"])
+            prefix = f"optimizer/{name}/"
+            self._optimizers[name].load_state({k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)})
+        for name, target in self.target.items():
+            for k, t in target.items():
+                t.copy_(tensors[f"target/{name}/{k}"])
+        for name in self.values:
+            self.set_hyper(name, tensors[f"hyper/{name}"].tolist())
+
+    def row(self, tensors: Mapping[str, Tensor], k: int) -> dict[str, Tensor]:
+        """The k-th seed's part of what `state` gave: the state of an ordinary learner."""
+        whole = {f"optimizer/{name}/step" for name in self.networks}
+        return {
+            n: t if n in whole or not self.stacked else t[k : k + 1] if n.startswith("hyper/") else t[k] for n, t in tensors.items()
+        }
+
+
+def _mean(values: Tensor, batch: Batch) -> Tensor:
+    """The mean over samples, importance weights applied. A loss that is one number already is about the whole batch."""
+    if values.ndim == 0:
+        return values
+    return values.mean() if batch.weight is None else (values * batch.weight).mean()

@@ -1,0 +1,69 @@
+"""Networks that algorithms name: policies and Q-functions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ...data.spec import Box, Dict
+from .encoders import Encoder
+from .layers import Linear
+
+Observation = Tensor | dict[str, Tensor]
+
+
+def flat(observation: Observation) -> Tensor:
+    """Observations as one vector each: [B, ...] or a dict of such to [B, entries]; dicts in the order of their keys."""
+    parts = [observation[key] for key in sorted(observation)] if isinstance(observation, dict) else [observation]
+    parts = [part.reshape(part.shape[0], -1) if part.ndim != 2 else part for part in parts]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+class DeterministicPolicy(nn.Module):
+    """π(s) in (-1, 1): [B, ...] to [B, A]."""
+
+    def __init__(self, encoder: Encoder, observation: Box | Dict, action_size: int) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, action_size)
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.head(self.encoder(flat(observation))).tanh()
+
+
+class CategoricalPolicy(nn.Module):
+    """Logits of π(a|s): [B, ...] to [B, A]."""
+
+    def __init__(self, encoder: Encoder, observation: Box | Dict, n_actions: int) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, n_actions)
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.head(self.encoder(flat(observation)))
+
+
+class QEnsemble(nn.Module):
+    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]."""
+
+    def __init__(self, encoder: Encoder, observation: Box | Dict, action_size: int, members: int) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation, action_size, members)
+        self.head = Linear(self.encoder.features, 1, members)
+
+    def forward(self, observation: Observation, action: Tensor) -> Tensor:
+        return self.head(self.encoder(torch.cat((flat(observation), action), -1)))[..., 0]
+
+
+class DiscreteQEnsemble(nn.Module):
+    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]."""
+
+    def __init__(self, encoder: Encoder, observation: Box | Dict, n_actions: int, members: int) -> None:
+        super().__init__()
+        self.members = None if members == 1 else members  # one member takes the plain product, which is faster than a batched one
+        self.encoder = encoder.build(observation, members=self.members)
+        self.head = Linear(self.encoder.features, n_actions, self.members)
+
+    def forward(self, observation: Observation) -> Tensor:
+        values = self.head(self.encoder(flat(observation)))
+        return values[None] if self.members is None else values

@@ -1,0 +1,88 @@
+"""Policies: raw observations in, raw actions out, for n environments at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.errors import DataError
+from ..data.scalers import Affine
+from ..data.spec import Box, Spec
+from .nets import Nets
+
+if TYPE_CHECKING:
+    from .base import Algorithm
+
+
+class Acting(Protocol):
+    """What acts: in evaluation, in collection, from a file."""
+
+    def start(self, n: int) -> Any:
+        """The state of n environments that have just been reset."""
+        ...
+
+    def step(self, state: Any, observation: Any) -> tuple[Any, np.ndarray]:
+        """Raw observations [n, ...] to the next state and raw actions [n, A] or [n]."""
+        ...
+
+
+class PolicyModule(nn.Module):
+    """A greedy policy with its scalers inside: raw observations [B, ...] to raw actions [B, A], or int64 [B]."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        modules: Mapping[str, nn.Module],
+        observation: Affine | None,
+        action: Affine | None,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.algorithm, self.dtype = algorithm, dtype
+        self.networks = nn.ModuleDict(dict(modules))
+        self._affines: dict[str, bool] = {"observation": observation is not None, "action": action is not None}
+        for name, affine in (("observation", observation), ("action", action)):
+            if affine is not None:
+                self.register_buffer(f"{name}_scale", affine.scale)
+                self.register_buffer(f"{name}_shift", affine.shift)
+
+    def _affine(self, name: str) -> Affine | None:
+        return Affine(getattr(self, f"{name}_scale"), getattr(self, f"{name}_shift")) if self._affines[name] else None
+
+    def forward(self, observation: Tensor) -> Tensor:
+        scaler, unscaler = self._affine("observation"), self._affine("action")
+        key = torch.zeros((), dtype=torch.int64)
+        nets = Nets(dict(self.networks.items()), {}, None, key, self.dtype)
+        action = self.algorithm.act(nets, scaler.transform(observation) if scaler else observation.to(self.dtype))
+        return unscaler.reverse(action) if unscaler else action
+
+
+class Policy:
+    """A policy without memory, over NumPy arrays."""
+
+    def __init__(self, module: PolicyModule, spec: Spec, device: torch.device) -> None:
+        self.module, self.spec, self.device = module, spec, device
+
+    def start(self, n: int) -> None:
+        """There is nothing to remember."""
+        return
+
+    def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
+        """Raw observations [n, ...] to raw actions."""
+        return state, self.predict(observation)
+
+    def predict(self, observation: Any) -> np.ndarray:
+        """Greedy actions at raw observations [B, ...]. Raises DataError when their shape is not the trained one."""
+        array = np.asarray(observation)
+        space = self.spec.observation
+        if isinstance(space, Box) and array.shape[1:] != space.shape:
+            hint = "; a single one needs a batch axis: x[None]" if array.shape == space.shape else ""
+            raise DataError(
+                f"Observations have the shape {array.shape}; this policy takes (batch, {', '.join(map(str, space.shape))}){hint}."
+            )
+        with torch.no_grad():
+            return self.module(torch.as_tensor(array, device=self.device)).cpu().numpy()

@@ -1,0 +1,119 @@
+"""Several seeds of an algorithm trained at once, as one axis of every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from torch import Tensor
+
+from ..data.errors import ConfigError
+from .base import Algorithm, Evaluator
+from .fit import Fit
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+
+
+class StackEpoch(NamedTuple):
+    """One epoch of a stack: its number, from 1, and one dictionary of metrics a seed."""
+
+    epoch: int
+    metrics: list[dict[str, float]]
+
+
+class Stack:
+    """S seeds of one algorithm. Row k learns what seed k learns alone, up to the rounding of batched products.
+
+    Args:
+        algorithm: Whose settings all rows have; its own seed is not used.
+        seeds: One a row.
+        rows: Coefficients (settings that are floats) in which rows differ, one mapping a seed; None: rows are alike.
+
+    Attributes:
+        failed: The first bad gradient step of each seed whose losses stopped being finite; the others go on.
+    """
+
+    def __init__(self, algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None) -> None:
+        self.seeds = tuple(seeds)
+        if not self.seeds or (len(set(self.seeds)) < len(self.seeds) and rows is None):
+            raise ConfigError(f"A stack needs at least one seed, and different ones: {list(self.seeds)}.")
+        if rows is not None:
+            _check_rows(algorithm, self.seeds, rows)
+        self.algorithm, self.rows = algorithm, rows
+        self.failed: dict[int, int] = {}
+        self.fit_: Fit
+
+    @property
+    def step(self) -> int:
+        """Gradient steps done."""
+        return self.fit_.learner.step if hasattr(self, "fit_") else 0
+
+    def fit(
+        self,
+        dataset: Dataset,
+        n_steps: int = 500_000,
+        n_steps_per_epoch: int = 10_000,
+        evaluators: Mapping[str, Evaluator] | None = None,
+    ) -> Self:
+        """Trains every seed for `n_steps` gradient steps more; arguments as `Algorithm.fitter`'s."""
+        for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators):
+            pass
+        return self
+
+    def fitter(
+        self,
+        dataset: Dataset,
+        n_steps: int = 500_000,
+        n_steps_per_epoch: int = 10_000,
+        evaluators: Mapping[str, Evaluator] | None = None,
+    ) -> Iterator[StackEpoch]:
+        """The training loop of `Algorithm.fitter` for all seeds at once."""
+        if not hasattr(self, "fit_"):
+            self.fit_ = Fit.start(_fresh(self.algorithm), dataset, self.seeds, self.rows)
+            self.fit_.algorithm.fit_ = self.fit_
+        for epoch, rows in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
+            for k, (seed, metrics) in enumerate(zip(self.seeds, rows, strict=True)):
+                if "first_bad_step" in metrics:
+                    self.failed.setdefault(seed, int(metrics["first_bad_step"]))
+                if evaluators and seed not in self.failed:
+                    one = self.seed(k)
+                    for name, evaluator in evaluators.items():
+                        metrics |= {f"{name}/{key}": float(value) for key, value in evaluator(one, epoch).items()}
+            yield StackEpoch(epoch, rows)
+
+    def seed(self, k: int) -> Algorithm:
+        """The k-th seed as an ordinary algorithm, on tensors of its own."""
+        one = _fresh(self.algorithm)
+        one.seed = self.seeds[k]
+        one.fit_ = self.fit_.row(k, one)
+        return one
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that training goes on from: tensors with an axis of seeds, and JSON."""
+        tensors, meta = self.fit_.state()
+        return tensors, {**meta, "failed": {str(seed): step for seed, step in self.failed.items()}}
+
+    def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+        """Goes on from what `state` gave."""
+        algorithm = _fresh(self.algorithm)
+        self.fit_ = algorithm.fit_ = Fit.restore(algorithm, tensors, meta)
+        self.seeds = self.fit_.seeds
+        self.failed = {int(seed): step for seed, step in meta.get("failed", {}).items()}
+        return self
+
+
+def _fresh(algorithm: Algorithm) -> Algorithm:
+    """An unfitted algorithm with the same settings."""
+    return type(algorithm)(**algorithm.get_params())
+
+
+def _check_rows(algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mapping[str, float]]) -> None:
+    floats = [name for name, field in algorithm.Config.model_fields.items() if field.annotation is float]
+    if len(rows) != len(seeds):
+        raise ConfigError(f"A stack of {len(seeds)} seeds needs {len(seeds)} rows of settings, not {len(rows)}.")
+    for row in rows:
+        for name in row:
+            if name not in floats:
+                raise ConfigError(f"Rows of a stack may differ in {', '.join(floats)}; {name!r} shapes the program.")
+        type(algorithm)(**{**algorithm.get_params(), **row}).check_settings()

@@ -1,0 +1,1 @@
+"""What is learned from: dataset folders, importers, sampling, replay, scalers."""

@@ -1,0 +1,38 @@
+"""What an algorithm's loss reads: tensors of one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Observation = Tensor | dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Transitions, B of them, for one seed; a stack of seeds has an axis before B.
+
+    `reward` is the n-step sum Σγᵏr and `discount` is γⁿ (1 - terminated), so every bootstrapped target is
+    `reward + discount * value(next_observation)`, whatever n, at episode ends and at truncations.
+    Scalers have acted: an algorithm sees scaled values only.
+    """
+
+    observation: Any  # [B, ...] or a dict of such tensors
+    action: Tensor  # [B, A] floats, or [B] int64 for discrete actions
+    reward: Tensor  # [B]
+    next_observation: Any  # [B, ...]
+    discount: Tensor  # [B]
+    index: Tensor  # [B] int64: the transition's number in its source
+    next_action: Tensor | None = None  # like `action`, where asked for: what was done next; zeros where the episode had ended
+    weight: Tensor | None = None  # [B] importance weights; None: all ones
+    extra: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # what an algorithm asked for by name
+
+    def with_extra(self, **columns: Tensor) -> Batch:
+        """The same batch with more named columns: what one kind of update computes once for several losses."""
+        return replace(self, extra={**self.extra, **columns})
+
+
+torch.utils._pytree.register_dataclass(Batch)  # pyright: ignore[reportPrivateUsage]

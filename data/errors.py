@@ -1,0 +1,30 @@
+"""Errors that a person at the keyboard can mend; each message is one sentence for them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class D3rayError(Exception):
+    """Base of what d3ray raises for bad input. A command prints the message on stderr and exits with 2."""
+
+
+class DataError(D3rayError, ValueError):
+    """Data that cannot be used: a file, an array, a dataset folder."""
+
+
+class ConfigError(D3rayError, ValueError):
+    """Settings that cannot be used: an unknown key or name, a value out of range."""
+
+
+class StorageError(D3rayError, OSError):
+    """A place that cannot be read or written: a full disk, a folder that holds something else, a server that is away."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence: `"; did you mean 'x'?"`, or the choices when none is near, or `"."` when there are none."""
+    names = list(known)
+    if near := difflib.get_close_matches(word, names, n=1):
+        return f"; did you mean {near[0]!r}?"
+    return f"; choose from {', '.join(map(repr, names))}." if names else "."

@@ -1,0 +1,76 @@
+"""Random numbers with addresses: a hash of (seed, purpose, step, name, position), with no state to save.
+
+An added draw shifts no other, a stacked row draws what its seed draws alone, and a resumed run draws what an
+uninterrupted one would have drawn. Two families of constants are used: `fold` derives keys and `bits` draws from them, so
+that a child key is never another key's output. Everything is arithmetic on int64 tensors of fixed shape: it runs on
+any device, under `torch.func.vmap`, and inside a captured graph.
+
+Source of the mixers: splitmix64's finaliser (Steele, Lea, Flood 2014) and murmur3's (Appleby), on wrapping int64.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 2⁶⁴ / golden ratio, as int64: splitmix64's increment
+_SPLITMIX = (-4658895280553007687, -7723592293110705685)
+_MURMUR = (-49064778989728563, -4265267296055464877)
+_CHILD = 7109453100751455733  # an odd constant that keeps `fold(key, 0)` from being a fixed point
+
+
+def shift_right(x: Tensor, n: int) -> Tensor:
+    """Logical shift; torch's `>>` on int64 keeps the sign."""
+    return (x >> n) & ((1 << (64 - n)) - 1)
+
+
+def _mix(x: Tensor, constants: tuple[int, int], shifts: tuple[int, int, int]) -> Tensor:
+    x = (x ^ shift_right(x, shifts[0])) * constants[0]
+    x = (x ^ shift_right(x, shifts[1])) * constants[1]
+    return x ^ shift_right(x, shifts[2])
+
+
+def fold(key: Tensor, data: int | str | Tensor) -> Tensor:
+    """A child of each key, same shape (broadcast with `data`). A name is folded by its CRC-32."""
+    if isinstance(data, str):
+        data = zlib.crc32(data.encode())
+    if not isinstance(data, Tensor):
+        data = torch.full((), data, dtype=torch.int64, device=key.device)
+    return _mix(key ^ _mix(data + _CHILD, _MURMUR, (33, 33, 33)), _MURMUR, (33, 33, 33))
+
+
+def root_key(seed: int, device: torch.device | str = "cpu") -> Tensor:
+    """The key of a seed, shape ()."""
+    return fold(torch.tensor(seed, dtype=torch.int64, device=device), "seed")
+
+
+def bits(key: Tensor, count: int) -> Tensor:
+    """`count` hashes of each key: (…,) int64 to (…, count) int64, every bit random."""
+    position = torch.arange(1, count + 1, device=key.device)
+    return _mix(key[..., None] + position * _GOLDEN, _SPLITMIX, (30, 27, 31))
+
+
+def uniform(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Uniform on (0, 1), open at both ends: (…,) keys to (…, *shape)."""
+    values = (shift_right(bits(key, math.prod(shape)), 11).to(torch.float64) + 0.5) * 2.0**-53
+    if dtype != torch.float64:  # rounding must not reach 1
+        values = values.to(dtype).clamp(max=1 - torch.finfo(dtype).eps / 2)
+    return values.reshape(*key.shape, *shape)
+
+
+def normal(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Standard normal by Box and Muller, computed in float64: (…,) keys to (…, *shape)."""
+    count = math.prod(shape)
+    half = (count + 1) // 2
+    u = uniform(key, (2 * half,), torch.float64)
+    radius, angle = (-2 * u[..., :half].log()).sqrt(), 2 * math.pi * u[..., half:]
+    z = torch.cat([radius * angle.cos(), radius * angle.sin()], -1)[..., :count]
+    return z.to(dtype).reshape(*key.shape, *shape)
+
+
+def integers(key: Tensor, count: int, high: int | Tensor) -> Tensor:
+    """Uniform on [0, high): (…,) keys to (…, count) int64. The bias of the remainder is below high / 2⁶³."""
+    return shift_right(bits(key, count), 1) % high

@@ -1,0 +1,1 @@
+"""Datasets that come with the package; `data.catalog` opens them by name."""
