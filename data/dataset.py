@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .episodes import Columns, Episodes
+from .episodes import Columns, ColumnSource, Episodes
 from .errors import ConfigError, DataError
-from .fingerprint import column_digest, fingerprint
 from .rows import ArrayRows, Rows
-from .scan import BlockScan, columns_of, scan_blocks
-from .spec import Box, Dict, Discrete, Environment, Spec
-from .statistics import Statistics, summarise
+from .scan import Summary, scan_blocks, summarise_scans
+from .schema import check_spec, infer_spec, kinds_of, largest_action
+from .spec import Environment, Spec
+from .statistics import Statistics
 from .steps import StepTable, concat_steps, steps_from_arrays, steps_from_rows
+
+if TYPE_CHECKING:
+    from .folder import Folder
+    from .shards import Compression
+
+
+class _Memory:
+    """Columns that are there."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = {key: _read_only(column) for key, column in columns.items()}
+
+    def columns(self) -> Columns:
+        return self._columns
 
 
 class Dataset:
@@ -39,7 +55,7 @@ class Dataset:
 
     def __init__(
         self,
-        columns: Columns,
+        source: ColumnSource,
         episodes: Episodes,
         *,
         name: str,
@@ -48,9 +64,39 @@ class Dataset:
         provenance: Mapping[str, Any] | None = None,
         cuts: int = 0,
     ) -> None:
-        self._columns = {key: _read_only(column) for key, column in columns.items()}
+        self._source = source
         self.name, self.spec, self.environment, self.cuts = name, spec, environment, cuts
         self.provenance, self.episodes = dict(provenance or {}), episodes
+
+    @classmethod
+    def open(cls, where: str | Path) -> Dataset:
+        """The dataset of a folder, a URI that pyarrow.fs opens, or a catalog name. Reads its manifest and episodes only.
+
+        Raises:
+            DataError: there is none, or a file of it is missing, truncated or damaged.
+            StorageError: the place cannot be read.
+        """
+        from .catalog import find
+        from .folder import Folder
+
+        return cls._of_folder(Folder(find(where)))
+
+    @classmethod
+    def _of_folder(cls, folder: Folder) -> Dataset:
+        manifest, arrays = folder.manifest, folder.episodes()
+        names = ("first_row", "steps", "terminated", "final_recorded", "return")
+        dataset = cls(
+            folder,
+            Episodes(*(arrays[name] for name in names), source=folder),
+            name=manifest.name,
+            spec=manifest.spec,
+            environment=manifest.environment,
+            provenance=manifest.provenance,
+            cuts=manifest.cuts,
+        )
+        digests = {column.name: column.digest for column in manifest.columns}
+        dataset._summary = Summary(digests, manifest.fingerprint, manifest.statistics)
+        return dataset
 
     @classmethod
     def from_arrays(
@@ -118,14 +164,12 @@ class Dataset:
         provenance: Mapping[str, Any] | None = None,
     ) -> Dataset:
         """A dataset in memory over the table's own columns. Raises DataError where they are not of the given spec."""
-        if spec is None:
-            spec = infer_spec(table.columns)
-        check_spec(table.columns, spec)
-        columns = {key: _read_only(column) for key, column in table.columns.items()}
-        episodes = Episodes(
-            table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, columns=lambda: columns
-        )
-        return cls(columns, episodes, name=name, spec=spec, environment=environment, provenance=provenance, cuts=table.cuts)
+        kinds, largest = kinds_of(table.columns), largest_action(table.columns)
+        spec = spec or infer_spec(kinds, largest)
+        check_spec(kinds, largest, spec)
+        source = _Memory(table.columns)
+        episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source)
+        return cls(source, episodes, name=name, spec=spec, environment=environment, provenance=provenance, cuts=table.cuts)
 
     @classmethod
     def concat(cls, datasets: Sequence[Dataset], *, name: str | None = None) -> Dataset:
@@ -148,7 +192,7 @@ class Dataset:
     @property
     def columns(self) -> Columns:
         """Arrays by name, closing rows included; read-only. A split's columns are those of the whole: see `episodes.rows()`."""
-        return self._columns
+        return self._source.columns()
 
     @property
     def n_transitions(self) -> int:
@@ -172,29 +216,87 @@ class Dataset:
     @property
     def statistics(self) -> Statistics:
         """Measured when first asked for, where they were not stored."""
-        return self._scanned[1]
+        return self._summary.statistics
 
     @property
     def fingerprint(self) -> str:
         """A hash of the logical rows, 64 hexadecimal digits; the same whatever the name, shards, compression or place."""
-        return self._scanned[0]
+        return self._summary.fingerprint
 
     @cached_property
-    def _scanned(self) -> tuple[str, Statistics]:
-        scans: list[BlockScan] = scan_blocks(self.rows(), self.spec)
-        digests = {key: column_digest(blocks) for key, blocks in columns_of(scans).items()}
-        kinds = {key: (column.dtype.name, column.shape[1:]) for key, column in self.columns.items()}
-        text = fingerprint(self.n_rows, kinds, digests, self.episodes.final_recorded)
-        return text, summarise([scan.statistics for scan in scans], self.episodes)
+    def _summary(self) -> Summary:
+        return summarise_scans(scan_blocks(self.rows(), self.spec), self.episodes, kinds_of(self.columns))
 
     def to_steps(self) -> StepTable:
         """The rows of this dataset's episodes; views where they lie back to back, copies for a split."""
-        if self.episodes.contiguous:
-            columns = {key: column[: self.n_rows] for key, column in self.columns.items()}
-        else:
-            rows = self.episodes.rows()
-            columns = {key: column[rows] for key, column in self.columns.items()}
-        return steps_from_rows(columns, self.episodes.final_recorded, self.cuts)
+        table = self._part(0, self.n_episodes)
+        return replace(table, cuts=self.cuts)
+
+    def prepare(self) -> None:
+        """Makes what `columns` reads from, where that takes work: the node map of a dataset of several shards."""
+        _ = self.columns
+
+    def verify(self) -> None:
+        """Compares every shard with its SHA-256 in the manifest. Raises DataError, which names the first that differs."""
+        from .folder import Folder
+
+        if isinstance(self._source, Folder):
+            self._source.verify()
+
+    def write(
+        self,
+        path: str | Path,
+        *,
+        n_shards: int | None = None,
+        max_rows_per_shard: int | None = None,
+        compression: Compression = None,
+        overwrite: bool = False,
+    ) -> Dataset:
+        """Writes a dataset folder: all of it, or nothing.
+
+        Args:
+            path: a folder that is new or empty, or a URI.
+            n_shards: this many files of whole episodes.
+            max_rows_per_shard: rows of a file, closing rows included. None: about 1 GiB uncompressed.
+            compression: "zstd", or None for files that are mapped as they are.
+            overwrite: replace the dataset that is there.
+
+        Returns:
+            The dataset, opened where it was written.
+
+        Raises:
+            StorageError: there is a dataset already, the disk is full, or the place cannot be written.
+        """
+        from .shards import plan_shards, write_shard
+        from .writing import Draft
+
+        kinds = kinds_of(self.columns)
+        plan = plan_shards(self.episodes.steps + 1, kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
+        with Draft(path, overwrite=overwrite) as draft:
+            records = [
+                write_shard(draft.folder, k, len(plan), self._part(*part), first_episode=part[0], compression=compression)
+                for k, part in enumerate(plan)
+            ]
+            draft.commit(
+                records,
+                name=self.name,
+                spec=self.spec,
+                environment=self.environment,
+                provenance=self.provenance,
+                compression=compression,
+                summary=self._summary,
+                cuts=self.cuts,
+            )
+        return Dataset.open(path)
+
+    def _part(self, start: int, stop: int) -> StepTable:
+        """Episodes `start` … `stop - 1`."""
+        episodes = self.episodes[start:stop]
+        rows = episodes.rows()
+        views = rows[-1] - rows[0] == len(rows) - 1
+        taken = slice(int(rows[0]), int(rows[-1]) + 1) if views else rows
+        columns = {key: column[taken] for key, column in self.columns.items()}
+        return steps_from_rows(columns, episodes.final_recorded)
 
     def split(self, test_size: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
         """Train and test: views over the same columns, each with some of the episodes, in their order.
@@ -212,7 +314,7 @@ class Dataset:
         n = self.n_episodes
         if n < 2:
             raise DataError(f"{self.name} has one episode only; a split needs two or more.")
-        from .random import bits, fold, root_key  # noqa: PLC0415 - loads torch, which opening a dataset does not need
+        from .random import bits, fold, root_key
 
         order = np.argsort(bits(fold(root_key(seed), "split"), n).numpy(), kind="stable")
         n_test = min(max(round(n * test_size), 1), n - 1)
@@ -220,14 +322,21 @@ class Dataset:
         return self._subset(train, f"{self.name} (train)"), self._subset(test, f"{self.name} (test)")
 
     def _subset(self, index: np.ndarray, name: str) -> Dataset:
-        episodes = self.episodes.subset(index, lambda: self.columns)
-        return Dataset(self._columns, episodes, name=name, spec=self.spec, environment=self.environment, provenance=self.provenance)
+        provenance = {**self.provenance, "part": name}
+        return Dataset(
+            self._source,
+            self.episodes.subset(index),
+            name=name,
+            spec=self.spec,
+            environment=self.environment,
+            provenance=provenance,
+        )
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}: {self.n_transitions:,} transitions in {self.n_episodes:,} episodes)"
 
 
-def MDPDataset(  # noqa: N802, PLR0917 - d3rlpy's spelling
+def MDPDataset(  # noqa: N802 - d3rlpy's spelling
     observations: Any,
     actions: Any,
     rewards: Any,
@@ -253,42 +362,6 @@ def MDPDataset(  # noqa: N802, PLR0917 - d3rlpy's spelling
     elif discrete_action is False and values.dtype.kind in "biu":
         values = values.astype(np.float32)
     return Dataset.from_arrays(observations, values, rewards, terminals, timeouts)
-
-
-def infer_spec(columns: Columns) -> Spec:
-    """Spaces without bounds from columns; the number of discrete actions is the largest one and one."""
-    keys = [name for name in columns if name.startswith("observation/")]
-    boxes = {name: Box(shape=c.shape[1:], dtype=c.dtype.name) for name, c in columns.items() if name in [*keys, "observation"]}
-    action = columns["action"]
-    return Spec(
-        observation=Dict(spaces={name.removeprefix("observation/"): boxes[name] for name in keys})
-        if keys
-        else boxes["observation"],
-        action=Discrete(n=int(action.max()) + 1) if action.ndim == 1 else Box(shape=action.shape[1:], dtype=action.dtype.name),
-    )
-
-
-def check_spec(columns: Columns, spec: Spec) -> None:
-    """Raises DataError where columns have other keys, shapes or kinds of number than the spaces, or an unknown discrete action."""
-    if isinstance(spec.observation, Dict):
-        expected = {f"observation/{key}": box for key, box in spec.observation.spaces.items()}
-    else:
-        expected = {"observation": spec.observation}
-    seen = {name for name in columns if name.split("/")[0] == "observation"}
-    if seen != expected.keys():
-        raise DataError(f"The spec has the observation columns {sorted(expected)} and the data has {sorted(seen)}.")
-    action = columns["action"]
-    if isinstance(spec.action, Discrete):
-        if action.ndim != 1:
-            raise DataError(f"The spec has discrete actions and the data has actions of shape {list(action.shape[1:])}.")
-        if len(action) and int(action.max()) >= spec.action.n:
-            row = int((action >= spec.action.n).argmax())
-            raise DataError(
-                f"The spec has {spec.action.n} actions, 0 to {spec.action.n - 1}, and row {row} has action {action[row]}."
-            )
-    for name, space in [*expected.items(), ("action", spec.action)]:
-        if columns[name].shape[1:] != space.shape:
-            raise DataError(f"The spec has {name} of shape {list(space.shape)} and the data has {list(columns[name].shape[1:])}.")
 
 
 def _read_only(column: np.ndarray) -> np.ndarray:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 
 Columns = Mapping[str, np.ndarray]
+
+
+class ColumnSource(Protocol):
+    """Where columns come from: memory, or a folder that maps its files when they are asked for."""
+
+    def columns(self) -> Columns:
+        """The columns, the same ones every time."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,18 +60,18 @@ class Episodes(Sequence[Episode]):
     `returns` [E] float64. Episode e is rows `first_row[e]` … `first_row[e] + steps[e]` of the columns, its closing row last.
     """  # noqa: D205 - one sentence of arrays
 
-    def __init__(  # noqa: PLR0917 - the arrays, in their order
+    def __init__(
         self,
         first_row: np.ndarray,
         steps: np.ndarray,
         terminated: np.ndarray,
         final_recorded: np.ndarray,
         returns: np.ndarray,
-        columns: Callable[[], Columns],
+        source: ColumnSource | None,
     ) -> None:
         self.first_row, self.steps, self.returns = first_row, steps, returns
         self.terminated, self.final_recorded = terminated, final_recorded
-        self._columns = columns
+        self._source = source
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -74,19 +82,20 @@ class Episodes(Sequence[Episode]):
     def __getitem__(self, index: slice) -> Episodes: ...
     def __getitem__(self, index: int | slice) -> Episode | Episodes:
         if isinstance(index, slice):
-            return self.subset(np.arange(len(self))[index], self._columns)
+            return self.subset(np.arange(len(self))[index])
         k = operator.index(index)
+        assert self._source is not None, "These episodes have no rows."
         first, steps = int(self.first_row[k]), int(self.steps[k])
-        rows = {name: column[first : first + steps + 1] for name, column in self._columns().items()}
+        rows = {name: column[first : first + steps + 1] for name, column in self._source.columns().items()}
         return Episode(rows, bool(self.terminated[k]), bool(self.final_recorded[k]))
 
     def __iter__(self) -> Iterator[Episode]:
         return (self[k] for k in range(len(self)))
 
-    def subset(self, index: np.ndarray, columns: Callable[[], Columns]) -> Episodes:
+    def subset(self, index: np.ndarray) -> Episodes:
         """The episodes at `index`, over the same rows."""
         arrays = (self.first_row, self.steps, self.terminated, self.final_recorded, self.returns)
-        return Episodes(*(array[index] for array in arrays), columns=columns)
+        return Episodes(*(array[index] for array in arrays), source=self._source)
 
     @cached_property
     def contiguous(self) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .fingerprint import digest_blocks
+from .episodes import Episodes
+from .fingerprint import column_digest, digest_blocks, fingerprint
 from .rows import Rows, n_blocks
+from .schema import Kinds
 from .spec import Spec
-from .statistics import BlockStatistics, measure_block
+from .statistics import BlockStatistics, Statistics, measure_block, summarise
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,18 @@ def _scan(rows: Rows, spec: Spec, k: int) -> BlockScan:
     return BlockScan(digests, measure_block(rows, k, spec))
 
 
-def columns_of(scans: Sequence[BlockScan]) -> dict[str, list[bytes]]:
-    """Each column's block digests, in order."""
-    return {name: [scan.digests[name] for scan in scans] for name in scans[0].digests}
+@dataclass(frozen=True)
+class Summary:
+    """What a manifest says of the rows: each column's digest, the fingerprint, and the statistics."""
+
+    digests: dict[str, str]
+    fingerprint: str
+    statistics: Statistics
+
+
+def summarise_scans(scans: Sequence[BlockScan], episodes: Episodes, kinds: Kinds) -> Summary:
+    """The summary of a dataset from the scans of all its blocks, in order."""
+    digests = {name: column_digest(scan.digests[name] for scan in scans) for name in kinds}
+    n_rows = episodes.n_transitions + len(episodes)
+    text = fingerprint(n_rows, kinds, digests, episodes.final_recorded)
+    return Summary(digests, text, summarise([scan.statistics for scan in scans], episodes))

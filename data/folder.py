@@ -1,0 +1,167 @@
+"""A dataset folder that is open: its manifest and episodes are read, its shards are read when they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .episodes import Columns
+from .errors import DataError
+from .files import Place, sha256_of
+from .manifest import Manifest, Shard, read_manifest
+from .schema import Kinds
+from .shards import ShardColumns, arrow_errors
+
+
+class ShardFiles:
+    """Logical rows over shards, in memory one shard at a time: what is scanned before there is a node map, and what builds it.
+
+    Shards of another machine are copied to `scratch` one by one.
+
+    Args:
+        place: the folder of the shards.
+        shards: all of them, in order.
+        kinds: their columns.
+        scratch: where to copy; None: a temporary folder, deleted with this object.
+    """
+
+    def __init__(self, place: Place, shards: tuple[Shard, ...], kinds: Kinds, scratch: Path | None = None) -> None:
+        self.place, self.shards, self.kinds = place, shards, kinds
+        self.first_row = np.cumsum([0, *(shard.rows for shard in shards)])
+        self.n = int(self.first_row[-1])
+        self._scratch, self._temporary = scratch, None
+        if scratch is None and place.local is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="d3ray-")
+            self._scratch = Path(self._temporary.name)
+        self._open: dict[int, ShardColumns] = {}
+        self._copied: dict[int, Path] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardFiles, (self.place, self.shards, self.kinds)
+
+    def names(self) -> list[str]:
+        return list(self.kinds)
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Rows of a column: a view where they lie in one uncompressed shard."""
+        first, last = np.searchsorted(self.first_row, [start, stop - 1], side="right") - 1
+        for k in [k for k in self._open if k < first]:  # blocks are read in order, so these are done with
+            self._close(k)
+        parts: list[np.ndarray] = []
+        for k in range(int(first), int(last) + 1):
+            offset = int(self.first_row[k])
+            parts.append(self.columns(k)[name][max(start - offset, 0) : stop - offset])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def columns(self, k: int, *, verify: bool = False) -> ShardColumns:
+        """Columns of shard `k`. Raises DataError: it is missing, or its size or (where asked) its content has changed."""
+        if k not in self._open:
+            shard, path = self.shards[k], self._path(k)
+            check_file(path, shard, f"{self.place}/{shard.file}", verify=verify)
+            self._open[k] = ShardColumns(path, self.kinds, shard.rows, f"{self.place}/{shard.file}")
+        return self._open[k]
+
+    def _path(self, k: int) -> Path:
+        name = self.shards[k].file
+        if self.place.local is not None:
+            return self.place.local / name
+        if k not in self._copied:
+            assert self._scratch is not None
+            target = self._scratch / name
+            with arrow_errors(f"{self.place}/{name}"):
+                self.place.fetch(name, target)
+            self._copied[k] = target
+        return self._copied[k]
+
+    def _close(self, k: int) -> None:
+        self._open.pop(k)
+        if k in self._copied:
+            self._copied.pop(k).unlink()
+
+    def close(self, k: int) -> None:
+        """Forgets shard `k`, and deletes its copy."""
+        if k in self._open:
+            self._close(k)
+
+
+def check_file(path: Path, shard: Shard, label: str, *, verify: bool) -> None:
+    """Raises DataError where a local file has another size or (where asked) other content than was written."""
+    size = path.stat().st_size if path.is_file() else None
+    check_size(size, shard.bytes, label)
+    if verify and sha256_of(path) != shard.sha256:
+        raise DataError(f"{label} is damaged: its content is not what was written (SHA-256 differs).")
+
+
+def check_size(size: int | None, expected: int, label: str) -> None:
+    """Raises DataError where a file is missing or has another size than was written."""
+    if size is None:
+        raise DataError(f"{label} is missing.")
+    if size != expected:
+        kind = "truncated" if size < expected else "damaged"
+        raise DataError(f"{label} is {kind}: it has {size:,} bytes of {expected:,}.")
+
+
+class Folder:
+    """An open dataset folder. `columns()` maps what is to be read, once; pickled it is opened anew.
+
+    Raises:
+        DataError: there is no dataset, its manifest is damaged, or a file of it is missing or of another size.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.manifest: Manifest = read_manifest(place)
+        self._columns: Columns | None = None
+        files = [self.manifest.episodes, *self.manifest.shards]
+        sizes = place.sizes(file.file for file in files)
+        for file in files:
+            check_size(sizes[file.file], file.bytes, f"{place}/{file.file}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Folder, (self.place,)
+
+    def episodes(self) -> dict[str, np.ndarray]:
+        """Columns of the table of episodes."""
+        import pyarrow as pa
+
+        file = self.manifest.episodes
+        label = f"{self.place}/{file.file}"
+        content = self.place.read(file.file)
+        if content is None or hashlib.sha256(content).hexdigest() != file.sha256:
+            raise DataError(f"{label} is damaged: its content is not what was written (SHA-256 differs).")
+        with arrow_errors(label):
+            batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
+        return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+
+    def columns(self) -> Columns:
+        """Views of the one shard of a local uncompressed dataset, or of the node map, which is built where there is none.
+
+        Raises:
+            DataError: a shard is damaged.
+            StorageError: the node map has no room.
+        """
+        if self._columns is None:
+            shards = self.manifest.shards
+            if self.is_mapped_as_it_is:
+                self._columns = ShardFiles(self.place, shards, self.manifest.kinds).columns(0)
+            else:
+                from .node_map import node_map
+
+                self._columns = node_map(self.place, self.manifest)
+        return self._columns
+
+    @property
+    def is_mapped_as_it_is(self) -> bool:
+        """Whether no node map is needed: one local shard without compression."""
+        return self.place.local is not None and len(self.manifest.shards) == 1 and self.manifest.compression is None
+
+    def verify(self) -> None:
+        """Reads every shard. Raises DataError where one is not what was written."""
+        files = ShardFiles(self.place, self.manifest.shards, self.manifest.kinds)
+        for k in range(len(self.manifest.shards)):
+            files.columns(k, verify=True)
+            files.close(k)

@@ -1,0 +1,104 @@
+"""`dataset.json`: what a dataset folder holds. It is written last, so a folder without it is no dataset."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from .config import Config
+from .errors import DataError
+from .files import Place
+from .schema import Kinds
+from .spec import Environment, Spec
+from .statistics import Statistics
+
+MANIFEST = "dataset.json"
+EPISODES = "episodes.arrow"
+VERSION = 1
+
+
+class File(Config):
+    """A file as it was written."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+class Shard(File):
+    """One Arrow IPC file with one record batch of whole episodes. Its first row is the sum of `rows` before it."""
+
+    rows: int
+    episodes: int
+
+
+class Column(Config):
+    """A column of logical rows."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] = Field(description="of one row's entry; empty for a number")
+    digest: str = Field(description="SHA-256 of the SHA-256s of its blocks of 65,536 rows; see data/fingerprint.py")
+
+
+class Manifest(Config):
+    """Everything but the numbers."""
+
+    format: Literal["d3ray dataset"] = "d3ray dataset"
+    version: Literal[1] = VERSION
+    name: str
+    environment: Environment | None
+    spec: Spec
+    n_transitions: int
+    n_episodes: int
+    n_rows: int = Field(description="transitions and one closing row an episode")
+    cuts: int = Field(description="episodes cut where a source's next observations were not the next row")
+    columns: tuple[Column, ...]
+    shards: tuple[Shard, ...]
+    episodes: File
+    compression: Literal["zstd"] | None
+    statistics: Statistics
+    provenance: dict[str, Any]
+    fingerprint: str
+
+    @property
+    def kinds(self) -> Kinds:
+        """Type and entry shape of each column."""
+        return {column.name: (column.dtype, column.shape) for column in self.columns}
+
+
+def read_manifest(place: Place) -> Manifest:
+    """The manifest of a folder.
+
+    Raises:
+        DataError: there is none, it is damaged, or a later d3ray wrote it.
+    """
+    content = place.read(MANIFEST)
+    if content is None:
+        raise DataError(f"There is no dataset at {place}: it has no {MANIFEST}.")
+    try:
+        return Manifest.model_validate_json(content)
+    except ValidationError as error:
+        raise DataError(_damage(place, content, error)) from None
+
+
+def _damage(place: Place, content: bytes, error: ValidationError) -> str:
+    try:
+        raw: Any = json.loads(content)
+    except ValueError:
+        raw = None
+    if not isinstance(raw, dict):
+        return f"{place}/{MANIFEST} is damaged: it is not JSON."
+    if raw.get("format") != "d3ray dataset":
+        return f"{place}/{MANIFEST} does not describe a d3ray dataset."
+    if raw.get("version") != VERSION:
+        return f"{place} has format version {raw.get('version')}; this d3ray reads version {VERSION}."
+    first = error.errors()[0]
+    return f"{place}/{MANIFEST} is damaged: {'.'.join(map(str, first['loc']))}: {first['msg']}."
+
+
+def write_manifest(place: Place, manifest: Manifest) -> None:
+    """Atomically. Raises StorageError."""
+    place.write(MANIFEST, manifest.model_dump_json(indent=1).encode())
