@@ -1,0 +1,61 @@
+# Each target sets itself up: it needs Python 3.11 and make, nothing else.
+#
+#   make demo        train a first policy on a shipped dataset and show what came of it
+#   make test        lint, then the tests (what continuous integration runs)
+#   make lint        ruff and the strict type checker
+#   make test-all    every test, the long ones too
+#   make benchmark   speed, outside the test run
+#
+#   make test INDEX=https://host/simple   a package index to look at beside pip's own
+#   make test TESTS=tests/data            a part of the tests
+#   make test WORKERS=0                   the tests in one process, to debug them
+
+INDEX ?=
+TESTS ?= tests
+WORKERS ?= 2
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+# One thread per process: the tests run side by side, and sums in one order are the same sums everywhere.
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export D3RAY_TEST_DATA
+
+.PHONY: demo test lint test-all benchmark clean
+.DEFAULT_GOAL := test
+
+demo: $(INSTALLED)
+	$(BIN)/d3ray demo
+
+test: lint
+	$(PYTEST) $(TESTS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+test-all: lint
+	$(PYTEST) -m "" $(TESTS)
+
+benchmark: $(INSTALLED)
+	for file in benchmarks/*.py; do echo "== $$file" && $(BIN)/python "$$file" || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@for python in python3.11 python3 python; do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then \
+	        echo "$$python -m venv $(VENV)" && exec $$python -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "d3ray needs Python 3.11, and neither python3.11 nor python3 is one; install it (Debian: python3.11-venv) and try again." >&2; \
+	exit 1
+
+# The stamp stands for an installation that is as pyproject.toml and constraints.txt say.
+$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(if $(INDEX),--extra-index-url $(INDEX)) -e '.[test]'
+	touch $@

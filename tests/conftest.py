@@ -1,0 +1,41 @@
+"""What every test gets: quiet libraries, a cache of its own, recorded data of other projects where there are some."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before torch, ray and mlflow are imported: threads are read once, and nothing here looks up a host.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("d3ray", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.load_profile("d3ray")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that may start Ray share one worker process, so that no two clusters compete for the machine."""
+    for item in items:
+        if item.path.parent.name in ("platform", "jobs") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Node maps and the like go to a folder of the test run, not to the user's cache."""
+    os.environ["D3RAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of recorded data that `D3RAY_TEST_DATA` names; the test skips without."""
+    folder = os.environ.get("D3RAY_TEST_DATA")
+    if not folder:
+        pytest.skip("D3RAY_TEST_DATA names no folder of recorded data")
+    return Path(folder)

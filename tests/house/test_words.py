@@ -1,0 +1,79 @@
+"""What may not stand in the source: foreign pickles, long files, and the machine that a line was written on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .source_tree import ROOT, Module, modules
+
+UNPICKLERS = re.compile(r"^torch(\.\w+)*\.load$|^(joblib|dill|shelve|marshal)($|\.)|pickle")
+THE_ONE_READER = Path("data/formats/restricted_pickle.py")
+MACHINES = re.compile(r"(?<![\w.~$}/])/(?:root|home|Users|work|opt|mnt|srv)/\w")
+INDEXES = re.compile(
+    r"(?:index-url|find-links|trusted-host)[= ]+\S*//(?!host/)|https?://[^\s/]*(?:artifactory|nexus|pypi|registry)[^\s/]*/"
+)
+
+
+def unpicklers(module: Module) -> list[str]:
+    """Names that read pickles; naming our own reader is fine, for it reads arrays and plain containers only."""
+    named = ((name.replace("restricted_pickle", ""), line) for name, line in module.identifiers())
+    return sorted({f"{module.path.relative_to(module.root)}:{line} {name}" for name, line in named if UNPICKLERS.search(name)})
+
+
+def test_only_one_file_reads_pickles() -> None:
+    found = [line for module in modules() if module.path.relative_to(ROOT) != THE_ONE_READER for line in unpicklers(module)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import pickle", True),
+        ("from pickle import loads", True),
+        ("import cloudpickle as cp", True),
+        ("def f():\n    return torch.load(path)", True),
+        ("model = torch.jit.load(path)", True),
+        ("from torch import load", True),
+        ("np.load(path, allow_pickle=False)", True),
+        ("frame = pd.read_pickle(path)", True),
+        ("from .restricted_pickle import read\nfrom . import restricted_pickle", False),
+        ("np.load(path)  # no pickle", False),
+        ("safetensors.torch.load(content)", False),
+        ("'''Never a pickle.'''\nload(torch)", False),
+    ],
+)
+def test_a_reader_of_pickles_is_found(tmp_path: Path, source: str, found: bool) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.py").write_text(source)
+    assert bool(unpicklers(Module(tmp_path, tmp_path / "data" / "a.py"))) == found
+
+
+def own_files() -> list[Path]:
+    """The text files of the project: what git has or would have; everything but hidden folders where there is no git."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+        files = [ROOT / name for name in names if name]
+    except (OSError, subprocess.CalledProcessError):
+        files = [file for file in ROOT.rglob("*") if not any(part.startswith(".") for part in file.relative_to(ROOT).parts)]
+    return [file for file in files if file.is_file() and b"\0" not in file.read_bytes()[:4096]]
+
+
+def test_files_stay_short() -> None:
+    lengths = {file.relative_to(ROOT): file.read_text().count("\n") for file in own_files() if file.suffix == ".py"}
+    assert {str(file): n for file, n in lengths.items() if n > 400} == {}
+
+
+def test_the_project_speaks_only_of_itself() -> None:
+    """No absolute path of the machine that a line was written on, and no package index."""
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for file in own_files()
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if MACHINES.search(line) or INDEXES.search(line)
+    ]
+    assert found == []
