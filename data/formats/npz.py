@@ -71,7 +71,7 @@ class Archive:
         if dtype.kind not in "biuf":
             raise DataError(f"{self.path}: {name!r} holds {dtype}, not numbers.")
         with self._zip.open(f"{name}.npy") as file:
-            return native(np.lib.format.read_array(file, allow_pickle=False))
+            return native(np.lib.format.read_array(file))
 
     def find(self, word: str) -> str | None:
         """What the archive calls `word`."""
