@@ -99,7 +99,6 @@ def _read_flat(file: h5py.File, source: str, rewards: str, discrete_action: bool
     """The 2020 and the 1.x layout, told apart by `_arriving`."""
     raw = read_arrays(file, REQUIRED, ("episode_terminals",), "a d3rlpy")
     flag = scalar(file, "discrete_action")
-    same_rows(source, **raw)
     reward = one_column(source, "rewards", raw["rewards"])
     finite(source, observations=raw["observations"], actions=raw["actions"], rewards=reward)
     actions = typed_actions(source, raw["actions"], discrete_action if discrete_action is not None or flag is None else bool(flag))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..steps import steps_from_arrays
 from .hdf5 import array_names, find, is_hdf5, open_hdf5, read_array, read_arrays, scalar
-from .imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, same_rows, typed_actions
+from .imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, typed_actions
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations")
@@ -48,7 +48,7 @@ def read_d4rl(path: Path | str, *, time_limit: int | None = None, discrete_actio
     """
     with open_hdf5(path) as file:
         raw = read_arrays(file, REQUIRED, OPTIONAL, "a D4RL")
-        n = same_rows(str(path), **raw)
+        n = len(raw["rewards"])
         extra, notes = _infos(file, n)
         metadata = _metadata(file)
     source = str(path)

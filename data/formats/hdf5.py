@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from ..errors import D3rayError, DataError
-from .imported import Array, existing_file, native
+from .imported import Array, existing_file, native, same_rows
 
 
 @contextmanager
@@ -76,15 +76,17 @@ def read_array(file: h5py.File, name: str) -> Array | None:
 
 
 def read_arrays(file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str) -> dict[str, Array]:
-    """Those of the arrays that are there.
+    """Those of the arrays that are there, all of one length.
 
     Raises:
-        DataError: a required one is not; it is named, and so is what the file has.
+        DataError: a required one is not (it is named, and so is what the file has), lengths differ, or there are no rows.
     """
+    there = {name: dataset for name in (*required, *optional) if (dataset := find(file, name)) is not None}
     for name in required:
-        if find(file, name) is None:
+        if name not in there:
             raise DataError(f"{file.filename} is not {kind} file: it has no {name!r}, only {listed(file)}.")
-    arrays = {name: read_array(file, name) for name in (*required, *optional)}
+    same_rows(file.filename, **there)  # from the headers, before anything is loaded
+    arrays = {name: read_array(file, name) for name in there}
     return {name: array for name, array in arrays.items() if array is not None}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,20 +46,27 @@ def existing_file(path: Path | str) -> Path:
     return path
 
 
-def same_rows(source: str, **arrays: Array) -> int:
+class Rows(Protocol):
+    """An array, or the header of one in a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def same_rows(source: str, **arrays: Rows) -> int:
     """The number of rows that all of `arrays` have, at least 1.
 
     Raises:
         DataError: two lengths differ (both arrays are named), an array is a single number, or there are no rows.
     """
     for name, array in arrays.items():
-        if not array.ndim:
+        if not array.shape:
             raise DataError(f"{source}: {name!r} is a single value, not one row a step.")
     first, *others = arrays
-    n = len(arrays[first])
+    n = arrays[first].shape[0]
     for name in others:
-        if len(arrays[name]) != n:
-            raise DataError(f"{source}: {first!r} has {n} rows, but {name!r} has {len(arrays[name])}.")
+        if arrays[name].shape[0] != n:
+            raise DataError(f"{source}: {first!r} has {n} rows, but {name!r} has {arrays[name].shape[0]}.")
     if not n:
         raise DataError(f"{source} has no steps: {first!r} has no rows.")
     return n

@@ -21,15 +21,29 @@ from .imported import Array, existing_file
 
 MAX_BYTES = 1 << 32
 MULTIARRAY, NUMERIC = ("numpy.core.multiarray", "numpy._core.multiarray"), ("numpy.core.numeric", "numpy._core.numeric")
-# Objects are made by REDUCE alone, from the functions below: these make them otherwise, or ask the outside for them.
-FORBIDDEN = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID", "NEXT_BUFFER", "READONLY_BUFFER"}
+# What may stand in a file: constants, containers, the memo, and three ways to name and make objects, all through `find_class`.
+# fmt: off
+OPCODES = frozenset([
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES",
+    "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "NONE", "NEWTRUE", "NEWFALSE", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE",
+    "BINUNICODE8", "FLOAT", "BINFLOAT", "EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2",
+    "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET", "ADDITEMS", "FROZENSET", "POP", "DUP", "MARK", "POP_MARK",
+    "GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
+    "PROTO", "STOP", "FRAME",
+])
+# fmt: on
 KINDS = re.compile(r"[?biufcSU]\d*|b1")  # type codes of numbers, booleans and text of fixed width
+
+
+class _RefusedError(Exception):
+    """What is wrong, as the end of a sentence that begins with the file's name."""
 
 
 def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
     """What the pickle in a file holds: arrays, Python's numbers, text, bytes, None, and lists, tuples, dicts and sets of these.
 
-    NumPy scalars come back as Python's numbers. Arrays may be views of the file's bytes and then are read-only.
+    Sets and bytearrays are read where pickle writes them without naming a class: since protocol 4 and 5. NumPy scalars come back
+    as Python's numbers. Arrays may be views of the file's bytes and then are read-only.
 
     Args:
         path: the file.
@@ -48,10 +62,10 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
 def loads(data: bytes, *, source: str = "the pickle") -> Any:
     """The same for bytes; `source` is what an error names."""
     try:
-        _scan(data, source)
-        return _plain(_Unpickler(data, source).load(), {})
-    except DataError:
-        raise
+        _scan(data)
+        return _plain(_Unpickler(data).load(), {})
+    except _RefusedError as error:
+        raise DataError(f"{source} {error}") from None
     except RecursionError:
         raise DataError(f"{source} is nested too deeply.") from None
     except MemoryError:
@@ -62,27 +76,26 @@ def loads(data: bytes, *, source: str = "the pickle") -> Any:
         ) from None
 
 
-def _scan(data: bytes, source: str) -> None:
-    """A look at the opcodes before any runs: none that makes objects by another way, no memo larger than the file."""
+def _scan(data: bytes) -> None:
+    """A look at the opcodes before any runs: none makes objects by another way, and the memo is no larger than the file."""
     for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name in FORBIDDEN:
-            raise DataError(f"{source} holds more than arrays and plain containers (its pickle uses {opcode.name}).")
+        if opcode.name not in OPCODES:
+            raise _RefusedError(f"holds more than arrays and plain containers (its pickle uses {opcode.name}).")
         # The C unpickler makes room for as many memo entries as the index says.
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > len(data):
-            raise DataError(f"{source} is damaged: memo entry {argument} in {len(data)} bytes.")
+            raise _RefusedError(f"is damaged: memo entry {argument} in {len(data)} bytes.")
 
 
 class _Unpickler(pickle.Unpickler):
-    """`find_class` is the one way from a pickle to code: it knows nine names and looks none of them up."""
+    """`find_class` is the one way from a pickle to code: it knows eleven names and looks none of them up."""
 
-    def __init__(self, data: bytes, source: str) -> None:
+    def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
-        self._source = source
         self._allowed = ALLOWED | {("_codecs", "encode"): _Encoder(len(data))}
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (found := self._allowed.get((module, name))) is None:
-            raise DataError(f"{self._source} names {module}.{name}; only NumPy arrays and plain containers are read from a pickle.")
+            raise _RefusedError(f"names {module}.{name}; only NumPy arrays and plain containers are read from a pickle.")
         return _Name(found)
 
 
@@ -98,7 +111,7 @@ class _Name:
         return self._function(*arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise DataError("The pickle sets attributes of a function.")
+        raise _RefusedError("sets attributes of a function.")
 
 
 class _Dtype:
@@ -110,17 +123,17 @@ class _Dtype:
     def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
         if not isinstance(code, str) or not KINDS.fullmatch(code):
             what = "Python objects" if isinstance(code, str) and code.startswith("O") else repr(code)
-            raise DataError(f"The pickle holds an array of {what}; only arrays of numbers, booleans and text are read.")
+            raise _RefusedError(f"holds an array of {what}; only arrays of numbers, booleans and text are read.")
         self.dtype = np.dtype(code)
         if not self.dtype.itemsize:
-            raise DataError("The pickle holds an array whose entries have no size.")
+            raise _RefusedError("holds an array whose entries have no size.")
 
     def __setstate__(self, state: Any) -> None:
         _, order, subarray, names, fields, *_ = state
         if subarray is not None or names is not None or fields is not None:
-            raise DataError("The pickle holds an array of records; only arrays of numbers, booleans and text are read.")
+            raise _RefusedError("holds an array of records; only arrays of numbers, booleans and text are read.")
         if order not in ("<", ">", "|", "="):
-            raise DataError(f"The pickle names a byte order {order!r}.")
+            raise _RefusedError(f"names a byte order {order!r}.")
         self.dtype = self.dtype.newbyteorder(order)
 
 
@@ -141,23 +154,23 @@ class _Array:
 def _view(data: Any, dtype: Any, shape: Any, order: Any) -> Array:
     """An array over the bytes of the pickle: shape, dtype and bytes must agree, so nothing larger than the file is made."""
     if not isinstance(dtype, _Dtype) or not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
-        raise DataError("The pickle holds an array whose parts are not bytes, a dtype and a shape.")
+        raise _RefusedError("holds an array whose parts are not bytes, a dtype and a shape.")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
-        raise DataError(f"The pickle holds an array of shape {shape!r}.")
+        raise _RefusedError(f"holds an array of shape {shape!r}.")
     if math.prod(shape) * dtype.dtype.itemsize != len(data):
-        raise DataError(f"The pickle holds an array of shape {shape} and {dtype.dtype} with {len(data)} bytes.")
+        raise _RefusedError(f"holds an array of shape {shape} and {dtype.dtype} with {len(data)} bytes.")
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order) if data else np.zeros(shape, dtype.dtype)
 
 
 def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axis_order: Any = None) -> _Array:
     if axis_order is not None:
-        raise DataError("The pickle holds an array with its axes in an unusual order; save it with np.ascontiguousarray.")
+        raise _RefusedError("holds an array with its axes in an unusual order; save it with np.ascontiguousarray.")
     return _Array(_view(data, dtype, shape, order))
 
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
     if not isinstance(kind, _Name) or kind._function is not _ndarray:  # pyright: ignore[reportPrivateUsage]
-        raise DataError("The pickle holds an array of an unknown class.")
+        raise _RefusedError("holds an array of an unknown class.")
     return _Array()
 
 
@@ -173,21 +186,29 @@ class _Encoder:
 
     def __call__(self, text: Any, encoding: Any) -> bytes:
         if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-            raise DataError(f"The pickle encodes text as {encoding!r}.")
+            raise _RefusedError(f"encodes text as {encoding!r}.")
         self._budget -= len(text)
         if self._budget < 0:
-            raise DataError("The pickle makes more bytes than it has.")
+            raise _RefusedError("makes more bytes than it has.")
         return text.encode("latin1")
 
 
+def _no_bytes(*arguments: Any) -> bytes:
+    """How protocols 0 to 2 write b""."""
+    if arguments:
+        raise _RefusedError("makes bytes in an unusual way.")
+    return b""
+
+
 def _ndarray(*arguments: Any) -> Any:
-    raise DataError("The pickle calls numpy.ndarray; arrays are written by numpy's own pickling.")
+    raise _RefusedError("calls numpy.ndarray; arrays are written by numpy's own pickling.")
 
 
 ALLOWED: dict[tuple[str, str], Any] = {
     **{(module, "_reconstruct"): _reconstruct for module in MULTIARRAY},
     **{(module, "scalar"): _scalar for module in MULTIARRAY},
     **{(module, "_frombuffer"): _frombuffer for module in NUMERIC},
+    **{(module, "bytes"): _no_bytes for module in ("builtins", "__builtin__")},
     ("numpy", "ndarray"): _ndarray,
     ("numpy", "dtype"): _Dtype,
 }
@@ -197,15 +218,15 @@ def _plain(value: Any, done: dict[int, Any]) -> Any:
     """`value` with arrays in place of `_Array`s; what was shared stays shared, and what holds itself is refused."""
     if isinstance(value, _Array):
         if value.value is None:
-            raise DataError("The pickle holds an array without its values.")
+            raise _RefusedError("holds an array without its values.")
         return value.value
     if isinstance(value, _Dtype | _Name):
-        raise DataError("The pickle holds a type or a function where data was expected.")
+        raise _RefusedError("holds a type or a function where data was expected.")
     if not isinstance(value, list | tuple | dict | set | frozenset):
         return value
     if id(value) in done:
         if done[id(value)] is None:
-            raise DataError("The pickle holds a container that contains itself.")
+            raise _RefusedError("holds a container that contains itself.")
         return done[id(value)]
     done[id(value)] = None
     if isinstance(value, dict):
