@@ -6,27 +6,34 @@ Importing this package is cheap: the names below are loaded when they are first 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .algos.bc import BC
+    from .algos.discrete_bc import DiscreteBC
+    from .algos.dqn import DQN
+    from .algos.saving import load
+    from .algos.stack import Stack
+    from .algos.td3 import TD3
+    from .algos.td3_plus_bc import TD3PlusBC
+    from .data.dataset import Dataset, MDPDataset
+    from .data.replay import ReplayBuffer
 
 __version__ = "0.1.0"
+__all__ = ["BC", "DQN", "TD3", "Dataset", "DiscreteBC", "MDPDataset", "ReplayBuffer", "Stack", "TD3PlusBC", "load"]
 
 _HOMES = {
+    "BC": "algos.bc",
+    "DQN": "algos.dqn",
     "Dataset": "data.dataset",
+    "DiscreteBC": "algos.discrete_bc",
     "MDPDataset": "data.dataset",
     "ReplayBuffer": "data.replay",
-    "BC": "algos.bc",
-    "DiscreteBC": "algos.discrete_bc",
-    "DQN": "algos.dqn",
+    "Stack": "algos.stack",
     "TD3": "algos.td3",
     "TD3PlusBC": "algos.td3_plus_bc",
-    "Stack": "algos.stack",
     "load": "algos.saving",
 }
-
-__all__ = [  # noqa: PLE0604 - the names are written once, in _HOMES
-    "__version__",
-    *_HOMES,
-]
 
 
 def __getattr__(name: str) -> Any:
@@ -38,4 +45,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return [*__all__, "__version__"]

@@ -242,11 +242,17 @@ class Algorithm:
         if not hasattr(self, "fit_"):
             self.fit_ = Fit.start(self, dataset, (self.seed,))
         for epoch, (metrics,) in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
-            for name, evaluator in (evaluators or {}).items():
-                metrics |= {f"{name}/{key}": float(value) for key, value in evaluator(self, epoch).items()}
-            for callback in callbacks:
-                callback(self, epoch, metrics)
-            yield Epoch(epoch, metrics)
+            yield self.finish_epoch(epoch, metrics, evaluators, callbacks)
+
+    def finish_epoch(
+        self, epoch: int, metrics: dict[str, float], evaluators: Mapping[str, Evaluator] | None, callbacks: Sequence[Callback]
+    ) -> Epoch:
+        """What follows an epoch's updates, offline and online: evaluators add their metrics, callbacks see them all."""
+        for name, evaluator in (evaluators or {}).items():
+            metrics |= {f"{name}/{key}": float(value) for key, value in evaluator(self, epoch).items()}
+        for callback in callbacks:
+            callback(self, epoch, metrics)
+        return Epoch(epoch, metrics)
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One gradient step on a batch; the losses and metrics of that step by name."""

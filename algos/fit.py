@@ -81,6 +81,16 @@ class Fit:
         fit.check_range(dataset)
         return fit
 
+    @classmethod
+    def start_online(cls, algorithm: Algorithm, spec: Spec, name: str) -> Self:
+        """A fresh fit without data: actions are scaled by their space, observations by the numbers that the scaler was given."""
+        config = algorithm.check_settings()
+        check_actions(algorithm, spec, name)
+        action_scaler = getattr(config, "action_scaler", None)
+        if action_scaler is not None and isinstance(spec.action, Box):
+            config = config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
+        return cls(algorithm, config, spec, (algorithm.seed,), None)
+
     def check_range(self, dataset: Dataset) -> None:
         """Continuous policies cover [-1, 1]. Raises DataError when scaled actions of the data lie outside by more than 1e-3."""
         statistics = dataset.statistics.action
@@ -108,7 +118,7 @@ class Fit:
             sampler = TransitionSampler(
                 dataset,
                 self.config.batch_size,
-                self.seeds if len(self.seeds) > 1 else self.seeds[0],
+                self.seeds if len(self.seeds) > 1 else self.seeds[0],  # pyright: ignore[reportGeneralTypeIssues]
                 gamma=self.learner.hyper["gamma"],
                 td_steps=self.config.td_steps,
                 observation_scaler=self.config.observation_scaler,
@@ -147,9 +157,12 @@ class Fit:
         learner, begin, first = self.learner, time.perf_counter(), self.learner.step
         while learner.step < stop:
             learner.update(source.sample(learner.step))
-        rows = learner.read_metrics()
         speed = len(self.seeds) * (stop - first) / (time.perf_counter() - begin)
-        return [{"step": float(stop), **_named(row), "time/updates_per_second": speed} for row in rows]
+        return [{**row, "time/updates_per_second": speed} for row in self.metrics()]
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Means since the last call by the names they are logged under, one dictionary a seed."""
+        return [{"step": float(self.learner.step), **_named(row)} for row in self.learner.read_metrics()]
 
     # ---- acting
 

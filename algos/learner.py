@@ -24,6 +24,10 @@ from ..data.sampling import BLOCK
 from .nets import Hyper, Nets, Parameters
 from .optimizers import RowAdam
 
+# One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
+_lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+_add: Callable[..., None] = torch._foreach_add_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+
 if TYPE_CHECKING:
     from .base import Algorithm, AlgorithmConfig
 
@@ -163,9 +167,9 @@ class Learner:
                 share = self.hyper[rate].reshape(-1, *[1] * (tensor.ndim - 1))
                 target[name].lerp_(tensor, share)
         elif self.device.type == "cpu":  # a number is faster than a tensor here, and equal to it
-            torch._foreach_lerp_([target[name] for name in live], list(live.values()), float(self.hyper[rate]))
+            _lerp([target[name] for name in live], list(live.values()), self.values[rate][0])
         else:
-            torch._foreach_lerp_([target[name] for name in live], list(live.values()), [self.hyper[rate]] * len(live))
+            _lerp([target[name] for name in live], list(live.values()), [self.hyper[rate]] * len(live))
         for name, buffer in self.buffers[network].items():
             target[name].copy_(buffer)
 
@@ -255,7 +259,7 @@ class Learner:
         for name, number in new.items():
             self._sums[name], self._counts[name] = number.clone(), 1
         if metrics:
-            torch._foreach_add_([self._sums[name] for name in metrics], list(metrics.values()))
+            _add([self._sums[name] for name in metrics], list(metrics.values()))
             for name in metrics:
                 self._counts[name] += 1
 

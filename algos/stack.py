@@ -116,4 +116,4 @@ def _check_rows(algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mappi
         for name in row:
             if name not in floats:
                 raise ConfigError(f"Rows of a stack may differ in {', '.join(floats)}; {name!r} shapes the program.")
-        type(algorithm)(**{**algorithm.get_params(), **row}).check_settings()
+        _fresh(algorithm).set_params(**row).check_settings()

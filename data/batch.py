@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree  # vmap and graph capture go through it; it has no public name yet
 
 Observation = Tensor | dict[str, Tensor]
 
@@ -35,4 +35,4 @@ class Batch:
         return replace(self, extra={**self.extra, **columns})
 
 
-torch.utils._pytree.register_dataclass(Batch)  # pyright: ignore[reportPrivateUsage]
+pytree.register_dataclass(Batch)

@@ -253,7 +253,8 @@ class TransitionSampler:
             steps = torch.arange(block * BLOCK, (block + 1) * BLOCK, device=self._key.device)
             index = integers(fold(self._key[..., None], steps), self.batch_size, self.windows.n)
             self._block, self._drawn = block, (index, *self.windows.locate(index))
-        return self._gather(*(part[..., at, :] for part in self._drawn))
+        index, rows, steps_left = (part[..., at, :] for part in self._drawn)
+        return self._gather(index, rows, steps_left)
 
     def between_epochs(self, epoch: int) -> None:
         """A dataset does not change."""

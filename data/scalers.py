@@ -44,7 +44,10 @@ class Affine:
 class Scaler(Config):
     """Base of the scalers: settings as written by the user, with numbers once fitted."""
 
-    name: str
+    @property
+    def label(self) -> str:
+        """The name that a config gives."""
+        return str(getattr(self, "name"))  # noqa: B009 - subclasses narrow it to one literal
 
     def fit(self, dataset: Dataset) -> Self:
         """The same scaler with what it takes from the dataset's statistics; given numbers are kept."""
@@ -61,7 +64,7 @@ class Scaler(Config):
 
     def _fitted(self, *values: Vector | None) -> list[np.ndarray]:
         if any(value is None for value in values):
-            raise ConfigError(f"The scaler {self.name!r} has no numbers yet: fit it on a dataset first.")
+            raise ConfigError(f"The scaler {self.label!r} has no numbers yet: fit it on a dataset first.")
         return [np.asarray(value, np.float64) for value in values]
 
 
@@ -74,7 +77,7 @@ class StandardScaler(Scaler):
     epsilon: float = setting(1e-3, "added to the standard deviation", source="TD3+BC, section 4", ge=0)
 
     def fit(self, dataset: Dataset) -> Self:
-        statistics = _observation_statistics(dataset, self.name)
+        statistics = _observation_statistics(dataset, self.label)
         return self.model_copy(update={"mean": self.mean or _vector(statistics.mean), "std": self.std or _vector(statistics.std)})
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +100,7 @@ class MinMaxScaler(Scaler):
     maximum: Vector | None = setting(None, "largest value of each entry; None: from the space if it is bounded, else from the data")
 
     def fit(self, dataset: Dataset) -> Self:
-        statistics = _observation_statistics(dataset, self.name)
+        statistics = _observation_statistics(dataset, self.label)
         return self._with(_vector(statistics.min), _vector(statistics.max))
 
     def _with(self, minimum: Vector, maximum: Vector) -> Self:
@@ -113,12 +116,17 @@ class MinMaxScaler(Scaler):
 class MinMaxActionScaler(MinMaxScaler):
     """Actions to [-1, 1], from the action space's bounds where they are finite, else from the data's smallest and largest."""
 
+    def fit_space(self, space: Box) -> Self:
+        """The bounds of the space where it has finite ones; else the scaler as it is."""
+        bounds = space.bounds()
+        return self if bounds is None or not all(np.isfinite(b).all() for b in bounds) else self._with(*map(_vector, bounds))
+
     def fit(self, dataset: Dataset) -> Self:
         space = dataset.spec.action
         if not isinstance(space, Box):
-            raise DataError(f"The action scaler {self.name!r} needs continuous actions, and {dataset.name!r} has discrete ones.")
-        if (bounds := space.bounds()) is not None and all(np.isfinite(b).all() for b in bounds):
-            return self._with(*map(_vector, bounds))
+            raise DataError(f"The action scaler {self.label!r} needs continuous actions, and {dataset.name!r} has discrete ones.")
+        if (fitted := self.fit_space(space)).minimum is not None:
+            return fitted
         statistics = dataset.statistics.action
         if statistics is None:
             raise DataError(f"The dataset {dataset.name!r} has no statistics of its actions to scale them by.")

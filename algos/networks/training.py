@@ -6,7 +6,7 @@ A policy that acts, a target network and an export see the same layers at rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ def current_training() -> Training | None:
 
 
 @contextmanager
-def training(now: Training | None) -> Iterator[None]:
+def training(now: Training | None) -> Generator[None]:
     """Layers called inside belong to this pass."""
     token = _current.set(now)
     try:
