@@ -1,30 +1,24 @@
-"""Checkpoints: a folder of safetensors and JSON with a manifest, either whole or not there.
+"""Checkpoints: a folder of safetensors and JSON with a manifest, either whole or not there (see `parts`).
 
-`write_checkpoint` writes beside the target, flushes every part to the disk and renames; a reader never sees half of one.
-`read_checkpoint` compares every part with the manifest's SHA-256. Nothing in it can run code.
+Nothing in it can run code.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import safetensors
 import safetensors.torch
 from torch import Tensor
 
 from ..data.errors import StorageError
+from .parts import Kind, read_parts, write_parts
 
-FORMAT = "d3ray-checkpoint"
-VERSION = 1
+KIND = Kind("d3ray-checkpoint", 1, "checkpoint")
 _NAME = re.compile(r"step-(\d{9})")
 
 
@@ -56,38 +50,14 @@ def write_checkpoint(
         before_rename: Called when everything is on the disk and nothing is in place yet; what it raises leaves no checkpoint.
 
     Raises:
-        StorageError: the disk is full, or the place cannot be written. Nothing is left behind.
+        StorageError: the disk is full, the place cannot be written, or holds something else. Nothing is left behind.
     """
     contents = {
         "tensors.safetensors": safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()}),
         "meta.json": json.dumps(meta, allow_nan=False, sort_keys=True).encode(),
         **(parts or {}),
     }
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "parts": {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()},
-    }
-    contents["manifest.json"] = json.dumps(manifest, indent=1).encode()
-    aside = folder.parent / f".tmp-{folder.name}-{uuid4().hex[:8]}"
-    try:
-        aside.mkdir(parents=True)
-        for name, data in contents.items():
-            _write(aside / name, data)
-        _flush_folder(aside)
-        if before_rename is not None:
-            before_rename()
-        if folder.exists():
-            shutil.rmtree(folder)
-        aside.rename(folder)
-        _flush_folder(folder.parent)
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else error.strerror or str(error)
-        raise StorageError(f"The checkpoint {folder} could not be written: {reason}.") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    write_parts(folder, KIND, contents, before_rename)
 
 
 def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, bytes]]:
@@ -96,23 +66,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], di
     Raises:
         StorageError: it is not there, not whole, was changed, or is of a newer format.
     """
-    try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-    except (OSError, ValueError):
-        raise StorageError(f"{folder} holds no checkpoint: its manifest.json is missing or not JSON.") from None
-    if manifest.get("format") != FORMAT or manifest.get("version", 0) > VERSION:
-        raise StorageError(
-            f"{folder} is of the format {manifest.get('format')} {manifest.get('version')}; this d3ray reads {FORMAT} {VERSION}."
-        )
-    contents: dict[str, bytes] = {}
-    for name, part in manifest["parts"].items():
-        try:
-            data = (folder / Path(name).name).read_bytes()
-        except OSError:
-            raise StorageError(f"The checkpoint {folder} is not whole: {name} is missing.") from None
-        if len(data) != part["bytes"] or hashlib.sha256(data).hexdigest() != part["sha256"]:
-            raise StorageError(f"The checkpoint {folder} was damaged: {name} is not what was written.")
-        contents[name] = data
+    contents = read_parts(folder, KIND)
     tensors = safetensors.torch.load(contents.pop("tensors.safetensors"))
     return tensors, json.loads(contents.pop("meta.json")), contents
 
@@ -132,18 +86,3 @@ def newest_valid(folder: Path) -> Path | None:
             continue
         return path
     return None
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
