@@ -14,7 +14,7 @@ from .errors import DataError
 from .files import Place, sha256_of
 from .manifest import Manifest, Shard, read_manifest
 from .schema import Kinds
-from .shards import ShardColumns, arrow_errors
+from .shards import ShardColumns, arrow_errors, to_numpy
 
 
 class ShardFiles:
@@ -26,11 +26,14 @@ class ShardFiles:
         place: the folder of the shards.
         shards: all of them, in order.
         kinds: their columns.
+        compressed: whether they were written with compression.
         scratch: where to copy; None: a temporary folder, deleted with this object.
     """
 
-    def __init__(self, place: Place, shards: tuple[Shard, ...], kinds: Kinds, scratch: Path | None = None) -> None:
-        self.place, self.shards, self.kinds = place, shards, kinds
+    def __init__(
+        self, place: Place, shards: tuple[Shard, ...], kinds: Kinds, *, compressed: bool, scratch: Path | None = None
+    ) -> None:
+        self.place, self.shards, self.kinds, self.compressed = place, shards, kinds, compressed
         self.first_row = np.cumsum([0, *(shard.rows for shard in shards)])
         self.n = int(self.first_row[-1])
         self._scratch, self._temporary = scratch, None
@@ -41,7 +44,7 @@ class ShardFiles:
         self._copied: dict[int, Path] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShardFiles, (self.place, self.shards, self.kinds)
+        return _shard_files, (self.place, self.shards, self.kinds, self.compressed)
 
     def names(self) -> list[str]:
         return list(self.kinds)
@@ -61,8 +64,9 @@ class ShardFiles:
         """Columns of shard `k`. Raises DataError: it is missing, or its size or (where asked) its content has changed."""
         if k not in self._open:
             shard, path = self.shards[k], self._path(k)
-            check_file(path, shard, f"{self.place}/{shard.file}", verify=verify)
-            self._open[k] = ShardColumns(path, self.kinds, shard.rows, f"{self.place}/{shard.file}")
+            label = f"{self.place}/{shard.file}"
+            check_file(path, shard, label, verify=verify)
+            self._open[k] = ShardColumns(path, self.kinds, shard.rows, label, compressed=self.compressed)
         return self._open[k]
 
     def _path(self, k: int) -> Path:
@@ -86,6 +90,16 @@ class ShardFiles:
         """Forgets shard `k`, and deletes its copy."""
         if k in self._open:
             self._close(k)
+
+
+def _shard_files(place: Place, shards: tuple[Shard, ...], kinds: Kinds, compressed: bool) -> ShardFiles:
+    return ShardFiles(place, shards, kinds, compressed=compressed)
+
+
+def shard_files(place: Place, manifest: Manifest, scratch: Path | None = None) -> ShardFiles:
+    """The shards of a manifest, to be read one after the other."""
+    compressed = manifest.compression is not None
+    return ShardFiles(place, manifest.shards, manifest.kinds, compressed=compressed, scratch=scratch)
 
 
 def check_file(path: Path, shard: Shard, label: str, *, verify: bool) -> None:
@@ -135,7 +149,7 @@ class Folder:
             raise DataError(f"{label} is damaged: its content is not what was written (SHA-256 differs).")
         with arrow_errors(label):
             batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
-        return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+            return {name: to_numpy(batch.column(name)) for name in batch.schema.names}
 
     def columns(self) -> Columns:
         """Views of the one shard of a local uncompressed dataset, or of the node map, which is built where there is none.
@@ -145,9 +159,8 @@ class Folder:
             StorageError: the node map has no room.
         """
         if self._columns is None:
-            shards = self.manifest.shards
             if self.is_mapped_as_it_is:
-                self._columns = ShardFiles(self.place, shards, self.manifest.kinds).columns(0)
+                self._columns = self.shards().columns(0)
             else:
                 from .node_map import node_map
 
@@ -159,9 +172,13 @@ class Folder:
         """Whether no node map is needed: one local shard without compression."""
         return self.place.local is not None and len(self.manifest.shards) == 1 and self.manifest.compression is None
 
+    def shards(self, scratch: Path | None = None) -> ShardFiles:
+        """The shards, to be read one after the other."""
+        return shard_files(self.place, self.manifest, scratch)
+
     def verify(self) -> None:
         """Reads every shard. Raises DataError where one is not what was written."""
-        files = ShardFiles(self.place, self.manifest.shards, self.manifest.kinds)
+        files = self.shards()
         for k in range(len(self.manifest.shards)):
             files.columns(k, verify=True)
             files.close(k)

@@ -19,7 +19,7 @@ import numpy as np
 from .cache import BUILDING, IN_USE, PLAN, Use, building, cache_folder, make_room, remove, use
 from .files import Place, storage_errors, sync_folder
 from .fingerprint import column_digest, digest_blocks
-from .folder import ShardFiles
+from .folder import ShardFiles, shard_files
 from .manifest import Manifest
 from .rows import BLOCK
 
@@ -79,7 +79,7 @@ def _build(place: Place, manifest: Manifest, entry: Path) -> None:
             (aside / PLAN).write_text(json.dumps({"bytes": needed}))
             scratch = aside / "scratch"
             scratch.mkdir()
-            _write_columns(ShardFiles(place, manifest.shards, manifest.kinds, scratch), aside)
+            _write_columns(shard_files(place, manifest, scratch), aside)
             scratch.rmdir()
             files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(aside, manifest).items()}
             plan = {"version": VERSION, "bytes": needed, "rows": manifest.n_rows, "files": files}

@@ -8,6 +8,7 @@ take from the table of episodes instead.
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
@@ -148,7 +149,7 @@ def _write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], comp
     place.make()
     with storage_errors("written", f"{place}/{name}"), tempfile.TemporaryDirectory(prefix=".d3ray-", dir=place.local) as scratch:
         aside = Path(scratch) / name
-        batch = pa.record_batch([_to_arrow(column) for column in columns.values()], names=list(columns))
+        batch = pa.record_batch([to_arrow(column) for column in columns.values()], names=list(columns))
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, batch.schema, options=options) as writer:
             writer.write_batch(batch)
@@ -159,38 +160,66 @@ def _write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], comp
     return file
 
 
-def _to_arrow(column: np.ndarray) -> Any:
-    flat = pa.array(np.ascontiguousarray(column).reshape(-1))
+def to_arrow(column: np.ndarray) -> Any:
+    """An array over the same memory (flags are packed into bits). `pyarrow.array` would load pandas."""
+    flat = np.ascontiguousarray(column).reshape(-1)
+    bits = np.packbits(flat, bitorder="little") if flat.dtype == np.bool_ else flat
+    array = pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(bits)])
     if column.ndim == 1:
-        return flat
-    kind = pa.fixed_shape_tensor(flat.type, column.shape[1:])
-    return pa.ExtensionArray.from_storage(kind, pa.FixedSizeListArray.from_arrays(flat, kind.storage_type.list_size))
+        return array
+    kind = pa.fixed_shape_tensor(array.type, column.shape[1:])
+    return pa.ExtensionArray.from_storage(kind, pa.FixedSizeListArray.from_arrays(array, kind.storage_type.list_size))
+
+
+def to_numpy(column: Any) -> np.ndarray:
+    """A read-only array over the same memory (flags are unpacked). `to_numpy` of pyarrow would load pandas."""
+    flat = column
+    if isinstance(column, pa.ExtensionArray):  # `flatten` would load pyarrow.compute
+        size = column.storage.type.list_size
+        flat = column.storage.values.slice(column.storage.offset * size, len(column) * size)
+    if column.null_count or flat.null_count:
+        raise pa.ArrowInvalid("it holds nulls")
+    bits = flat.buffers()[1]
+    if pa.types.is_boolean(flat.type):
+        unpacked = np.unpackbits(np.frombuffer(bits, np.uint8), count=flat.offset + len(flat), bitorder="little")
+        values = unpacked[flat.offset :].view(np.bool_)
+    else:
+        values = np.frombuffer(bits, _dtype(str(flat.type)), len(flat), flat.offset * flat.type.byte_width)
+    values.flags.writeable = False
+    return values.reshape(len(column), *getattr(column.type, "shape", ()))
+
+
+def _dtype(arrow: str) -> np.dtype[Any]:
+    """NumPy's type for Arrow's name of a number type."""
+    return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(arrow, arrow))
 
 
 class ShardColumns(Mapping[str, np.ndarray]):
     """Columns of one local Arrow file, each made when it is first asked for.
 
-    Without compression they are read-only views of the mapped file (flags, which Arrow packs into bits, are unpacked).
+    Without compression they are read-only views of the mapped file, except flags, which Arrow packs into bits.
 
     Args:
         path: the file.
         kinds: the columns that it must have, in these types and shapes.
+        rows: how many it must have.
         label: what a message calls it.
+        compressed: whether it was written with compression.
 
     Raises:
         DataError: it is no Arrow file, or what it holds is something else.
     """
 
-    def __init__(self, path: Path, kinds: Kinds, rows: int, label: str) -> None:
-        self._path, self._kinds, self._rows, self._label = path, kinds, rows, label
+    def __init__(self, path: Path, kinds: Kinds, rows: int, label: str, *, compressed: bool) -> None:
+        self._kinds, self._rows, self._label, self._compressed = kinds, rows, label, compressed
         self._made: dict[str, np.ndarray] = {}
-        self._file: Any = None
-        with arrow_errors(self._label):
-            self._file = pa.memory_map(str(path))
-            self._names = pa.ipc.open_file(self._file).schema.names
+        with arrow_errors(label):
+            with path.open("rb") as file:  # mapped by Python: pyarrow would ask the system to read all of it ahead
+                self._file = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            self._names: list[str] = pa.ipc.open_file(self._file).schema.names
         for name in kinds:
             if name not in self._names:
-                raise DataError(f"{label} is not what {label.rpartition('/')[0]} says: it has no column {name!r}.")
+                raise DataError(f"{label} is damaged: it has no column {name!r}.")
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._made:
@@ -206,20 +235,17 @@ class ShardColumns(Mapping[str, np.ndarray]):
         return len(self._kinds)
 
     def _make(self, name: str) -> np.ndarray:
-        dtype, shape = self._kinds[name]
         with arrow_errors(self._label):
-            # one field at a time: a compressed batch would be unpacked whole for every column
-            options = pa.ipc.IpcReadOptions(included_fields=[self._names.index(name)])
-            column = pa.ipc.open_file(self._file, options=options).get_batch(0).column(0)
-            flat = column.storage.flatten() if isinstance(column, pa.ExtensionArray) else column
-            values = flat.to_numpy(zero_copy_only=not pa.types.is_boolean(flat.type))
-            found = (values.dtype.name, tuple(getattr(column.type, "shape", ())))
-            if found != (dtype, shape) or len(column) != self._rows:
-                raise DataError(
-                    f"{self._label} has {len(column)} rows of {name!r}, {found[0]} {list(found[1])}, not what was written."
-                )
-        values.flags.writeable = False
-        return values.reshape(self._rows, *shape)
+            values = to_numpy(self._column(name))
+        if (values.dtype.name, values.shape) != (self._kinds[name][0], (self._rows, *self._kinds[name][1])):
+            raise DataError(f"{self._label} is damaged: {name!r} is {values.dtype} {list(values.shape)}, not what was written.")
+        return values
+
+    def _column(self, name: str) -> Any:
+        if not self._compressed:
+            return pa.ipc.open_file(self._file).get_batch(0).column(self._names.index(name))
+        options = pa.ipc.IpcReadOptions(included_fields=[self._names.index(name)])  # copies, but unpacks this column only
+        return pa.ipc.open_file(self._file, options=options).get_batch(0).column(0)
 
 
 @contextmanager

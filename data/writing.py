@@ -60,7 +60,7 @@ def commit(
         StorageError: the place cannot be written.
     """
     place = Place(folder)
-    rows = shard_rows(place, records)
+    rows = shard_rows(place, records, compression=compression)
     records = sorted(records, key=lambda record: record.shard.file)
     largest = max((r.largest_action for r in records if r.largest_action is not None), default=None)
     spec = spec or infer_spec(rows.kinds, largest)
@@ -95,7 +95,7 @@ def commit(
     return manifest
 
 
-def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> ShardFiles:
+def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord], *, compression: Compression = None) -> ShardFiles:
     """The logical rows of shards that are not committed yet, for workers that scan blocks of them. Picklable.
 
     Raises:
@@ -115,7 +115,7 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
             raise DataError(f"{folder}/{wanted} has other columns than {ordered[0].shard.file}.")
         episode += record.shard.episodes
     place = folder if isinstance(folder, Place) else Place(folder)
-    return ShardFiles(place, tuple(record.shard for record in ordered), ordered[0].kinds)
+    return ShardFiles(place, tuple(record.shard for record in ordered), ordered[0].kinds, compressed=compression is not None)
 
 
 class Draft:
