@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from ..data.errors import ConfigError, did_you_mean
 
@@ -73,10 +73,11 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], dict[Key, int]]:
     if values is None:
         return {}, {}
     if not isinstance(values, dict):
-        raise ConfigError(
-            f"{path} holds {type(values).__name__} {str(values)[:40]!r}; a config is a mapping of settings to values."
-        )
-    return values, dict(_lines(root))
+        raise ConfigError(f"{path} holds {str(values)[:40]!r}; a config is a mapping of settings to values.")
+    try:
+        return values, dict(_lines(root))
+    except ConfigError as error:
+        raise ConfigError(f"{path}:{error}") from None
 
 
 def _problem(error: YAMLError) -> str:
@@ -85,19 +86,30 @@ def _problem(error: YAMLError) -> str:
 
 
 def _lines(node: Node, above: Key = (), inside: tuple[int, ...] = ()) -> Iterator[tuple[Key, int]]:
-    if not isinstance(node, MappingNode) or id(node) in inside:  # an alias may point to its own anchor
-        return
-    for key, value in node.value:
-        if isinstance(key, ScalarNode):
+    if id(node) in inside:
+        raise ConfigError(f"{node.start_mark.line + 1}: the anchor {node.anchor!r} holds itself.")
+    inside = (*inside, id(node))
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
             path = (*above, str(key.value))
             yield path, key.start_mark.line + 1
-            yield from _lines(value, path, (*inside, id(node)))
+            yield from _lines(value, path, inside)
+    elif isinstance(node, SequenceNode):
+        for entry in node.value:  # what is in a list has no key of its own
+            for _ in _lines(entry, above, inside):
+                pass
+
+
+def _quoted(text: str) -> str:
+    """`text` between double quotes; what does not print is escaped, since YAML refuses or folds it."""
+    escaped = (f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+    return f'"{"".join(escaped)}"'
 
 
 def to_text(value: Any) -> str:
     """`value`, of JSON's kinds, on one line of YAML 1.2 that reads back as the same value."""
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) and parse_value(value) == value else json.dumps(value, ensure_ascii=False)
+        return value if _PLAIN.fullmatch(value) and parse_value(value) == value else _quoted(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{to_text(str(key))}: {to_text(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, Sequence):
