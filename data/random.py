@@ -16,10 +16,10 @@ import zlib
 import torch
 from torch import Tensor
 
-_GOLDEN = -7046029254386353131  # 2⁶⁴ / golden ratio, as int64: splitmix64's increment
-_SPLITMIX = (-4658895280553007687, -7723592293110705685)
-_MURMUR = (-49064778989728563, -4265267296055464877)
-_CHILD = 7109453100751455733  # an odd constant that keeps `fold(key, 0)` from being a fixed point
+from .seeds import CHILD as _CHILD  # an odd constant that keeps `fold(key, 0)` from being a fixed point
+from .seeds import GOLDEN as _GOLDEN  # 2⁶⁴ / golden ratio, as int64: splitmix64's increment
+from .seeds import MURMUR as _MURMUR
+from .seeds import SPLITMIX as _SPLITMIX
 
 
 def shift_right(x: Tensor, n: int) -> Tensor:
