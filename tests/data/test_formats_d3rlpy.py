@@ -136,6 +136,12 @@ def test_a_reward_in_a_first_row_shows_that_rewards_are_beside_their_action(tmp_
         read_d3rlpy(path, rewards="arriving")
 
 
+def test_a_version_says_so_even_where_first_rewards_are_zero(tmp_path: Path) -> None:
+    played = Played([2, 3], [True, True])
+    played.rewards = [np.array([0, 1], np.float32), np.array([0, 0, 5], np.float32)]
+    assert read_d3rlpy(played.write_1x(tmp_path / "file")).steps.columns["reward"].tolist() == [0, 1, 0, 0, 0, 5, 0]
+
+
 def test_the_user_may_say_where_rewards_are(tmp_path: Path) -> None:
     path = Played([2, 3], [True, False]).write_2020(tmp_path / "file")
     table = read_d3rlpy(path, rewards="same row").steps

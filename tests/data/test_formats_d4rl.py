@@ -163,6 +163,15 @@ def test_integer_actions_are_discrete_and_bytes_stay_bytes(tmp_path: Path) -> No
     assert (columns["action"].dtype, columns["action"].shape) == (np.float32, (4, 1))
 
 
+def test_numbers_of_the_other_byte_order_are_turned(tmp_path: Path) -> None:
+    raw = steps_of(2)
+    raw["observations"], raw["rewards"] = np.array([[1], [258]], ">u2"), np.array([1, 2], ">f8")
+    columns = read_d4rl(write(tmp_path / "file", **raw)).steps.columns
+    assert columns["observation"].tolist() == [[1], [258], [258]]
+    assert columns["observation"].dtype.isnative
+    assert columns["reward"].tolist() == [1, 2, 0]
+
+
 def broken(**change: Any) -> dict[str, Any]:
     raw = steps_of(4)
     for name, value in change.items():
