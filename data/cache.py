@@ -14,7 +14,7 @@ import re
 import shutil
 import weakref
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -74,7 +74,8 @@ def use(entry: Path) -> Use | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         if path.stat().st_ino == os.fstat(descriptor).st_ino:  # else it was removed while this waited for the lock
-            os.utime(path)
+            with suppress(PermissionError):  # of a cache that others own
+                os.utime(path)
             return Use(descriptor)
     except FileNotFoundError:
         pass
@@ -89,13 +90,15 @@ def building(entry: Path) -> Generator[None]:
         yield
 
 
-def make_room(cache: Path, needed: int) -> None:
-    """Removes the least recently used entries until `needed` bytes fit into the limit and onto the disk.
+def make_room(aside: Path, needed: int) -> None:
+    """Removes the least recently used entries until `needed` bytes fit into the limit and onto the disk, and makes `aside`.
+
+    Other builders count `aside` with the bytes that it will have.
 
     Raises:
         StorageError: what is in use leaves too little room, or the disk has too little.
     """
-    limit = cache_limit()
+    limit, cache = cache_limit(), aside.parent
     if needed > limit:
         raise StorageError(f"A node map of {needed:,} bytes is larger than the cache may be ({limit:,}): raise D3RAY_CACHE_LIMIT.")
     with FileLock(f"{cache}/room.lock"):
@@ -104,17 +107,22 @@ def make_room(cache: Path, needed: int) -> None:
         total = sum(size for _, size, _ in entries)
         for _, size, path in entries:
             if total + needed <= limit and shutil.disk_usage(cache).free >= needed:
-                return
+                break
             if remove(path):
                 total -= size
         free = shutil.disk_usage(cache).free
+        if total + needed <= limit and free >= needed:
+            with storage_errors("made", aside):
+                aside.mkdir()
+                (aside / IN_USE).touch()
+                (aside / PLAN).write_text(json.dumps({"bytes": needed}))
+            return
     if total + needed > limit:
         raise StorageError(
             f"A node map of {needed:,} bytes has no room in {cache}: maps of {total:,} bytes are in use, of {limit:,} that "
             "D3RAY_CACHE_LIMIT allows."
         )
-    if free < needed:
-        raise StorageError(f"A node map of {needed:,} bytes has no room in {cache}: its disk has {free:,} bytes left.")
+    raise StorageError(f"A node map of {needed:,} bytes has no room in {cache}: its disk has {free:,} bytes left.")
 
 
 def _entries(cache: Path) -> Iterator[tuple[float, int, Path]]:
@@ -125,7 +133,7 @@ def _entries(cache: Path) -> Iterator[tuple[float, int, Path]]:
             used = (path / IN_USE).stat().st_mtime
         except (OSError, ValueError, KeyError, TypeError):
             if path.is_dir():  # what is no entry can go first
-                yield 0.0, sum(file.stat().st_size for file in path.iterdir()), path
+                yield 0.0, 0, path
         else:
             yield used, size, path
 

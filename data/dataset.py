@@ -267,6 +267,8 @@ class Dataset:
         Raises:
             StorageError: there is a dataset already, the disk is full, or the place cannot be written.
         """
+        from .files import Place
+        from .folder import Folder
         from .shards import plan_shards, write_shard
         from .writing import Draft
 
@@ -283,11 +285,10 @@ class Dataset:
                 spec=self.spec,
                 environment=self.environment,
                 provenance=self.provenance,
-                compression=compression,
                 summary=self._summary,
                 cuts=self.cuts,
             )
-        return Dataset.open(path)
+        return Dataset._of_folder(Folder(Place(path)))
 
     def _part(self, start: int, stop: int) -> StepTable:
         """Episodes `start` … `stop - 1`."""

@@ -12,7 +12,8 @@ import numpy as np
 from .episodes import Columns
 from .errors import DataError
 from .files import Place, sha256_of
-from .manifest import Manifest, Shard, read_manifest
+from .fingerprint import fingerprint
+from .manifest import MANIFEST, Manifest, Shard, read_manifest
 from .schema import Kinds
 from .shards import ShardColumns, arrow_errors, to_numpy
 
@@ -26,12 +27,12 @@ class ShardFiles:
         place: the folder of the shards.
         shards: all of them, in order.
         kinds: their columns.
-        compressed: whether they were written with compression.
+        compressed: whether they were written with compression; columns are then unpacked one by one.
         scratch: where to copy; None: a temporary folder, deleted with this object.
     """
 
     def __init__(
-        self, place: Place, shards: tuple[Shard, ...], kinds: Kinds, *, compressed: bool, scratch: Path | None = None
+        self, place: Place, shards: tuple[Shard, ...], kinds: Kinds, *, compressed: bool = False, scratch: Path | None = None
     ) -> None:
         self.place, self.shards, self.kinds, self.compressed = place, shards, kinds, compressed
         self.first_row = np.cumsum([0, *(shard.rows for shard in shards)])
@@ -149,7 +150,11 @@ class Folder:
             raise DataError(f"{label} is damaged: its content is not what was written (SHA-256 differs).")
         with arrow_errors(label):
             batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
-            return {name: to_numpy(batch.column(name)) for name in batch.schema.names}
+            arrays = {name: to_numpy(batch.column(name)) for name in batch.schema.names}
+        digests = {column.name: column.digest for column in self.manifest.columns}
+        if fingerprint(self.manifest.n_rows, self.manifest.kinds, digests, arrays["final_recorded"]) != self.manifest.fingerprint:
+            raise DataError(f"{self.place}/{MANIFEST} is damaged: its fingerprint is not that of its columns.")
+        return arrays
 
     def columns(self) -> Columns:
         """Views of the one shard of a local uncompressed dataset, or of the node map, which is built where there is none.

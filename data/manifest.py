@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from .config import Config
 from .errors import DataError
@@ -17,30 +17,33 @@ from .statistics import Statistics
 MANIFEST = "dataset.json"
 EPISODES = "episodes.arrow"
 VERSION = 1
+_SHA256 = r"^[0-9a-f]{64}$"
 
 
 class File(Config):
     """A file as it was written."""
 
-    file: str
+    file: str = Field(pattern=r"^(data-\d{5}-of-\d{5}|episodes)\.arrow$")
     bytes: int
-    sha256: str
+    sha256: str = Field(pattern=_SHA256)
 
 
 class Shard(File):
     """One Arrow IPC file with one record batch of whole episodes. Its first row is the sum of `rows` before it."""
 
-    rows: int
-    episodes: int
+    rows: int = Field(gt=0)
+    episodes: int = Field(gt=0)
 
 
 class Column(Config):
     """A column of logical rows."""
 
     name: str
-    dtype: str
+    dtype: str = Field(pattern=r"^(bool|u?int(8|16|32|64)|float(16|32|64))$")
     shape: tuple[int, ...] = Field(description="of one row's entry; empty for a number")
-    digest: str = Field(description="SHA-256 of the SHA-256s of its blocks of 65,536 rows; see data/fingerprint.py")
+    digest: str = Field(
+        pattern=_SHA256, description="SHA-256 of the SHA-256s of its blocks of 65,536 rows; see data/fingerprint.py"
+    )
 
 
 class Manifest(Config):
@@ -61,7 +64,14 @@ class Manifest(Config):
     compression: Literal["zstd"] | None
     statistics: Statistics
     provenance: dict[str, Any]
-    fingerprint: str
+    fingerprint: str = Field(pattern=_SHA256)
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        rows, episodes = sum(shard.rows for shard in self.shards), sum(shard.episodes for shard in self.shards)
+        if (rows, episodes) != (self.n_rows, self.n_episodes) or rows != self.n_transitions + episodes:
+            raise ValueError(f"its shards have {rows} rows of {episodes} episodes, it says {self.n_rows} of {self.n_episodes}")
+        return self
 
     @property
     def kinds(self) -> Kinds:
@@ -96,7 +106,9 @@ def _damage(place: Place, content: bytes, error: ValidationError) -> str:
     if raw.get("version") != VERSION:
         return f"{place} has format version {raw.get('version')}; this d3ray reads version {VERSION}."
     first = error.errors()[0]
-    return f"{place}/{MANIFEST} is damaged: {'.'.join(map(str, first['loc']))}: {first['msg']}."
+    field = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}/{MANIFEST} is damaged: {field}{message[:1].lower()}{message[1:]}."
 
 
 def write_manifest(place: Place, manifest: Manifest) -> None:

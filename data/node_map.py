@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from .cache import BUILDING, IN_USE, PLAN, Use, building, cache_folder, make_room, remove, use
+from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
 from .files import Place, storage_errors, sync_folder
 from .fingerprint import column_digest, digest_blocks
 from .folder import ShardFiles, shard_files
@@ -71,12 +71,9 @@ def _build(place: Place, manifest: Manifest, entry: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     needed = sum(_column_bytes(manifest, name) for name in manifest.kinds)
     copies = max(shard.bytes for shard in manifest.shards) if place.local is None else 0
-    make_room(entry.parent, needed + copies)
+    make_room(aside, needed + copies)
     try:
         with storage_errors("written", aside):
-            aside.mkdir()
-            (aside / IN_USE).touch()
-            (aside / PLAN).write_text(json.dumps({"bytes": needed}))
             scratch = aside / "scratch"
             scratch.mkdir()
             _write_columns(shard_files(place, manifest, scratch), aside)

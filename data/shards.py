@@ -46,6 +46,7 @@ class ShardRecord:
     final_recorded: np.ndarray
     returns: np.ndarray
     cuts: int
+    compression: Compression = None
 
 
 def shard_name(index: int, of: int) -> str:
@@ -137,6 +138,7 @@ def write_shard(
         final_recorded=table.final_recorded,
         returns=table.returns,
         cuts=table.cuts,
+        compression=compression,
     )
 
 

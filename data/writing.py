@@ -16,13 +16,13 @@ from typing import Any, Self
 import numpy as np
 
 from .episodes import Episodes
-from .errors import DataError, StorageError
+from .errors import D3rayError, DataError, StorageError
 from .files import Place, storage_errors, sync_folder
 from .folder import ShardFiles
 from .manifest import EPISODES, MANIFEST, Column, Manifest, write_manifest
 from .scan import BlockScan, Summary, scan_blocks, summarise_scans
 from .schema import check_spec, infer_spec
-from .shards import Compression, ShardRecord, write_episodes
+from .shards import ShardRecord, write_episodes
 from .spec import Environment, Spec
 
 _OURS = re.compile(r"dataset\.json|episodes\.arrow|data-\d{5}-of-\d{5}\.arrow|\.d3ray-.*")
@@ -36,7 +36,6 @@ def commit(
     spec: Spec | None = None,
     environment: Environment | None = None,
     provenance: Mapping[str, Any] | None = None,
-    compression: Compression = None,
     scans: Sequence[BlockScan] | None = None,
     summary: Summary | None = None,
     cuts: int | None = None,
@@ -50,7 +49,6 @@ def commit(
         spec: None: inferred, without bounds.
         environment: where the steps were taken.
         provenance: JSON-able notes on how it was made.
-        compression: what the shards were written with.
         scans: of all blocks of `shard_rows(folder, records)` in order, where workers have scanned them; None: scanned here.
         summary: instead of `scans`, where digests and statistics are known already.
         cuts: None: the sum of the records'.
@@ -60,7 +58,7 @@ def commit(
         StorageError: the place cannot be written.
     """
     place = Place(folder)
-    rows = shard_rows(place, records, compression=compression)
+    rows = shard_rows(place, records)
     records = sorted(records, key=lambda record: record.shard.file)
     largest = max((r.largest_action for r in records if r.largest_action is not None), default=None)
     spec = spec or infer_spec(rows.kinds, largest)
@@ -86,7 +84,7 @@ def commit(
         columns=tuple(Column(name=n, dtype=d, shape=s, digest=summary.digests[n]) for n, (d, s) in rows.kinds.items()),
         shards=rows.shards,
         episodes=write_episodes(place, EPISODES, arrays),
-        compression=compression,
+        compression=records[0].compression,
         statistics=summary.statistics,
         provenance=dict(provenance or {}),
         fingerprint=summary.fingerprint,
@@ -95,7 +93,7 @@ def commit(
     return manifest
 
 
-def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord], *, compression: Compression = None) -> ShardFiles:
+def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> ShardFiles:
     """The logical rows of shards that are not committed yet, for workers that scan blocks of them. Picklable.
 
     Raises:
@@ -111,11 +109,13 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord], *, co
             raise DataError(f"{folder} has the shard {record.shard.file} where {wanted} is due.")
         if record.first_episode != episode:
             raise DataError(f"{folder}/{wanted} begins with episode {record.first_episode}; {episode} is due.")
-        if record.kinds != ordered[0].kinds:
-            raise DataError(f"{folder}/{wanted} has other columns than {ordered[0].shard.file}.")
+        if (record.kinds, record.compression) != (ordered[0].kinds, ordered[0].compression):
+            raise DataError(f"{folder}/{wanted} has other columns or another compression than {ordered[0].shard.file}.")
         episode += record.shard.episodes
     place = folder if isinstance(folder, Place) else Place(folder)
-    return ShardFiles(place, tuple(record.shard for record in ordered), ordered[0].kinds, compressed=compression is not None)
+    return ShardFiles(
+        place, tuple(record.shard for record in ordered), ordered[0].kinds, compressed=ordered[0].compression is not None
+    )
 
 
 class Draft:
@@ -174,6 +174,8 @@ class Draft:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
             self.target.delete(self.target.names())
+        if isinstance(error, D3rayError) and self.folder in str(error):  # the draft is nothing that a user has heard of
+            raise type(error)(str(error).replace(self.folder, self.target.name)) from error
 
 
 def _beside(target: Path) -> Path:
