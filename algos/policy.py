@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.errors import DataError
 from ..data.scalers import Affine
-from ..data.spec import Box, Spec
+from ..data.spec import Box, Dict, Spec
 from .nets import Nets
+from .networks.heads import Observation
+from .policy_inputs import raw_inputs
 
 if TYPE_CHECKING:
     from .base import Algorithm
@@ -53,11 +54,15 @@ class PolicyModule(nn.Module):
     def _affine(self, name: str) -> Affine | None:
         return Affine(getattr(self, f"{name}_scale"), getattr(self, f"{name}_shift")) if self._affines[name] else None
 
-    def forward(self, observation: Tensor) -> Tensor:
+    def forward(self, observation: Observation) -> Tensor:
         scaler, unscaler = self._affine("observation"), self._affine("action")
+        if isinstance(observation, dict):  # no scaler takes these
+            scaled = {key: part.to(self.dtype) for key, part in observation.items()}
+        else:
+            scaled = scaler.transform(observation) if scaler else observation.to(self.dtype)
         key = torch.zeros((), dtype=torch.int64)
         nets = Nets(dict(self.networks.items()), {}, None, key, self.dtype)
-        action = self.algorithm.act(nets, scaler.transform(observation) if scaler else observation.to(self.dtype))
+        action = self.algorithm.act(nets, scaled)
         return unscaler.reverse(action) if unscaler else action
 
 
@@ -66,6 +71,7 @@ class Policy:
 
     def __init__(self, module: PolicyModule, spec: Spec, device: torch.device) -> None:
         self.module, self.spec, self.device = module, spec, device
+        self.space = spec.observation
 
     def start(self, n: int) -> None:
         """There is nothing to remember."""
@@ -76,13 +82,12 @@ class Policy:
         return state, self.predict(observation)
 
     def predict(self, observation: Any) -> np.ndarray:
-        """Greedy actions at raw observations [B, ...]. Raises DataError when their shape is not the trained one."""
-        array = np.asarray(observation)
-        space = self.spec.observation
-        if isinstance(space, Box) and array.shape[1:] != space.shape:
-            hint = "; a single one needs a batch axis: x[None]" if array.shape == space.shape else ""
-            raise DataError(
-                f"Observations have the shape {array.shape}; this policy takes (batch, {', '.join(map(str, space.shape))}){hint}."
-            )
+        """Greedy actions at raw observations [B, ...], an array or a dict of them. Raises DataError when their shape is wrong."""
+        inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.space, observation).items()}
         with torch.no_grad():
-            return self.module(torch.as_tensor(array, device=self.device)).cpu().numpy()
+            return self.module(module_input(self.space, inputs)).cpu().numpy()
+
+
+def module_input(space: Box | Dict, inputs: Mapping[str, Tensor]) -> Observation:
+    """What a policy module takes, from inputs by name: a tensor, or a dict of them."""
+    return inputs["observation"] if isinstance(space, Box) else {key: inputs[f"observation/{key}"] for key in sorted(space.spaces)}
