@@ -146,8 +146,7 @@ class Learner:
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Batch) -> None:
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         names = (network,) if isinstance(network, str) else network
-        run = self._minimise_stack if self.stacked else self._minimise_one
-        gradients, value, metrics, statistics = run(loss, names, batch)
+        gradients, value, metrics, statistics = self.gradients(loss, names, batch, self.address(loss))
         at = 0
         for name in names:
             count = len(self.live[name])
@@ -218,7 +217,11 @@ class Learner:
 
     # ---- inside
 
-    def _address(self, loss: Loss) -> Tensor:
+    def gradients(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
+        """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
+        return (self._gradients_of_stack if self.stacked else self._gradients_of_one)(loss, names, batch, key)
+
+    def address(self, loss: Loss) -> Tensor:
         """The key of this step's draws of a loss, () or (S,). Keys of `BLOCK` steps are made at once, which changes no value."""
         block, at = divmod(self.step, BLOCK)
         known = self._addresses.get(loss.__name__)
@@ -228,8 +231,7 @@ class Learner:
             self._addresses[loss.__name__] = known
         return known[1][..., at]
 
-    def _minimise_one(self, loss: Loss, names: tuple[str, ...], batch: Batch) -> tuple[Any, ...]:
-        key = self._address(loss)
+    def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         nets = Nets(self.modules, {}, Nets(self._targets, {}, None, key, self.dtype), key, self.dtype, names)
         values, metrics = loss(nets, batch, self._h)
         value = _mean(values, batch)
@@ -237,7 +239,7 @@ class Learner:
         gradients = torch.autograd.grad(value, parameters)
         return gradients, value, {k: v.detach().mean() for k, v in metrics.items()}, nets.statistics
 
-    def _minimise_stack(self, loss: Loss, names: tuple[str, ...], batch: Batch) -> tuple[Any, ...]:
+    def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         def one(trained: dict[str, Parameters], fixed: Any, batch: Batch, hyper: Parameters, key: Tensor) -> Any:
             live, buffers, target = fixed
             tensors = {name: {**live.get(name, {}), **trained.get(name, {}), **buffers[name]} for name in self.modules}
@@ -248,7 +250,7 @@ class Learner:
         trained = {name: self.live[name] for name in names}
         fixed = ({n: p for n, p in self.live.items() if n not in trained}, self.buffers, self.target)
         gradients, (value, (metrics, statistics)) = vmap(grad_and_value(one, has_aux=True), randomness="different")(
-            trained, fixed, batch, self.hyper, self._address(loss)
+            trained, fixed, batch, self.hyper, key
         )
         return [g for name in names for g in gradients[name].values()], value, metrics, statistics
 

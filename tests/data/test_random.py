@@ -1,0 +1,78 @@
+"""Addressed random numbers: moments, correlations, collisions, and the same numbers for ever."""
+
+import itertools
+
+import numpy as np
+import torch
+from scipy import stats
+
+from d3ray.data.random import bits, fold, integers, normal, root_key, shift_right, uniform
+
+GOLDEN_INTEGERS = [909, 1, 456, 991]
+GOLDEN_NORMALS = [-1.6557231658177871, 0.28101796344093644, -0.9348012216989143]
+
+
+def test_the_numbers_stay_what_they_are():
+    """Golden values: datasets that were shipped, seeds that were published and checkpoints depend on them."""
+    key = fold(fold(root_key(7), "sample"), 3)
+    assert integers(key, 4, 1000).tolist() == GOLDEN_INTEGERS
+    np.testing.assert_allclose(normal(key, (3,), torch.float64).numpy(), GOLDEN_NORMALS, rtol=1e-14)
+
+
+def test_shift_is_logical():
+    x = torch.tensor([-1, -(2**63), 5])
+    assert shift_right(x, 11).tolist() == [(2**64 - 1) >> 11, 2**63 >> 11, 0]
+
+
+def test_uniform_and_normal_have_their_distributions():
+    key = fold(root_key(0), "moments")
+    u = uniform(key, (200_000,), torch.float64).numpy()
+    assert 0 < u.min() < 1e-4
+    assert 1 - 1e-4 < u.max() < 1
+    assert stats.kstest(u, "uniform").pvalue > 0.01
+    z = normal(key, (200_000,), torch.float64).numpy()
+    assert stats.kstest(z, "norm").pvalue > 0.01
+    assert abs((z**4).mean() - 3) < 0.1
+    assert float(uniform(key, (1 << 20,)).max()) < 1  # rounding to float32 does not reach 1
+
+
+def test_draws_of_neighbouring_addresses_are_uncorrelated():
+    """Steps, seeds, names and positions next to one another: no correlation beyond chance (5 standard errors)."""
+    n = 4096
+    rows = [
+        uniform(fold(fold(root_key(seed), purpose), step), (n,), torch.float64)
+        for seed in (0, 1)
+        for purpose in ("a", "b")
+        for step in range(4)
+    ]
+    matrix = np.corrcoef(torch.stack(rows).numpy())
+    assert np.abs(matrix[~np.eye(len(rows), dtype=bool)]).max() < 5 / n**0.5
+    steps = torch.stack(
+        [uniform(fold(fold(root_key(3), "s"), torch.arange(n)), (3,), torch.float64)[:, k] for k in range(3)]
+    ).numpy()
+    for a, b in itertools.product(range(3), repeat=2):
+        assert abs(np.corrcoef(steps[a][1:], steps[b][:-1])[0, 1]) < 5 / n**0.5
+
+
+def test_no_key_collides_with_another_or_with_a_draw():
+    """Keys of seeds × purposes × steps and what is drawn from them: 200,000 distinct numbers of 64 bits."""
+    keys = [root_key(seed) for seed in range(50)]
+    children = torch.cat([fold(fold(k, p), torch.arange(500)) for k in keys for p in ("sample", "loss", "target smoothing")])
+    drawn = bits(children, 1)[:, 0]
+    grandchildren = fold(children, "critic_loss")
+    together = torch.cat([torch.stack(keys), children, drawn, grandchildren])
+    assert together.unique().numel() == together.numel()
+
+
+def test_drawing_together_is_drawing_one_by_one():
+    keys = fold(root_key(1), torch.arange(6))
+    together = normal(keys, (2, 5), torch.float64)
+    for k in range(6):
+        assert torch.equal(together[k], normal(keys[k], (2, 5), torch.float64))
+    mapped = torch.func.vmap(lambda key: normal(key, (2, 5), torch.float64))(keys)
+    assert torch.equal(together, mapped)
+
+
+def test_integers_are_uniform():
+    counts = np.bincount(integers(root_key(5), 70_000, 7).numpy(), minlength=7)
+    assert stats.chisquare(counts).pvalue > 0.001

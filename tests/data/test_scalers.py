@@ -1,0 +1,80 @@
+"""Scalers against their formulas, at constant entries, and through JSON."""
+
+import numpy as np
+import pytest
+import torch
+
+from d3ray.data.config import Config
+from d3ray.data.dataset import Dataset
+from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.scalers import ActionScaler, MinMaxActionScaler, MinMaxScaler, ObservationScaler, PixelScaler, StandardScaler
+from d3ray.data.spec import Box, Spec
+
+OBSERVATIONS = np.array([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]], "f4")  # the second entry is constant
+ACTIONS = np.array([[-2.0], [1.0], [0.5]], "f4")
+DATA = Dataset.from_arrays(OBSERVATIONS, ACTIONS, np.zeros(3, "f4"), np.array([False, False, True]))
+
+
+class Holder(Config):
+    observation: ObservationScaler | None = None
+    action: ActionScaler | None = None
+
+
+def scaled(scaler, values):
+    return scaler.affine(torch.float64).transform(torch.tensor(values)).numpy()
+
+
+def test_standard():
+    fitted = StandardScaler().fit(DATA)
+    expected = (OBSERVATIONS - [2.0, 5.0]) / (np.array([np.sqrt(8 / 3), 0.0]) + 1e-3)
+    np.testing.assert_allclose(scaled(fitted, OBSERVATIONS), expected, rtol=1e-6)
+
+
+def test_standard_without_epsilon_does_not_divide_a_constant():
+    fitted = StandardScaler(epsilon=0.0).fit(DATA)
+    assert np.isfinite(scaled(fitted, OBSERVATIONS)).all()
+    np.testing.assert_allclose(scaled(fitted, OBSERVATIONS)[:, 1], 0)
+
+
+def test_min_max_reaches_both_ends_and_puts_a_constant_at_zero():
+    np.testing.assert_allclose(scaled(MinMaxScaler().fit(DATA), OBSERVATIONS), [[-1, 0], [0, 0], [1, 0]], atol=1e-7)
+
+
+def test_min_max_of_actions_takes_the_data_or_a_bounded_space():
+    np.testing.assert_allclose(scaled(MinMaxActionScaler().fit(DATA), ACTIONS), [[-1], [1], [2 / 3]], rtol=1e-6)
+    spec = Spec(observation=Box(shape=(2,)), action=Box(shape=(1,), low=-4.0, high=4.0))
+    bounded = Dataset.from_arrays(OBSERVATIONS, ACTIONS, np.zeros(3, "f4"), np.array([False, False, True]), spec=spec)
+    np.testing.assert_allclose(scaled(MinMaxActionScaler().fit(bounded), ACTIONS), ACTIONS / 4)
+
+
+def test_pixels():
+    np.testing.assert_allclose(scaled(PixelScaler(), np.array([0, 51, 255], np.uint8)), [0, 0.2, 1])
+
+
+def test_given_numbers_are_kept():
+    fitted = StandardScaler(mean=(1.0, 1.0), std=(2.0, 2.0), epsilon=0.0).fit(DATA)
+    np.testing.assert_allclose(scaled(fitted, OBSERVATIONS), (OBSERVATIONS - 1) / 2)
+
+
+@pytest.mark.parametrize(
+    "scaler", [StandardScaler().fit(DATA), MinMaxScaler().fit(DATA), MinMaxActionScaler(minimum=(-2.0,), maximum=(1.0,))]
+)
+def test_reverse_and_json_give_back_what_went_in(scaler):
+    affine = scaler.affine(torch.float64)
+    values = torch.tensor(OBSERVATIONS[:, : len(scaler.numbers()[0])], dtype=torch.float64)
+    torch.testing.assert_close(affine.reverse(affine.transform(values)), values)
+    assert type(scaler).model_validate_json(scaler.model_dump_json()) == scaler
+
+
+def test_a_name_stands_for_a_scaler_and_a_wrong_one_is_explained():
+    assert Holder.check({"observation": "standard"}).observation == StandardScaler()
+    with pytest.raises(ConfigError, match="there is no such scaler; did you mean 'min_max'"):
+        Holder.check({"observation": "minmax"})
+    with pytest.raises(ConfigError, match="'standard' has no numbers yet"):
+        StandardScaler().affine()
+
+
+def test_action_scalers_refuse_discrete_actions():
+    discrete = Dataset.from_arrays(OBSERVATIONS, np.array([0, 1, 1]), np.zeros(3, "f4"), np.array([False, False, True]))
+    with pytest.raises(DataError, match="needs continuous actions, and 'dataset' has discrete ones"):
+        MinMaxActionScaler().fit(discrete)
