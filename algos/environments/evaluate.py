@@ -1,0 +1,133 @@
+"""Returns of a policy in an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...data.errors import ConfigError
+from ...data.seeds import fold, integers, root_key
+from ...data.spec import Environment
+from .make import AnyEnvironment, environment_of, is_given, make
+from .scores import normalized_score
+from .vector import Policy, VectorEnvironment, rows_of
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the episodes gave, in the order of their numbers."""
+
+    returns: np.ndarray  # [episodes] float64, undiscounted sums of rewards
+    lengths: np.ndarray  # [episodes] int64, steps
+    environment: Environment | None = None  # None: an object that no registry knows
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns, over these episodes (n in the denominator)."""
+        return float(self.returns.std())
+
+    @property
+    def normalized(self) -> float | None:
+        """The mean return, D4RL-normalised; None where D4RL has no reference for the environment."""
+        return None if self.environment is None else normalized_score(self.environment.id, self.mean)
+
+
+def evaluate(
+    policy: Policy, environment: AnyEnvironment | VectorEnvironment, *, episodes: int = 10, seed: int = 0, n_envs: int | None = None
+) -> Evaluation:
+    """Returns of `episodes` episodes, played by `n_envs` environments at once.
+
+    Episode k is played by environment k mod n_envs and is reset with a seed derived from (seed, k). Who plays what is so settled
+    beforehand: were episodes counted as they finish, short ones would be counted more often. A deterministic policy gets the same
+    returns whatever n_envs is, as far as its own arithmetic does not depend on the number of rows (a matrix product's last bit
+    may).
+
+    Args:
+        policy: Raw observations in, raw actions out. Its state is started anew with every round of n_envs episodes.
+        environment: As for `make`. An object is left open; what is made here is closed.
+        episodes: How many.
+        seed: Any integer.
+        n_envs: How many at once. None: min(episodes, 10), or one where an environment object is given.
+
+    Raises:
+        ConfigError: `episodes` or `n_envs` is not positive, or the environment cannot be made.
+        DataError: the policy's action is NaN.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes is {episodes}; an evaluation needs at least 1.")
+    if n_envs is not None and n_envs < 1:
+        raise ConfigError(f"n_envs is {n_envs}; an evaluation needs at least 1.")
+    vector = make(environment, n=_how_many(environment, episodes, n_envs))
+    try:
+        return _play(policy, vector, episodes, seed)
+    finally:
+        if not is_given(environment):
+            vector.close()
+
+
+class EnvironmentEvaluator:
+    """An evaluator: `(algorithm, epoch) → {name: float}`. Every epoch plays the same episodes, whatever was played before.
+
+    Args:
+        environment, episodes, seed, n_envs: As for `evaluate`. Environments are made at the first call and kept.
+    """
+
+    def __init__(
+        self, environment: AnyEnvironment | VectorEnvironment, *, episodes: int = 10, seed: int = 0, n_envs: int | None = None
+    ) -> None:
+        self.environment, self.episodes, self.seed, self.n_envs = environment, episodes, seed, n_envs
+        self._vector: VectorEnvironment | None = None
+
+    def __call__(self, algorithm: Any, epoch: int) -> dict[str, float]:
+        """return, return_std and length; normalized_return too where a reference exists."""
+        if self._vector is None:
+            self._vector = make(self.environment, n=_how_many(self.environment, self.episodes, self.n_envs))
+        played = evaluate(algorithm.policy(), self._vector, episodes=self.episodes, seed=self.seed)
+        metrics = {
+            "return": played.mean,
+            "return_std": played.std,
+            "length": float(played.lengths.mean()),
+        }
+        if (score := played.normalized) is not None:
+            metrics["normalized_return"] = score
+        return metrics
+
+    def close(self) -> None:
+        """Closes the environments; a later call makes them again."""
+        if self._vector is not None and not is_given(self.environment):
+            self._vector.close()
+        self._vector = None
+
+
+def episode_seeds(seed: int, episodes: int) -> list[int]:
+    """Reset seeds of episodes 0 … episodes - 1: each a function of (seed, its number) alone."""
+    return integers(fold(root_key(seed), "evaluation episode"), episodes, 2**31 - 1)
+
+
+def _how_many(environment: Any, episodes: int, n_envs: int | None) -> int:
+    return min(episodes, n_envs or (1 if is_given(environment) else 10))
+
+
+def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int) -> Evaluation:
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+    seeds = episode_seeds(seed, episodes)
+    for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
+        n = min(vector.n, episodes - first)
+        playing = list(range(n))
+        observation, state = vector.reset(playing, seeds[first : first + n]), policy.start(n)
+        while playing:
+            state, action = policy.step(state, rows_of(observation, slice(n)))
+            result = vector.step(action, playing)
+            returns[first : first + n] += result.reward[:n]  # zero for those that have finished
+            lengths[[first + i for i in playing]] += 1
+            if (ended := result.ended).any():
+                playing = [i for i in playing if not ended[i]]
+            observation = result.observation
+    return Evaluation(returns, lengths, environment_of(vector.single))

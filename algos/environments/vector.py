@@ -1,0 +1,155 @@
+"""Several environments stepped as one, in this process, with autoreset off: whoever steps sees where episodes end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from ...data.errors import ConfigError, DataError
+from ...data.seeds import fold, integers, root_key
+from ...data.spec import Dict, Discrete
+from .spaces import encoder, spec_of
+
+
+class Policy(Protocol):
+    """What acts. Raw observations in, raw actions out, for n environments at once."""
+
+    def start(self, n: int) -> Any:
+        """The state before the first step of n episodes: None, or a tree of arrays or tensors whose first axis is n."""
+        ...
+
+    def step(self, state: Any, observation: Any) -> tuple[Any, np.ndarray]:
+        """State and actions [n, ...] for observations [n, ...] (or a dict of such arrays)."""
+        ...
+
+
+class StepResult(NamedTuple):
+    """What a step gave, one row an environment; for those not stepped, the last observation and zeros."""
+
+    observation: Any  # [n, ...] or a dict: what followed the action; the final observation where the episode ended
+    reward: np.ndarray  # [n] float64
+    terminated: np.ndarray  # [n] bool: the MDP ended
+    truncated: np.ndarray  # [n] bool: the episode was cut, by a time limit say
+    info: list[dict[str, Any]]
+
+    @property
+    def ended(self) -> np.ndarray:
+        """[n] bool: who must be reset before the next step."""
+        return self.terminated | self.truncated
+
+
+class VectorEnvironment:
+    """n environments of one kind. Made by `make`.
+
+    An environment that ended is not reset: `step` gives its final observation, and the caller resets it. Arrays that are returned
+    are the caller's own.
+
+    Actions of a box are clipped to the space's bounds here, at the edge, so what a policy proposes may lie outside, and what was
+    proposed is what a caller should record. Actions of a discrete space are counted from 0.
+
+    Args:
+        environments: Objects with gymnasium's reset and step; their spaces are taken from the first.
+        seed: Seeds of resets that are not given one are derived from (seed, environment, number of its reset). None: not seeded.
+
+    Raises:
+        ConfigError: there is no environment, or a space is of a kind that d3ray does not know.
+    """
+
+    def __init__(self, environments: Sequence[Any], seed: int | None = None) -> None:
+        if not environments:
+            raise ConfigError("A vector of environments needs at least one.")
+        self.environments, self.n, self.seed = list(environments), len(environments), seed
+        self.spec = spec_of(environments[0])
+        self.single = environments[0]  # the first one, for whoever needs its id or time limit
+        self._resets = [0] * self.n
+        spaces, space = self.spec.observation, environments[0].observation_space
+        parts = {k: (b, space.spaces[k]) for k, b in spaces.spaces.items()} if isinstance(spaces, Dict) else {"": (spaces, space)}
+        self._shown = {key: np.zeros((self.n, *box.shape), box.dtype) for key, (box, _) in parts.items()}
+        self._encode = {key: encoder(s) for key, (_, s) in parts.items()}
+        action = environments[0].action_space
+        self._discrete = isinstance(self.spec.action, Discrete)
+        self._start = int(getattr(action, "start", 0)) if self._discrete else 0
+        self._action_shape = tuple(action.shape)
+        self._low, self._high = (None, None) if self._discrete else (np.asarray(action.low), np.asarray(action.high))
+
+    def reset(self, indices: Iterable[int] | None = None, seeds: Sequence[int] | None = None) -> Any:
+        """Starts new episodes.
+
+        Args:
+            indices: Which environments; None: all.
+            seeds: One each, in the order of `indices`. None: derived, see the class.
+
+        Returns:
+            Observations of all environments, [n, ...] or a dict of such arrays.
+        """
+        chosen = range(self.n) if indices is None else list(indices)
+        for at, i in enumerate(chosen):
+            observation, _ = self.environments[i].reset(seed=self._reset_seed(i) if seeds is None else int(seeds[at]))
+            self._resets[i] += 1
+            self._show(i, observation)
+        return self._observation()
+
+    def step(self, actions: np.ndarray, indices: Iterable[int] | None = None) -> StepResult:
+        """One step of each environment, or of those in `indices`.
+
+        Args:
+            actions: Row i is environment i's: integers [n] or [n, 1], or floats [n, *shape], clipped to the bounds of the space.
+                Rows of environments that are not stepped are not looked at, and at the end they may be absent.
+            indices: Which environments; None: all.
+
+        Raises:
+            DataError: an action is NaN.
+        """
+        chosen = range(self.n) if indices is None else indices
+        rows = self._raw_actions(np.asarray(actions))
+        reward = np.zeros(self.n)
+        terminated, truncated = np.zeros(self.n, bool), np.zeros(self.n, bool)
+        info: list[dict[str, Any]] = [{} for _ in range(self.n)]
+        for i in chosen:
+            observation, reward[i], terminated[i], truncated[i], info[i] = self.environments[i].step(rows[i])
+            self._show(i, observation)
+        return StepResult(self._observation(), reward, terminated, truncated, info)
+
+    def close(self) -> None:
+        for environment in self.environments:
+            environment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _raw_actions(self, actions: np.ndarray) -> Any:
+        """What the environments take: plain integers (gymnasium looks them up fastest), or arrays within bounds."""
+        if self._discrete:
+            rows = actions.reshape(len(actions)).tolist()
+            return [int(a) + self._start for a in rows]
+        clipped = np.clip(actions.reshape(len(actions), *self._action_shape), self._low, self._high)
+        if np.isnan(clipped).any():
+            raise DataError(
+                f"The policy's action is NaN for environment {int(np.isnan(clipped).reshape(len(clipped), -1).any(1).argmax())}."
+            )
+        return clipped.astype(self.spec.action.dtype, copy=False)
+
+    def _show(self, i: int, observation: Any) -> None:
+        for key, shown in self._shown.items():
+            shown[i] = self._encode[key](observation[key] if key else observation)
+
+    def _observation(self) -> Any:
+        if "" in self._shown:
+            return self._shown[""].copy()
+        return {key: shown.copy() for key, shown in self._shown.items()}
+
+    def _reset_seed(self, i: int) -> int | None:
+        if self.seed is None:
+            return None
+        key = fold(fold(fold(root_key(self.seed), "environment reset"), i), self._resets[i])
+        return integers(key, 1, 2**31 - 1)[0]
+
+
+def rows_of(observation: Any, rows: Any) -> Any:
+    """The given rows (an index, a slice, an array of indices) of observations that may be a dict."""
+    return {k: v[rows] for k, v in observation.items()} if isinstance(observation, dict) else observation[rows]

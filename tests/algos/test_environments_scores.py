@@ -1,0 +1,46 @@
+"""D4RL-normalised scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from d3ray.algos.environments.scores import normalized_score, reference_score
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("hopper-medium-v2", -20.272305, 3234.3),
+        ("d4rl/halfcheetah-medium-replay-v2", -280.178953, 12135.0),
+        ("/data/walker2d_medium_expert-v2.hdf5", 1.629008, 4592.3),
+        ("Hopper-v4", -20.272305, 3234.3),
+        ("HalfCheetah-v4", -280.178953, 12135.0),
+        ("Walker2d-v3", 1.629008, 4592.3),
+        ("Ant-v2", -325.6, 3879.7),
+        ("antmaze-umaze-v2", 0.0, 1.0),
+        ("pen-human-v1", 96.262799, 3076.8331017826877),
+    ],
+)
+def test_datasets_and_environments_have_their_references(name: str, low: float, high: float) -> None:
+    assert normalized_score(name, low) == pytest.approx(0)
+    assert normalized_score(name, high) == pytest.approx(100)
+
+
+def test_a_published_return_scores_as_published() -> None:
+    # by hand: (1800 + 20.272305) / 3254.572305
+    assert normalized_score("hopper-medium-v2", 1800.0) == pytest.approx(55.9297, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Hopper-v5", "HopperX-v4", "hopper-medium-v7", "carla-town-full-v0", ""])
+def test_without_a_reference_there_is_no_score(name: str) -> None:
+    assert reference_score(name) is None
+    assert normalized_score(name, 5.0) is None
+
+
+def test_the_label_says_where_the_return_comes_from() -> None:
+    ours, theirs = reference_score("Hopper-v4"), reference_score("hopper-medium-v2")
+    assert ours is not None
+    assert theirs is not None
+    assert ours.label == "D4RL-normalised return in gymnasium v4"
+    assert theirs.label == "D4RL-normalised return"
+    assert np.asarray(ours.score(np.array([-20.272305, 3234.3]))).tolist() == [0.0, 100.0]
