@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+
 from d3ray.algos.environments.collect import collect, restarted
 from d3ray.algos.environments.explorers import EpsilonGreedy, GaussianNoise
 from d3ray.algos.environments.make import make

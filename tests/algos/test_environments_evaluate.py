@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+
 from d3ray.algos.environments.evaluate import EnvironmentEvaluator, Evaluation, episode_seeds, evaluate
 from d3ray.algos.environments.make import make
 from d3ray.data.errors import ConfigError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter, ValidationError
+from scipy import stats
+
 from d3ray.algos.environments.explorers import EpsilonGreedy, Explorer, GaussianNoise, Greedy, random_actions
 from d3ray.data.errors import ConfigError
 from d3ray.data.spec import Box, Discrete
-from pydantic import TypeAdapter, ValidationError
-from scipy import stats
 
 ARM = Box(shape=(2,), low=(-1.0, -4.0), high=(1.0, 0.0))
 

@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+
 from d3ray.algos.environments.make import environment_of, make, spec_of
 from d3ray.data import spec as specs
 from d3ray.data.errors import ConfigError
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 
 class Toy(gymnasium.Env[Any, Any]):

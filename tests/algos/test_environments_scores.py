@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from d3ray.algos.environments.scores import normalized_score, reference_score
 
 

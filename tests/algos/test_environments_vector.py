@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+
 from d3ray.algos.environments.make import make
 from d3ray.algos.environments.vector import VectorEnvironment
 from d3ray.data.errors import ConfigError, DataError

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.random import fold, integers, root_key
 from d3ray.data.replay import ReplayBuffer
 from d3ray.data.sampling import TransitionSampler
 from d3ray.data.spec import Box, Dict, Discrete, Spec
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 SPEC = Spec(observation=Box(shape=(2,)), action=Box(shape=(1,)))
 GAMMA = 0.5
