@@ -1,0 +1,56 @@
+"""A Ray to work in: the one that is there, the one that `RAY_ADDRESS` names, or a local one for as long as it is needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from ..data.errors import StorageError
+
+
+@contextmanager
+def ray_session(*, address: str | None = None, **options: Any) -> Generator[None]:
+    """Ray is initialised inside; what was started here is shut down at the end, its workers with it.
+
+    Args:
+        address: a cluster; None: `RAY_ADDRESS`, and where that is not set either a Ray of this machine's own.
+        options: for `ray.init`; those that shape a local Ray, such as `num_cpus`, are left out where there is a cluster.
+
+    Raises:
+        StorageError: the cluster cannot be reached.
+    """
+    import ray
+    from ray.exceptions import AuthenticationError
+
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":
+        options = {"include_dashboard": False, **options}
+    else:
+        options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+    except (ConnectionError, AuthenticationError) as error:
+        raise StorageError(
+            f"The Ray cluster {address!r} cannot be used: {str(error).strip().splitlines()[0].rstrip('.')}."
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def quiet_ray_data() -> None:
+    """Switches off Ray Data's own progress bars and messages: jobs show progress in their own way."""
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
