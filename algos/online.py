@@ -11,7 +11,7 @@ from ..data.errors import ConfigError
 from ..data.replay import ReplayBuffer
 from .base import Callback, Epoch, Evaluator
 from .environments.explorers import EpsilonGreedy, Explorer, GaussianNoise, random_actions
-from .environments.make import make
+from .environments.make import is_given, make
 from .fit import Fit
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def fit_online(algorithm: Algorithm, env: Any, **arguments: Any) -> ReplayBuffer
         for _ in fitter_online(algorithm, vector, buffer, **arguments):
             pass
     finally:
-        if vector is not env:
+        if not is_given(env):
             vector.close()
     return buffer
 
@@ -54,15 +54,16 @@ def fitter_online(
         algorithm: What learns; one that was fitted offline goes on from there.
         env: A `VectorEnvironment`. One step of it is a step of each of its environments.
         buffer: Filled while training; what is in it already is drawn from too.
-        explorer: Disturbs the greedy action. None: epsilon-greedy from 1 to 0.1 over 10,000 steps for discrete actions, normal noise
-            of a tenth of the action range else.
+        explorer: Disturbs the greedy action. None: epsilon-greedy from 1 to 0.1 over 10,000 steps for discrete actions,
+            else normal noise of a tenth of half the action range.
         n_steps: Gradient steps to do.
         n_steps_per_epoch: Gradient steps between two yields; epochs end at its multiples.
         update_interval: Steps of the vector between updates.
         n_updates: Gradient steps at each update.
         random_steps: Steps of the vector with uniform random actions, first.
         update_start_step: Steps of the vector before the first update; at least what fills one batch.
-        evaluators, callbacks: As `Algorithm.fitter`'s.
+        evaluators: As `Algorithm.fitter`'s.
+        callbacks: As `Algorithm.fitter`'s.
 
     Yields:
         Epoch: metrics as offline, and `train/environment_steps`.
@@ -74,10 +75,12 @@ def fitter_online(
     if min(n_steps, n_steps_per_epoch, update_interval, n_updates) < 1:
         raise ConfigError("n_steps, n_steps_per_epoch, update_interval and n_updates must be positive.")
     if not hasattr(algorithm, "fit_"):
-        algorithm.fit_ = Fit.start_online(algorithm, env.spec, getattr(env.single, "spec", None) and env.single.spec.id or "the environment")
+        algorithm.fit_ = Fit.start_online(
+            algorithm, env.spec, (getattr(env.single, "spec", None) and env.single.spec.id) or "the environment"
+        )
     fit, seed, space = algorithm.fit_, algorithm.seed, env.spec.action
     learner, policy = fit.learner, fit.policy()
-    explorer = explorer or (EpsilonGreedy() if env.spec.discrete else GaussianNoise())
+    explorer = explorer or (EpsilonGreedy(duration=10_000) if env.spec.discrete else GaussianNoise())
     source = buffer.sampler(
         fit.config.batch_size,
         seed,
@@ -90,6 +93,7 @@ def fitter_online(
         dtype=fit.dtype,
     )
     observation = env.reset()
+    buffer.cut_episodes()  # those that an earlier run left unfinished do not go on here
     begin = max(update_start_step, -(-fit.config.batch_size // env.n))
     end, now = learner.step + n_steps, 0
     while learner.step < end:
