@@ -9,6 +9,7 @@
 #   make test INDEX=https://host/simple   a package index to look at beside pip's own
 #   make test TESTS=tests/data            a part of the tests
 #   make test WORKERS=0                   the tests in one process, to debug them
+#   make test D3RAY_TEST_DATA=FOLDER      with recorded data of other projects, for the tests that read it
 
 INDEX ?=
 TESTS ?= tests
@@ -21,7 +22,6 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # One thread per process: the tests run side by side, and sums in one order are the same sums everywhere.
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export D3RAY_TEST_DATA
 
 .PHONY: demo test lint test-all benchmark clean
 .DEFAULT_GOAL := test

@@ -146,7 +146,7 @@ dataset = d3ray.Dataset.from_arrays(
     rng.normal(size=(64, 3)).astype("float32"), rng.uniform(-1, 1, (64, 2)).astype("float32"), rng.normal(size=64), terminated
 )
 algorithm = d3ray.TD3PlusBC(seed=0)
-epochs = algorithm.fit(dataset, n_steps=5, n_steps_per_epoch=5)
+epochs = list(algorithm.fitter(dataset, n_steps=5, n_steps_per_epoch=5))
 print(len(epochs), algorithm.predict(dataset.columns["observation"][:4]).shape)
 """
     assert run_without(PLATFORM_ONLY, code, tmp_path) == "1 (4, 2)\n"
