@@ -51,15 +51,16 @@ class PolicyModule(nn.Module):
                 self.register_buffer(f"{name}_scale", affine.scale)
                 self.register_buffer(f"{name}_shift", affine.shift)
 
-    def _affine(self, name: str) -> Affine | None:
+    def affine(self, name: str) -> Affine | None:
+        """The scaler of "observation" or "action", or None."""
         return Affine(getattr(self, f"{name}_scale"), getattr(self, f"{name}_shift")) if self._affines[name] else None
 
     def forward(self, observation: Observation) -> Tensor:
-        scaler, unscaler = self._affine("observation"), self._affine("action")
+        scaler, unscaler = self.affine("observation"), self.affine("action")
         if isinstance(observation, dict):  # no scaler takes these
             scaled = {key: part.to(self.dtype) for key, part in observation.items()}
         else:
-            scaled = scaler.transform(observation) if scaler else observation.to(self.dtype)
+            scaled = (scaler.transform(observation) if scaler else observation).to(self.dtype)
         key = torch.zeros((), dtype=torch.int64)
         nets = Nets(dict(self.networks.items()), {}, None, key, self.dtype)
         action = self.algorithm.act(nets, scaled)

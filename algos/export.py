@@ -1,0 +1,294 @@
+"""A policy for use without d3ray: as ONNX, TorchScript or a torch.export program, from raw observations to raw actions.
+
+Every export is compared with the policy on golden observations before it is kept. `.pt` and `.pt2` are written for others and
+never read back; both hold paths of the machine that wrote them, and `.pt2` a small pickle. ONNX and packages hold neither.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.errors import ConfigError, D3rayError
+from ..data.files import storage_errors, write_atomically
+from ..data.scalers import Affine
+from ..data.spec import Box, Spec
+from .golden import BATCHES, TOLERANCE, Arrays, check_golden, golden_observations, largest_gap, nudged, take
+from .networks.heads import Observation
+from .policy import Policy, PolicyModule, module_input
+from .policy_inputs import named_inputs
+
+if TYPE_CHECKING:
+    from .base import Algorithm
+
+OPSET = 20
+
+
+class PortablePolicy(PolicyModule):
+    """A policy on the CPU that shares nothing with training: only the networks that act, actions in the data's type."""
+
+    def __init__(self, source: PolicyModule, used: list[str], spec: Spec, dtype: torch.dtype | None = None) -> None:
+        dtype = dtype or source.dtype
+        observation, action = source.affine("observation"), source.affine("action")
+        networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
+        # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
+        wide = torch.float64 if observation is not None and bool(observation.shift.any()) else dtype
+        super().__init__(source.algorithm, networks, _own(observation, wide), _own(action, dtype), dtype)
+        self.spec = spec
+        self.action_dtype: torch.dtype = getattr(torch, action_dtype(spec))
+        self.eval()
+
+    def forward(self, observation: Observation) -> Tensor:
+        return super().forward(observation).to(self.action_dtype)
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Actions at inputs by name."""
+        with torch.no_grad():
+            return self(self.arguments(inputs)).numpy()
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
+        """What `forward` takes."""
+        return module_input(self.spec.observation, {name: torch.as_tensor(rows) for name, rows in inputs.items()})
+
+
+def _own(affine: Affine | None, dtype: torch.dtype) -> Affine | None:
+    return affine and Affine(*(part.detach().to("cpu", dtype, copy=True) for part in (affine.scale, affine.shift)))
+
+
+@dataclass(frozen=True)
+class Portable:
+    """A policy ready to be written in any form.
+
+    Attributes:
+        module: What acts.
+        golden: `batch_1/observation`, `batch_1/action`, `batch_32/…`: what every form must reproduce.
+        tolerance: How closely: 1e-5, or four times what the policy's own rounding to its float type changes, if that is more.
+    """
+
+    module: PortablePolicy
+    golden: Arrays
+    tolerance: float
+
+    @property
+    def spec(self) -> Spec:
+        """The spaces."""
+        return self.module.spec
+
+    def check(self, act: Callable[[Arrays], np.ndarray], what: str) -> None:
+        """Raises StorageError when `act` differs from the golden actions."""
+        check_golden(self.golden, act, self.tolerance, what)
+
+
+def action_dtype(spec: Spec) -> str:
+    """Type of the actions that an exported policy gives: that of the data."""
+    if not isinstance(spec.action, Box):
+        return "int64"
+    return spec.action.dtype if spec.action.dtype in ("float32", "float64") else "float32"
+
+
+def portable(policy: Policy) -> Portable:
+    """A policy taken out of what trains it, with golden observations and actions."""
+    space, spec = policy.spec.observation, policy.spec
+    affine = policy.module.affine("observation")
+    numbers = affine and (affine.scale.double().cpu().numpy(), affine.shift.double().cpu().numpy())
+    drawn = golden_observations(space, 8 * sum(BATCHES), numbers)
+    used = _networks_used(policy, take(drawn, slice(2)))
+    module = PortablePolicy(policy.module, used, spec)
+    exact = PortablePolicy(policy.module, used, spec, torch.float64)
+    action = module.act_on(drawn)
+    if spec.discrete:  # golden actions are those that rounding cannot change
+        kept = (action == exact.act_on(drawn)) & (action == module.act_on(nudged(drawn)))
+        order = np.argsort(~kept, kind="stable")
+    else:
+        order = np.arange(len(action))
+    golden: Arrays = {}
+    rounding, first = 0.0, 0
+    for n in BATCHES:
+        rows = take(drawn, order[first : first + n])
+        first += n
+        action = module.act_on(rows)
+        if not np.isfinite(action).all():
+            raise ConfigError(f"The policy's actions are not finite, so {policy.module.algorithm.name} cannot be exported.")
+        if not spec.discrete:
+            rounding = max(rounding, largest_gap(exact.act_on(rows), action))
+        golden |= {f"batch_{n}/{name}": array for name, array in {**rows, "action": action}.items()}
+    return Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")))
+
+
+def save_policy(algorithm: Algorithm, path: str | Path) -> None:
+    """The greedy policy of a trained algorithm, raw observations to raw actions, for use without d3ray.
+
+    The path's ending chooses: `.onnx` (opset 20, one file, any batch size), `.pt` (TorchScript), `.pt2` (torch.export); without an
+    ending, a policy package (see `package.write_package`). ONNX inputs are `observation`, or one `observation/KEY` for each key of
+    a dict, in the data's type; the output is `action`.
+
+    Raises:
+        ConfigError: the ending is another one, or the algorithm has not been trained.
+        StorageError: the place cannot be written.
+    """
+    check_ending(path)
+    if Path(path).suffix:
+        save_portable(portable(algorithm.policy()), Path(path))
+    else:
+        from .package import write_package
+
+        write_package(algorithm, path)
+
+
+def check_ending(path: str | Path) -> None:
+    """Raises ConfigError for an ending that names no form."""
+    if (ending := Path(path).suffix) and ending not in WRITERS:
+        known = ", ".join(WRITERS)
+        raise ConfigError(
+            f"{path} ends in {ending!r}, which no form of a policy does; choose from {known}, or no ending: a package."
+        )
+
+
+def save_portable(policy: Portable, path: Path) -> None:
+    """One file, in the form of its ending. Arguments and errors as for `save_policy`."""
+    check_ending(path)
+    content = WRITERS[path.suffix](policy)
+    with storage_errors("written", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+
+
+def onnx_bytes(policy: Portable) -> bytes:
+    """The ONNX graph: checked by onnx and onnxruntime, without paths, the same bytes at every call."""
+    import onnx
+    from onnxruntime import InferenceSession
+
+    with _explained(policy, "ONNX"):
+        program = torch.onnx.export(
+            _program(policy),
+            (),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+            opset_version=OPSET,
+            input_names=list(named_inputs(policy.spec.observation)),
+            output_names=["action"],
+        )
+        assert program is not None
+        model = program.model_proto
+        _strip(model)
+        _name_batch(model.graph)
+        onnx.checker.check_model(model, full_check=True)
+    content = model.SerializeToString(deterministic=True)
+    session: Any = InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    def act(inputs: Arrays) -> np.ndarray:
+        return session.run(["action"], inputs)[0]
+
+    policy.check(act, "The ONNX graph")
+    return content
+
+
+def torchscript_bytes(policy: Portable) -> bytes:
+    """A traced TorchScript module."""
+    module = policy.module
+    with _explained(policy, "TorchScript"):
+        traced: Any = torch.jit.trace(module, (module.arguments(_example(policy)),), check_trace=False)  # pyright: ignore[reportPrivateImportUsage]
+        buffer = io.BytesIO()
+        torch.jit.save(traced, buffer)  # pyright: ignore[reportPrivateImportUsage]
+
+    def act(inputs: Arrays) -> np.ndarray:
+        return traced(module.arguments(inputs)).numpy()
+
+    policy.check(act, "The TorchScript module")
+    return buffer.getvalue()
+
+
+def program_bytes(policy: Portable) -> bytes:
+    """A torch.export program with a dynamic batch."""
+    with _explained(policy, "a torch.export program"):
+        program = _program(policy)
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer)
+    run: Any = program.module()
+
+    def act(inputs: Arrays) -> np.ndarray:
+        return run(policy.module.arguments(inputs)).numpy()
+
+    policy.check(act, "The torch.export program")
+    return buffer.getvalue()
+
+
+WRITERS: dict[str, Callable[[Portable], bytes]] = {".onnx": onnx_bytes, ".pt": torchscript_bytes, ".pt2": program_bytes}
+
+
+def _example(policy: Portable) -> Arrays:
+    """Two rows: sizes 0 and 1 are special to torch.export."""
+    inputs = named_inputs(policy.spec.observation)
+    return {name: policy.golden[f"batch_{max(BATCHES)}/{name}"][:2] for name in inputs}
+
+
+def _program(policy: Portable) -> torch.export.ExportedProgram:
+    batch, example = {0: torch.export.Dim("batch")}, policy.module.arguments(_example(policy))
+    shapes = (dict.fromkeys(example, batch) if isinstance(example, dict) else batch,)
+    return torch.export.export(policy.module, (example,), dynamic_shapes=shapes)
+
+
+def _networks_used(policy: Policy, inputs: Arrays) -> list[str]:
+    """The networks that run when the policy acts, in the order of their declaration."""
+    used: set[str] = set()
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *_: used.add(name)
+
+    networks = dict(policy.module.networks.items())
+    hooks = [network.register_forward_pre_hook(note(name)) for name, network in networks.items()]
+    try:
+        with torch.no_grad():
+            policy.module(module_input(policy.space, {n: torch.as_tensor(a, device=policy.device) for n, a in inputs.items()}))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [name for name in networks if name in used]
+
+
+@contextmanager
+def _explained(policy: Portable, form: str) -> Generator[None]:
+    """Keeps torch's exporters quiet, and says what failed in one sentence."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)  # it names every operator of torchvision that is not there
+            yield
+    except (D3rayError, MemoryError):
+        raise
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConfigError(f"The policy of {policy.module.algorithm.name} cannot be written as {form}: {first}.") from error
+    finally:
+        logger.setLevel(level)
+
+
+def _strip(message: Any) -> None:
+    """Removes `metadata_props` and `doc_string` throughout: they hold source paths of this machine."""
+    for field, value in message.ListFields():
+        if field.name in ("metadata_props", "doc_string"):
+            message.ClearField(field.name)
+        elif field.message_type is not None:
+            for part in value if field.is_repeated else [value]:
+                _strip(part)
+
+
+def _name_batch(graph: Any) -> None:
+    """The first axis of every input and of the output is called `batch`. Shapes in between need not be said."""
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"

@@ -1,0 +1,91 @@
+"""Golden observations: raw inputs that a policy's exports are compared on. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..data.errors import StorageError
+from ..data.spec import Box, Dict
+from .policy_inputs import named_inputs
+
+BATCHES = (1, 32)
+TOLERANCE = 1e-5  # absolute, and relative to actions larger than 1
+Arrays = dict[str, np.ndarray]
+Numbers = tuple[np.ndarray, np.ndarray]
+
+
+def golden_observations(space: Box | Dict, n: int, scale_shift: Numbers | None = None, seed: int = 0) -> Arrays:
+    """`n` raw observations by input name, in the data's types, the same at every call.
+
+    They are made up, so that a policy gives away none of the data it learned from: what the scaler brings to standard normal, else
+    uniform within the space's bounds, else standard normal.
+
+    Args:
+        space: Of the observations.
+        n: How many.
+        scale_shift: Of the observation scaler: scaled = raw · scale + shift.
+        seed: Of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    return {name: _draw(box, n, rng, scale_shift) for name, box in named_inputs(space).items()}
+
+
+def _draw(box: Box, n: int, rng: np.random.Generator, scale_shift: Numbers | None) -> np.ndarray:
+    dtype, shape, bounds = np.dtype(box.dtype), (n, *box.shape), box.bounds()
+    if dtype.kind not in "fiu":
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        low, high = (bound.astype(np.int64) for bound in bounds) if bounds else (0, min(int(np.iinfo(dtype).max), 255))
+        return rng.integers(low, np.maximum(high, low) + 1, shape).astype(dtype)
+    if scale_shift is not None and np.ndim(scale_shift[0]):
+        scale, shift = scale_shift
+        return ((rng.standard_normal(shape) - shift) / scale).astype(dtype)
+    if bounds is not None and all(np.abs(bound).max(initial=0) < 1e6 for bound in bounds):  # 3e38 stands for no bound at all
+        return rng.uniform(*bounds, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def nudged(observations: Mapping[str, np.ndarray], seed: int = 1) -> Arrays:
+    """Observations next to the given ones: a thousandth off, integers one off in places."""
+    rng = np.random.default_rng(seed)
+    moved: Arrays = {}
+    for name, array in observations.items():
+        if array.dtype.kind == "f":
+            moved[name] = (array + 1e-3 * rng.standard_normal(array.shape) * np.abs(array)).astype(array.dtype)
+        elif array.dtype.kind in "iu":
+            inner = (array > array.min(initial=0)) & (array < array.max(initial=0))
+            moved[name] = array + (inner * rng.integers(-1, 2, array.shape)).astype(array.dtype)
+        else:
+            moved[name] = array
+    return moved
+
+
+def take(observations: Mapping[str, np.ndarray], rows: Any) -> Arrays:
+    """The given rows of every input."""
+    return {name: array[rows] for name, array in observations.items()}
+
+
+def largest_gap(action: np.ndarray, golden: np.ndarray) -> float:
+    """The largest difference, relative to golden actions larger than 1; infinite where shapes or types differ or a value is NaN."""
+    if action.shape != golden.shape or action.dtype != golden.dtype:
+        return float("inf")
+    if action.dtype.kind in "iu":
+        return 0.0 if (action == golden).all() else float("inf")
+    gap = np.abs(action.astype(np.float64) - golden) / np.maximum(np.abs(golden), 1)
+    return float(np.where(np.isnan(gap), np.inf, gap).max(initial=0))
+
+
+def check_golden(golden: Mapping[str, np.ndarray], act: Callable[[Arrays], np.ndarray], tolerance: float, what: str) -> None:
+    """Compares `act`, from inputs by name to actions, with golden arrays named `batch_1/observation`, `batch_1/action`, ….
+
+    Raises:
+        StorageError: an action is off by more than `tolerance`.
+    """
+    for n in BATCHES:
+        arrays = {name.removeprefix(f"batch_{n}/"): array for name, array in golden.items() if name.startswith(f"batch_{n}/")}
+        wanted = arrays.pop("action")
+        if not (gap := largest_gap(act(arrays), wanted)) <= tolerance:
+            raise StorageError(f"{what} does not act as the policy did: at batch {n} its actions are off by {gap:.1e}.")
