@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from d3ray.jobs.base import BAD_INPUT, Result, job_names, load_job, run_command
 from d3ray.jobs.console import note, progress, say
 from d3ray.jobs.describe import example, help_text

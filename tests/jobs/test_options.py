@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import model_validator
+
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
 from d3ray.jobs.describe import example, help_text, print_config
 from d3ray.jobs.options import JobConfig, RestartableConfig, option, read_line, resolve
 from d3ray.jobs.yaml_text import parse_value, read_yaml, to_text
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import model_validator
 
 
 class Choice(Config):
