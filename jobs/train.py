@@ -1,0 +1,81 @@
+"""`d3ray train DATASET`: train one algorithm on a dataset, a trial for each seed or stack of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..platform.experiment_config import ExperimentConfig
+from .base import RestartableConfig, Result
+from .console import progress
+
+if TYPE_CHECKING:
+    from ..platform.runs import ExperimentResult, Progress
+
+
+class TrainConfig(ExperimentConfig, RestartableConfig):
+    """An experiment, and whether to go on with an earlier one."""
+
+    def implied(self) -> Mapping[str, tuple[Any, str]]:
+        """Settings of the algorithm that were not given, with the preset or default that they come from."""
+        algorithm = self.make_algorithm(self.seeds[0])
+        preset = algorithm.presets[self.algorithm.preset] if self.algorithm.preset else None
+        found: dict[str, tuple[Any, str]] = {"name": (self.experiment, "algorithm and dataset")} if self.name is None else {}
+        for name, value in algorithm.check_settings().model_dump(mode="json").items():
+            place = f"preset {self.algorithm.preset}" if preset and name in preset.settings else "default"
+            if name not in self.algorithm.settings:
+                found[f"algorithm.{name}"] = (value, place)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult(Result):
+    """What came of each seed."""
+
+    experiment: ExperimentResult
+
+
+def run(config: TrainConfig) -> TrainResult:
+    """Trains what is unfinished.
+
+    Raises:
+        ConfigError, DataError, StorageError: before any work, for what cannot be used.
+    """
+    from ..platform.runs import run_experiment  # noqa: PLC0415 - loads ray and mlflow
+
+    description = f"{config.experiment}, {len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
+    with progress(description, config.n_steps * len(config.seeds)) as advance:
+
+        def show(now: Progress) -> None:
+            advance(to=now.done, note=now.note())
+
+        result = run_experiment(config, resume=config.resume, replace=config.replace, on_progress=show)
+    return describe(result)
+
+
+def describe(result: ExperimentResult) -> TrainResult:
+    """What to print of an experiment."""
+    finished = [seed for seed in result.seeds if seed.status == "FINISHED"]
+    lines = [f"{result.name}: {len(finished)} of {len(result.seeds)} seeds are trained."]
+    for seed in result.seeds:
+        score = "" if seed.score is None else f"  {'best ' + seed.best['metric'] if seed.best else 'return'} {seed.score:.6g}"
+        lines.append(
+            f"  seed {seed.seed}: {seed.status.lower()} at step {seed.step}{score}{'  ' + seed.reason if seed.reason else ''}"
+        )
+    look = {"folder": result.folder, "runs": result.look}
+    if finished:
+        look["policies"] = f"{result.folder}/trials/*/policy"
+    if result.model:
+        look["model"] = (
+            f"models:/{result.model}@champion" if any(s.score is not None for s in finished) else f"models:/{result.model}/1"
+        )
+    failed = [seed for seed in result.seeds if seed.status != "FINISHED"]
+    problems = (
+        [f"{len(failed)} of {len(result.seeds)} seeds failed: " + "; ".join(f"seed {s.seed} {s.reason}" for s in failed) + "."]
+        if failed
+        else []
+    )
+    if result.undelivered:
+        problems.append(result.undelivered)
+    return TrainResult(made="\n".join(lines), look=look, failed=" ".join(problems), experiment=result)

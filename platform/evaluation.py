@@ -1,0 +1,124 @@
+"""What a trial measures beside its losses: returns in an environment, and errors on episodes that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..algos.base import Algorithm, Evaluator
+from ..algos.environments.evaluate import evaluate
+from ..algos.environments.make import make
+from ..algos.environments.scores import normalized_score
+from ..algos.environments.vector import VectorEnvironment
+from ..data.dataset import Dataset
+from ..data.errors import ConfigError
+from ..data.random import bits, fold, root_key
+from ..data.spec import Environment
+from .experiment_config import EvaluationConfig
+
+_HELD_OUT = 4096  # transitions of the held-out episodes that are looked at, the same at every epoch
+
+
+class Returns:
+    """Mean return and length of episodes; D4RL-normalised too where there is a reference.
+
+    The episodes of an evaluation depend on the trial's seed and on its gradient step, and on nothing that was played before: a resumed
+    trial plays what an uninterrupted one plays.
+    """
+
+    def __init__(self, environment: str | Environment, episodes: int, n_envs: int | None, dataset: str) -> None:
+        self.environment, self.episodes, self.n_envs, self.dataset = environment, episodes, n_envs, dataset
+        self._vector: VectorEnvironment | None = None
+
+    def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
+        """`return`, `length`, and perhaps `normalized_return`."""
+        if self._vector is None:
+            self._vector = make(self.environment, n=min(self.episodes, self.n_envs or 10))
+        played = evaluate(
+            algorithm.policy(), self._vector, episodes=self.episodes, seed=evaluation_seed(algorithm.seed, algorithm.step)
+        )
+        found = {"return": played.mean, "length": float(played.lengths.mean())}
+        score = played.normalized if played.normalized is not None else normalized_score(self.dataset, played.mean)
+        return found if score is None else {**found, "normalized_return": score}
+
+    def close(self) -> None:
+        """Closes the environments."""
+        if self._vector is not None:
+            self._vector.close()
+            self._vector = None
+
+
+class HeldOut:
+    """Errors on transitions that are not trained on.
+
+    `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared distance of
+    continuous ones; and `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, where the algorithm learns values.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        episodes, columns = dataset.episodes, dataset.columns
+        steps, first = np.asarray(episodes.steps, np.int64), np.asarray(episodes.first_row, np.int64)
+        blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded))
+        counts = np.where(blind, steps - 1, steps)  # where the last observation is missing, so is the last step's next one
+        rows = np.concatenate([np.arange(f, f + n) for f, n in zip(first, counts, strict=True)])
+        rows = rows[:: max(1, -(-len(rows) // _HELD_OUT))]
+        self.observation, self.next = _observations(columns, rows), _observations(columns, rows + 1)
+        self.action, self.reward = columns["action"][rows], columns["reward"][rows].astype(np.float64)
+        self.alive = ~columns["terminated"][rows]
+
+    def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
+        """The errors by name."""
+        predicted = algorithm.predict(self.observation)
+        if predicted.dtype.kind == "i":
+            found = {"action_match": float((predicted == self.action).mean())}
+        else:
+            found = {"action_error": float(((predicted.astype(np.float64) - self.action) ** 2).mean())}
+        try:
+            value = algorithm.predict_value(self.observation, self.action)
+            after = algorithm.predict_value(self.next, algorithm.predict(self.next))
+        except ConfigError:  # it learns none
+            return found
+        error = self.reward + algorithm.config_.gamma * self.alive * after - value
+        return {**found, "td_error": float(np.abs(error).mean())}
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Every:
+    """An evaluator that is called at multiples of `every` gradient steps, and at the last step."""
+
+    def __init__(self, evaluator: Evaluator, every: int, last: int) -> None:
+        self.evaluator, self.every, self.last = evaluator, every, last
+
+    def __call__(self, algorithm: Algorithm, epoch: int) -> Mapping[str, float]:
+        """What the evaluator gives, or nothing."""
+        due = algorithm.step % self.every == 0 or algorithm.step >= self.last
+        return self.evaluator(algorithm, epoch) if due else {}
+
+
+def evaluation_seed(seed: int, step: int) -> int:
+    """The seed of the episodes that are played after gradient step `step` of a trial with `seed`."""
+    return int(bits(fold(fold(root_key(seed), "evaluation"), step), 1)) & 0x7FFFFFFF
+
+
+def environment_to_play(config: EvaluationConfig, dataset: Dataset) -> str | Environment | None:
+    """The environment named, or the dataset's own.
+
+    Raises:
+        ConfigError: there is neither, and nothing is held out.
+    """
+    environment = config.environment or dataset.environment
+    if environment is None and not config.holdout:
+        raise ConfigError(
+            f"evaluation: the dataset {dataset.name!r} does not say where it was recorded; name an environment, or say holdout: 0.1."
+        )
+    return environment
+
+
+def _observations(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> Any:
+    if "observation" in columns:
+        return columns["observation"][rows]
+    return {name.removeprefix("observation/"): c[rows] for name, c in columns.items() if name.startswith("observation/")}

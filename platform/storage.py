@@ -1,0 +1,391 @@
+"""Experiments and trials as folders: who may write, what has been reached, and what became of it.
+
+<storage>/<experiment>/
+    experiment.json           name, key, configuration, the dataset's name and fingerprint
+    state.json                RUNNING, FINISHED, FAILED or KILLED
+    lock                      held by the command that runs the experiment
+    trials/<identity>/        a configuration and its seeds
+        trial.json            key, configuration, seeds, and a key for each seed's run, all made before the run is
+        attempt               how often a worker began this trial; only the newest may commit
+        checkpoints/step-…    see d3ray.algos.checkpoint
+        outbox/seed-K/        see d3ray.platform.outbox
+        best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
+        policy/seed-K/        the policy package
+        status.json           how it ended, seed by seed; missing: unfinished
+        delivered.json        what the tracking server has got
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+from uuid import uuid4
+
+from torch import Tensor
+
+from ..algos.checkpoint import checkpoint_name
+from ..data.errors import ConfigError, StorageError
+from .folders import Folder, Lock
+from .outbox import Outbox
+
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
+
+
+class FencedError(StorageError):
+    """Another worker has begun this trial since: this one must not write any more."""
+
+
+class Trial:
+    """The folder of a trial, for whoever reads it. `Writer` is the one that writes."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        about = folder.read_json("trial.json")
+        if about is None:
+            raise StorageError(f"{folder} is no trial: it has no trial.json.")
+        self.key: str = about["key"]
+        self.configuration: dict[str, Any] = about["configuration"]
+        self.seeds: tuple[int, ...] = tuple(about["seeds"])
+        self.runs: dict[int, str] = {int(seed): key for seed, key in about["runs"].items()}
+
+    @classmethod
+    def create(cls, folder: Folder, configuration: Mapping[str, Any], seeds: Sequence[int]) -> Self:
+        """The trial of a folder, made where there is none yet."""
+        if folder.read_json("trial.json") is None:
+            runs = {str(seed): uuid4().hex for seed in seeds}
+            about = {"format": FORMAT, "key": uuid4().hex, "configuration": dict(configuration), "seeds": list(seeds), "runs": runs}
+            folder.write_json("trial.json", about)
+        return cls(folder)
+
+    @property
+    def identity(self) -> str:
+        """Its folder's name."""
+        return self.folder.label
+
+    @property
+    def status(self) -> dict[int, dict[str, Any]]:
+        """How each seed ended; empty while it has not.
+
+        `status`, and where they are known `reason`, `first_bad_step`, `step`, `metrics` (the last), `best` (metric, value, step).
+        """
+        return {int(seed): ended for seed, ended in (self.folder.read_json("status.json") or {}).items()}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing left to do: every seed finished, or failed in a way that would come again."""
+        ended = self.status
+        return len(ended) == len(self.seeds) and all(e["status"] == "FINISHED" or e.get("final") for e in ended.values())
+
+    @property
+    def committed(self) -> int:
+        """The newest checkpoint's step; -1 where there is none."""
+        steps = (self.folder / "checkpoints").checkpoint_steps()
+        return steps[-1] if steps else -1
+
+    def outbox(self, seed: int) -> Folder:
+        """Where a seed's metrics lie."""
+        return self.folder / "outbox" / f"seed-{seed}"
+
+    @property
+    def delivered(self) -> dict[int, dict[str, Any]]:
+        """What the tracking server has of each seed: `run`, `step` (the newest), `status`, `model`."""
+        return {int(seed): note for seed, note in (self.folder.read_json("delivered.json") or {}).items()}
+
+    def note_delivered(self, delivered: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keeps what the tracking server has."""
+        self.folder.write_json("delivered.json", {str(seed): dict(note) for seed, note in delivered.items()})
+
+    def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keeps how the seeds ended."""
+        self.folder.write_json("status.json", {str(seed): dict(ended) for seed, ended in status.items()})
+
+    def reopen(self) -> None:
+        """Forgets how it ended, because it goes on."""
+        self.folder.delete(["status.json"])
+
+
+class Writer:
+    """The one worker that may write a trial's folder, until another begins.
+
+    Args:
+        trial: Whose.
+
+    Attributes:
+        attempt: How often this trial was begun, this time included.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.checkpoints = trial.folder / "checkpoints"
+        with trial.folder.commit_lock():
+            self.attempt = self._attempt() + 1
+            trial.folder.write("attempt", str(self.attempt).encode())
+            self._sweep()
+
+    def _attempt(self) -> int:
+        return int(self.trial.folder.read("attempt") or 0)
+
+    def _sweep(self) -> None:
+        """Deletes what killed writers left half-made."""
+        for folder in (self.checkpoints, self.trial.folder / "best", self.trial.folder / "policy"):
+            for name in folder.names():
+                if name.startswith((".tmp-", ".deleted-")):
+                    (folder / name).remove()
+
+    def check(self) -> None:
+        """Raises FencedError where another worker has begun this trial."""
+        if (now := self._attempt()) != self.attempt:
+            raise FencedError(
+                f"The trial {self.trial.identity} was begun again elsewhere (attempt {now}); this is attempt {self.attempt}, which stops."
+            )
+
+    def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint that is whole, or None. Newer ones that are not are deleted; outboxes must have begun before."""
+        for step in reversed(self.checkpoints.checkpoint_steps()):
+            try:
+                tensors, meta, _ = self.checkpoints.read_checkpoint(step)
+            except StorageError:
+                (self.checkpoints / checkpoint_name(step)).remove()
+                continue
+            return tensors, meta
+        return None
+
+    def begin_outboxes(self) -> dict[int, Outbox]:
+        """An outbox for each seed, going on after what is committed or delivered."""
+        committed, delivered = self.trial.committed, self.trial.delivered
+        boxes: dict[int, Outbox] = {}
+        for seed in self.trial.seeds:
+            boxes[seed] = Outbox(self.trial.outbox(seed))
+            boxes[seed].begin(max(committed, delivered.get(seed, {}).get("step", -1)))
+        return boxes
+
+    def commit(
+        self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], outboxes: Sequence[Outbox], keep: int
+    ) -> None:
+        """A checkpoint with the metrics up to it; older ones than the newest `keep` are deleted.
+
+        Raises:
+            FencedError: another worker has begun this trial.
+            StorageError: the disk is full, or the place cannot be written. Nothing is left behind.
+        """
+
+        def parts() -> None:
+            for outbox in outboxes:
+                outbox.write(step)
+
+        self._guarded(self.checkpoints, checkpoint_name(step), tensors, meta, parts)
+        for outbox in outboxes:
+            outbox.written()
+        for old in self.checkpoints.checkpoint_steps()[:-keep]:
+            (self.checkpoints / checkpoint_name(old)).remove()
+
+    def keep_best(self, seed: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """The checkpoint of a seed's best metric, replacing an earlier one. Raises as `commit`."""
+        self._guarded(self.trial.folder / "best", f"seed-{seed}", tensors, meta, lambda: None)
+
+    def _guarded(
+        self, folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], last: Callable[[], None]
+    ) -> None:
+        """Writes a checkpoint whose last move nobody can come between: the attempt is looked at and the rename done under a lock."""
+        lock = self.trial.folder.commit_lock()
+        taken = False
+
+        def before_rename() -> None:
+            nonlocal taken
+            lock.__enter__()
+            taken = True
+            self.check()
+            last()
+
+        try:
+            folder.write_checkpoint(name, tensors, meta, before_rename)
+        finally:
+            if taken:
+                lock.__exit__(None, None, None)
+
+    def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keeps how the seeds ended. Raises FencedError."""
+        with self.trial.folder.commit_lock():
+            self.check()
+            self.trial.settle(status)
+
+
+class Experiment:
+    """The folder of an experiment. `begin` gives the one that may run it; `look` one for reading."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder, self.lock = folder, Lock(folder)
+        about = folder.read_json("experiment.json")
+        if about is None:
+            raise StorageError(f"{folder} is no experiment: it has no experiment.json.")
+        self.name: str = about["name"]
+        self.key: str = about["key"]
+        self.configuration: dict[str, Any] = about["configuration"]
+        self.dataset: dict[str, Any] = about["dataset"]
+        self.is_new = False
+
+    @classmethod
+    def look(cls, storage: str, name: str) -> Self:
+        """An experiment, to read what is there. Raises StorageError where there is none."""
+        return cls(Folder(storage) / name)
+
+    @classmethod
+    def begin(
+        cls,
+        storage: str,
+        name: str,
+        configuration: Mapping[str, Any],
+        dataset: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        replace: bool = False,
+    ) -> Self:
+        """The experiment of a name, locked, to be run by this process.
+
+        Args:
+            storage: Folder or URI.
+            name: Its name, also the folder's.
+            configuration: What decides its results; JSON. A resumed one must have the same.
+            dataset: `name`, `fingerprint` and whatever describes the data; a resumed one must have the same fingerprint.
+            resume: Go on with what is there; begin where there is nothing.
+            replace: Delete what is there.
+
+        Raises:
+            ConfigError: there is one already and neither was said, it runs, or it was begun with another configuration or other data.
+            StorageError: the storage cannot be written.
+        """
+        check_name(name)
+        folder = Folder(storage) / name
+        lock = Lock(folder)
+        if not lock.acquire():
+            raise ConfigError(f"The experiment {name!r} in {storage} is running: {_holder(folder)}. Wait for it, or stop it first.")
+        try:
+            there = folder.read_json("experiment.json")
+            if there is not None and not (resume or replace):
+                raise ConfigError(
+                    f"There is an experiment {name!r} in {storage} already: say --resume to go on with it, --replace to delete it, "
+                    "or another name."
+                )
+            if there is not None and resume:
+                _check_same(name, there, configuration, dataset)
+            if there is not None and replace:
+                for entry in folder.names():
+                    if entry != "lock":
+                        _remove(folder, entry)
+                there = None
+            if there is None:
+                about = {"format": FORMAT, "name": name, "key": uuid4().hex, "created": time.time()}
+                folder.write_json("experiment.json", {**about, "configuration": dict(configuration), "dataset": dict(dataset)})
+            experiment = cls(folder)
+            experiment.lock, experiment.is_new = lock, there is None
+            experiment.set_state("RUNNING")
+        except BaseException:
+            lock.release()
+            raise
+        return experiment
+
+    def trials(self) -> list[Trial]:
+        """Every trial that was created, by name."""
+        folder = self.folder / "trials"
+        found = [folder / name for name in folder.names() if not name.startswith(".")]
+        return [Trial(one) for one in found if one.read_json("trial.json") is not None]
+
+    def trial(self, configuration: Mapping[str, Any], seeds: Sequence[int]) -> Trial:
+        """The trial of a configuration and its seeds, created where there is none."""
+        return Trial.create(self.folder / "trials" / identity(configuration, seeds), configuration, seeds)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """`status` of the whole, `reason`, and who ran it last: `host`, `pid`, `since`."""
+        return self.folder.read_json("state.json") or {"status": "KILLED"}
+
+    def set_state(self, status: Status, reason: str = "") -> None:
+        """Keeps the status of the whole."""
+        about = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        self.folder.write_json("state.json", {"status": status, "reason": reason, **about})
+
+    def discard(self) -> None:
+        """Deletes a new experiment in which nothing was begun."""
+        for entry in self.folder.names():
+            if entry != "lock":
+                _remove(self.folder, entry)
+        self.lock.release()
+        self.folder.remove()
+
+    def close(self) -> None:
+        """Gives up the lock."""
+        if self.lock.held:
+            self.lock.release()
+
+
+def identity(configuration: Mapping[str, Any], seeds: Sequence[int]) -> str:
+    """A trial's name: its algorithm, a hash of its configuration, its seeds."""
+    text = json.dumps(configuration, sort_keys=True, allow_nan=False)
+    label = str(configuration.get("algorithm", {}).get("name", "trial"))
+    listed = "-".join(map(str, seeds))
+    if len(seeds) > 4:
+        listed = f"{seeds[0]}-to-{seeds[-1]}-{hashlib.sha256(listed.encode()).hexdigest()[:6]}"
+    return f"{label}-{hashlib.sha256(text.encode()).hexdigest()[:10]}-seed{'s' * (len(seeds) > 1)}-{listed}"
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigError where a name cannot be a folder's and a registered model's."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"The name {name!r} cannot be a folder's: use letters, digits, '-', '_', '.' and '+', and begin with a letter or a digit."
+        )
+
+
+def _holder(folder: Folder) -> str:
+    state = folder.read_json("state.json") or {}
+    return f"process {state['pid']} on {state['host']}" if "pid" in state else "another command has just begun it"
+
+
+def _remove(folder: Folder, entry: str) -> None:
+    path = None if folder.local is None else folder.local / entry
+    if "." in entry and (path is None or path.is_file()):
+        folder.delete([entry])
+    else:
+        (folder / entry).remove()
+
+
+def _check_same(name: str, there: Mapping[str, Any], configuration: Mapping[str, Any], dataset: Mapping[str, Any]) -> None:
+    """Raises ConfigError naming the first setting in which an experiment was begun differently."""
+    before, now = dict(flatten(there["configuration"])), dict(flatten(configuration))
+    for key in [*before, *(key for key in now if key not in before)]:
+        if before.get(key) != now.get(key):
+            raise ConfigError(
+                f"The experiment {name!r} was begun with {key} {before.get(key)!r}, and now {key} is {now.get(key)!r}: "
+                "say the earlier value, --replace, or another name."
+            )
+    if there["dataset"]["fingerprint"] != dataset["fingerprint"]:
+        raise ConfigError(
+            f"The experiment {name!r} was begun with other data: the dataset {there['dataset']['name']!r} had another fingerprint "
+            f"than {dataset['name']!r} has now."
+        )
+
+
+def flatten(value: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    """The values of a nested mapping by dotted name."""
+    found: list[tuple[str, Any]] = []
+    for key, entry in value.items():
+        found += flatten(entry, f"{above}{key}.") if isinstance(entry, Mapping) and entry else [(f"{above}{key}", entry)]
+    return found
+
+
+def is_better(metric: str, value: float, than: float) -> bool:
+    """Whether a value of a metric is better: the larger, of losses and errors the smaller."""
+    return value < than if is_cost(metric) else value > than
+
+
+def is_cost(metric: str) -> bool:
+    """Whether the smaller value of a metric is the better one."""
+    return "loss" in metric or "error" in metric

@@ -1,0 +1,201 @@
+"""MLflow: one parent run per experiment, a child run per configuration and seed. Only the driver writes here; trials never do.
+
+Everything lies in the MLflow experiment `d3ray` (or `MLFLOW_EXPERIMENT_NAME`). Where `MLFLOW_TRACKING_URI` is not set, it is the database
+`<storage>/mlflow.db` with artifacts in `<storage>/mlartifacts`.
+
+Tags of the parent run:
+    d3ray.key            made when the experiment was created, before the run
+    d3ray.kind           "experiment"
+    d3ray.experiment     its name
+    d3ray.folder         where it lies
+    d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
+    d3ray.reason         why it failed, where it did
+    d3ray.best_seed, d3ray.best_run, d3ray.best_value, d3ray.metric    the champion, where policies were scored
+Tags of a child run:
+    mlflow.parentRunId   the parent's id
+    d3ray.key            made when the trial was created, kept in its trial.json, before the run
+    d3ray.kind           "seed"
+    d3ray.experiment, d3ray.trial (its folder's name), d3ray.seed, d3ray.folder, d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
+    d3ray.reason         why it failed, as "diverged at step 1200: …"
+    d3ray.best_value, d3ray.best_step, d3ray.metric                    where checkpoint.best is set
+Parameters of a child run: `seed`, `dataset`, `n_steps`, `n_steps_per_epoch`, `algorithm` and its settings as `algorithm.NAME`, and
+    `evaluation.NAME`. The parent has the same without `seed`, and `seeds`.
+Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the losses and what else the algorithm reports; `evaluation/return`,
+    `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or `holdout/action_match`;
+    `time/updates_per_second`; `first_bad_step` where it diverged. The parent has the mean over its finished seeds of the last of each.
+Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
+Model: each finished seed's policy package, as an ONNX model `policy` of its run with the package's files in `package/`, registered under
+    the experiment's name. Tags of a version: d3ray.seed, d3ray.step, and d3ray.metric, d3ray.value where it was scored. The alias
+    `champion` is on the version with the best value of checkpoint.best, without one of the last evaluation/return.
+Statuses: FINISHED; FAILED with d3ray.reason; KILLED for what was stopped or died, as the next command that looks finds out.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before MLflow is imported
+
+from filelock import FileLock
+
+from ..data.errors import ConfigError, StorageError
+from .folders import Folder
+from .outbox import Line
+
+MLFLOW_EXPERIMENT = "d3ray"
+_BATCH = 1000  # metrics in a request: MLflow's limit
+
+
+class ServerAwayError(StorageError):
+    """The tracking server cannot be reached now."""
+
+
+def check_tracking(storage: str) -> None:
+    """Raises ConfigError where there is no place for runs: results elsewhere, or a cluster, and no tracking server named."""
+    if os.environ.get("MLFLOW_TRACKING_URI"):
+        return
+    why = f"the storage {storage} is not on this machine" if Folder(storage).local is None else ""
+    if (named := os.environ.get("RAY_ADDRESS", "")) not in ("", "local"):
+        why = f"trials run on the cluster {named}"
+    if why:
+        raise ConfigError(
+            f"MLFLOW_TRACKING_URI must name an MLflow server, because {why} and runs cannot go into a local database."
+        )
+
+
+class Tracking:
+    """A connection to MLflow that never blocks for long. Make one with `open`."""
+
+    def __init__(self, uri: str, artifacts: str | None) -> None:
+        from mlflow import MlflowClient, set_tracking_uri  # noqa: PLC0415 - a second, and 126 MB
+
+        self.uri = uri
+        self.known: dict[str, str] = {}  # ids of runs by key, so that each is looked up once
+        set_tracking_uri(uri)  # create_model_version looks at the global one, whatever the client says
+        self.client: Any = MlflowClient(uri)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", MLFLOW_EXPERIMENT)
+        with self.answers():
+            found = self.client.get_experiment_by_name(name)
+            if found is not None and found.lifecycle_stage == "deleted":
+                self.client.restore_experiment(found.experiment_id)
+            self.experiment_id: str = found.experiment_id if found else self.client.create_experiment(name, artifacts)
+
+    @classmethod
+    def open(cls, storage: str) -> Self:
+        """The tracking server of a storage; a local database is created where there is none.
+
+        Raises:
+            ConfigError: there is no server where MLFLOW_TRACKING_URI says, or it refuses.
+            StorageError: the database cannot be written.
+        """
+        os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"  # the default blocks a call for minutes; deliveries are repeated anyway
+        os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = "5"
+        named = os.environ.get("MLFLOW_TRACKING_URI", "")
+        folder = Folder(storage).local
+        try:
+            if not named:
+                assert folder is not None
+                return cls._local(folder / "mlflow.db", folder / "mlartifacts")
+            if named.startswith("sqlite:///"):
+                path = Path(named.removeprefix("sqlite:///")).absolute()
+                return cls._local(path, path.with_name("mlartifacts"))
+            return cls(named, None)
+        except ServerAwayError as error:
+            raise ConfigError(
+                f"{error} Start it (mlflow server), correct MLFLOW_TRACKING_URI, or unset it to use {storage}/mlflow.db."
+            ) from error
+
+    @classmethod
+    def _local(cls, database: Path, artifacts: Path) -> Self:
+        """A database in a file. It is created under a lock: two that create it together leave it half made."""
+        uri = f"sqlite:///{database}"
+        try:
+            database.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
+                tracking = cls(uri, artifacts.as_uri())
+                with closing(sqlite3.connect(database)) as connection:
+                    connection.execute("PRAGMA journal_mode=wal")
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(f"The database {database} cannot be written: {error}.") from error
+        return tracking
+
+    @contextmanager
+    def answers(self) -> Iterator[None]:
+        """Turns what MLflow and its transport raise into ServerAwayError."""
+        import requests  # noqa: PLC0415 - MLflow has loaded it
+        from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see above
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
+
+        try:
+            yield
+        except (MlflowException, requests.RequestException, SQLAlchemyError, sqlite3.Error) as error:
+            first = str(error).strip().splitlines()[0][:200].rstrip(".:")
+            raise ServerAwayError(f"The MLflow server {self.uri} does not answer: {first}.") from error
+
+    # ---- runs
+
+    def find_run(self, key: str) -> str | None:
+        """The id of the run with a key, or None."""
+        found = self.client.search_runs([self.experiment_id], f"tags.`d3ray.key` = '{key}'", max_results=1)
+        return found[0].info.run_id if found else None
+
+    def run(self, key: str, name: str, tags: Mapping[str, str], params: Mapping[str, str], dataset: Mapping[str, Any]) -> str:
+        """The run with a key, created where there is none, with its parameters and the dataset as its input."""
+        from mlflow.entities import Param  # noqa: PLC0415 - loaded already
+
+        run_id = self.find_run(key)
+        if run_id is None:
+            run_id = self.client.create_run(self.experiment_id, run_name=name, tags={"d3ray.key": key, **tags}).info.run_id
+        known = self.client.get_run(run_id)
+        new = [Param(name, value) for name, value in params.items() if name not in known.data.params]
+        for at in range(0, len(new), 100):
+            self.client.log_batch(run_id, params=new[at : at + 100])
+        if not known.inputs.dataset_inputs:
+            self.client.log_inputs(run_id, datasets=[dataset_input(dataset)])
+        return str(run_id)
+
+    def send(self, run_id: str, lines: Sequence[Line]) -> None:
+        """Metrics by step; what is there already stays as it is."""
+        from mlflow.entities import Metric  # noqa: PLC0415 - loaded already
+
+        metrics = [Metric(name, value, line.time, line.step) for line in lines for name, value in line.metrics.items()]
+        for at in range(0, len(metrics), _BATCH):
+            self.client.log_batch(run_id, metrics=metrics[at : at + _BATCH], synchronous=True)
+
+    def set_status(self, run_id: str, status: str, reason: str = "") -> None:
+        """The status of a run, and why."""
+        if reason:
+            self.client.set_tag(run_id, "d3ray.reason", reason[:5000])
+        if status == "RUNNING":
+            self.client.update_run(run_id, status)
+        else:
+            self.client.set_terminated(run_id, status, int(time.time() * 1000))
+
+    def delete_runs(self, keys: Sequence[str]) -> None:
+        """Marks the runs with these keys as deleted."""
+        for key in keys:
+            if (run_id := self.find_run(key)) is not None:
+                self.client.delete_run(run_id)
+
+
+def dataset_input(dataset: Mapping[str, Any]) -> Any:
+    """The dataset as MLflow keeps it: by hand, because its own classes would read the data."""
+    import json  # noqa: PLC0415 - here only
+
+    from mlflow.entities import Dataset, DatasetInput, InputTag  # noqa: PLC0415 - loaded already
+
+    entity = Dataset(
+        name=str(dataset["name"])[:500],
+        digest=str(dataset["fingerprint"])[:36],
+        source_type="d3ray",
+        source=json.dumps({"uri": dataset["source"], "fingerprint": dataset["fingerprint"]}),
+        schema=json.dumps({"d3ray": dataset["schema"]}),
+        profile=json.dumps({k: dataset[k] for k in ("n_transitions", "n_episodes", "environment")}),
+    )
+    return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])

@@ -1,0 +1,193 @@
+"""Every algorithm as a Tune Trainable: `d3ray/NAME`, registered when this module is imported.
+
+    from ray import tune
+    from d3ray.platform.trainable import trainable
+
+    tune.Tuner(
+        trainable("TD3PlusBC"),                          # or "d3ray/TD3PlusBC"
+        param_space={
+            "dataset": "/data/hopper", "n_steps": 100_000, "n_steps_per_epoch": 5_000, "seed": 0,
+            "algorithm": {"alpha": tune.uniform(1, 5), "observation_scaler": "standard"},
+            "evaluation": {"environment": "Hopper-v4", "episodes": 10},   # or None
+        },
+        tune_config=tune.TuneConfig(metric="evaluation/return", mode="max", scheduler=…, reuse_actors=True),
+    )
+
+A result has `step` and the metrics of an epoch by name; with several `seeds` their means over those that have not failed, and the single
+ones under `seeds`. Checkpoints are Tune's then: ask for them with `CheckpointConfig`. A checkpoint's weights may be taken over by
+another trial (population based training): its seed, random numbers, logging step and coefficients stay its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ray import tune
+
+from ..algos.checkpoint import read_checkpoint, write_checkpoint
+from ..algos.registry import algorithm_class, algorithm_names
+from ..data.errors import D3rayError
+from .folders import Folder
+from .storage import Trial, Writer
+from .trial_run import Rows, TrialConfig, TrialRun, note_failure
+
+_STATE = "d3ray"  # the checkpoint's folder within Tune's
+_KNOWN = ("seed", "trial")
+
+
+class Training(tune.Trainable):
+    """A trial whose step is one epoch. Use `trainable(NAME)`."""
+
+    algorithm: ClassVar[str] = ""
+    run: TrialRun | None = None
+    _failure: BaseException | None = None
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Sets up the trial; one with a folder of its own goes on from its newest checkpoint."""
+        self._before: TrialRun | None = None
+        self._identity: str | None = None
+        self._reached: int | None = None
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Another trial, or this one with other coefficients, in the same process."""
+        same_trial = self._identity is not None and self._identity == self.trial_id and self.run is not None
+        self._reached = self.run.step if same_trial and self.run is not None else None
+        self._before, self.run = self.run, None
+        if self._before is not None:
+            self._before.close()
+        self._begin(new_config)
+        return True
+
+    def _begin(self, config: Mapping[str, Any]) -> None:
+        self._failure, self._identity = None, self.trial_id
+        settings = self._settings(config)
+        try:
+            self.run = TrialRun(settings)
+            self._iteration = -(-self.run.step // settings.n_steps_per_epoch)
+        except Exception as error:
+            if settings.folder is None:
+                raise
+            self._failure = error
+            self._say_failed(settings, error)
+
+    def _settings(self, config: Mapping[str, Any]) -> TrialConfig:
+        """The config of a user's Tuner or of d3ray's driver, checked."""
+        if "trial" in config:
+            return TrialConfig.check(config["trial"], title="trial")
+        given = {key: value for key, value in config.items() if key not in _KNOWN}
+        if "seed" in config:
+            given["seeds"] = (config["seed"],)
+        given["algorithm"] = {"name": self.algorithm, **given.get("algorithm", {})}
+        cpus = self.trial_resources.required_resources.get("CPU", 1) if self.trial_resources else 1
+        given.setdefault("threads", max(1, int(cpus)))
+        if self.trial_resources and not self.trial_resources.required_resources.get("GPU"):
+            given.setdefault("device", "cpu")
+        return TrialConfig.check(given, title=f"d3ray/{self.algorithm}")
+
+    def step(self) -> dict[str, Any]:
+        """One epoch."""
+        if self._failure is not None:
+            return {"step": 0, "done": True, "failed": str(self._failure)}
+        assert self.run is not None
+        self._before = None
+        run = self.run
+        if run.writer is None:
+            rows = run.epoch()
+            self._raise_if_all_failed()
+            return {**_result(run, rows), "done": run.done}
+        try:
+            rows = [] if run.done else run.epoch()
+            if run.done:
+                run.finish()
+            return {**_result(run, rows), "done": run.done}
+        except Exception as error:
+            self._say_failed(run.config, error)
+            return {"step": run.step, "done": True, "failed": str(error)}
+
+    def _raise_if_all_failed(self) -> None:
+        if self.run is not None and len(self.run.failed) == len(self.run.config.seeds):
+            raise D3rayError("; ".join(f"seed {seed} {ended['reason']}" for seed, ended in self.run.failed.items()) + ".")
+
+    def _say_failed(self, settings: TrialConfig, error: BaseException) -> None:
+        """The trial ends here, with a reason in its folder: Tune would only try the same again."""
+        logging.getLogger("d3ray").error("%s", "".join(traceback.format_exception(error)))
+        if self.run is not None:
+            self.run.fail(error)
+        else:
+            note_failure(Writer(Trial(Folder(str(settings.folder)))), error, {})
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Everything to go on from, in d3ray's own format."""
+        if self.run is not None:
+            if not hasattr(self.run.subject, "fit_"):
+                raise D3rayError("A trial that has not trained yet has nothing to checkpoint.")
+            write_checkpoint(Path(checkpoint_dir) / _STATE, *self._labelled())
+
+    def _labelled(self) -> tuple[Any, dict[str, Any]]:
+        assert self.run is not None
+        tensors, meta = self.run.state()
+        return tensors, {**meta, "tune_trial": self.trial_id}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Goes on from a checkpoint: this trial's own exactly, another's with this trial's seed, logging step and coefficients."""
+        if self.run is None:
+            return
+        tensors, meta, _ = read_checkpoint(Path(checkpoint) / _STATE)
+        run = self.run
+        if run.writer is not None and meta["trial_state"]["trial"] == run.writer.trial.key:
+            if run.step >= meta["trial_state"]["logging_step"]:
+                return  # its own folder is at least as far
+        foreign = meta["tune_trial"] != self.trial_id
+        reached = (self._reached if run.writer is None else run.step) if foreign else None
+        if self._before is not None and foreign:
+            run.take_over(self._before)
+        run.load(tensors, meta, own=not foreign, reached=reached)
+
+    def cleanup(self) -> None:
+        """Closes environments."""
+        if self.run is not None:
+            self.run.close()
+
+
+def _result(run: TrialRun, rows: Rows) -> dict[str, Any]:
+    """What Tune gets of an epoch."""
+    result: dict[str, Any] = {"step": run.step, "seeds": {}}
+    good = [metrics for seed, metrics in zip(run.config.seeds, rows, strict=False) if seed not in run.failed]
+    for name in {name: None for metrics in good for name in metrics if name != "step"}:
+        values = [metrics[name] for metrics in good if name in metrics]
+        result[name] = math.fsum(values) / len(values)
+    if len(run.config.seeds) > 1 or run.writer is not None:
+        result["seeds"] = {str(seed): run.last[seed] for seed in run.config.seeds}
+    else:
+        del result["seeds"]
+    return result
+
+
+_classes: dict[str, type[Training]] = {}
+
+
+def trainable(name: str) -> type[Training]:
+    """The Trainable class of an algorithm. Raises ConfigError for a name that there is not, naming the nearest."""
+    algorithm_class(name)
+    return _trainable(name)
+
+
+def _trainable(name: str) -> type[Training]:
+    if name not in _classes:
+        _classes[name] = type(name, (Training,), {"algorithm": name, "__doc__": f"d3ray's {name} as a Tune Trainable."})
+    return _classes[name]
+
+
+def register(*names: str) -> None:
+    """Makes algorithms known to Tune as `d3ray/NAME`; none named: all there are, a user's own that were registered since included."""
+    for name in names or algorithm_names():
+        tune.register_trainable(f"d3ray/{name}", _trainable(name))
+
+
+register()

@@ -1,0 +1,318 @@
+"""A trial as it runs in a worker: training, checkpoints, outboxes, and how each seed ends. Without Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ..algos.base import Algorithm, Evaluator
+from ..algos.registry import make_algorithm
+from ..algos.stack import Stack
+from ..data.config import Config
+from ..data.dataset import Dataset
+from ..data.errors import ConfigError, D3rayError, DataError
+from .evaluation import Every, HeldOut, Returns, environment_to_play
+from .experiment_config import CheckpointConfig, EvaluationConfig, import_plugins
+from .folders import Folder
+from .outbox import Outbox
+from .storage import FencedError, Trial, Writer, is_better
+
+Rows = list[dict[str, float]]  # metrics, one dictionary a seed
+_PROGRAM = ("n_steps", "n_steps_per_epoch", "seeds", "evaluation", "dataset", "device", "threads", "folder", "plugins")
+
+
+class TrialConfig(Config):
+    """What a worker is told. A user's own Tuner gives the first seven; the driver of `d3ray train` all of them."""
+
+    dataset: str = Field(description="dataset folder, URI or catalog name")
+    algorithm: dict[str, Any] = Field(description="name, preset and settings")
+    n_steps: int = Field(500_000, gt=0)
+    n_steps_per_epoch: int = Field(10_000, gt=0)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    evaluation: EvaluationConfig | None = None
+    plugins: tuple[str, ...] = ()
+    device: str | None = None
+    threads: int = Field(1, gt=0)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    folder: str | None = Field(None, description="the trial's folder; None: whoever asked for the trial keeps its checkpoints")
+
+
+class TrialRun:
+    """One trial: some seeds of a configuration, trained epoch by epoch.
+
+    Attributes:
+        failed: The seeds that failed and why; the others go on.
+        writer: The trial's folder, where it has one.
+    """
+
+    def __init__(self, config: TrialConfig) -> None:
+        self.config = config
+        self.writer: Writer | None = None
+        self.failed: dict[int, dict[str, Any]] = {}
+        self.best: dict[int, tuple[float, int]] = {}  # seed to (value, step)
+        self.last: dict[int, dict[str, float]] = {seed: {} for seed in config.seeds}
+        self.offset = 0  # logging step minus the learner's step: not 0 after weights of another trial were taken over
+        self._outboxes: dict[int, Outbox] = {}
+        self._committed = -1
+        self._epochs: Iterator[Rows] | None = None
+        self._evaluators: list[Returns | HeldOut] = []
+        torch.set_num_threads(config.threads)
+        import_plugins(config.plugins)
+        first = make_algorithm(config.algorithm, seed=config.seeds[0], device=config.device)
+        self.subject: Algorithm | Stack = first if len(config.seeds) == 1 else Stack(first, config.seeds)
+        self.dataset = open_dataset(config.dataset)
+        if config.folder is not None:
+            self._take_up(Trial(Folder(config.folder)))
+
+    # ---- where it stands
+
+    @property
+    def step(self) -> int:
+        """The logging step: gradient steps that this trial has done, whosever weights it went on from."""
+        return self.subject.step + self.offset
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.step >= self.config.n_steps or len(self.failed) == len(self.config.seeds)
+
+    def one(self, seed: int) -> Algorithm:
+        """A seed as an ordinary algorithm."""
+        return self.subject if isinstance(self.subject, Algorithm) else self.subject.seed(self.config.seeds.index(seed))
+
+    # ---- training
+
+    def epoch(self) -> Rows:
+        """Trains an epoch, and commits a checkpoint where one is due. Metrics, one dictionary a seed, `step` the logging step."""
+        if self._epochs is None:
+            self._epochs = self._start()
+        rows = next(self._epochs)
+        for seed, metrics in zip(self.config.seeds, rows, strict=True):
+            metrics["step"] = float(self.step)
+            if seed in self.failed:  # it failed in an earlier epoch: its numbers mean nothing
+                continue
+            self.last[seed] = {**self.last[seed], **metrics}
+            if seed in self._outboxes:
+                self._outboxes[seed].add(self.step, {name: value for name, value in metrics.items() if name != "step"})
+            if (bad := metrics.get("first_bad_step")) is not None:
+                step = int(bad) + self.offset
+                reason = f"diverged at step {step}: its losses are not finite from there on"
+                self.failed[seed] = {"status": "FAILED", "reason": reason, "first_bad_step": step, "final": True}
+            else:
+                self._look_at_best(seed, metrics)
+        every = self.config.checkpoint.every or self.config.n_steps_per_epoch
+        if self.writer is not None and (self.step % every == 0 or self.done):
+            self.commit()
+        return rows
+
+    def _start(self) -> Iterator[Rows]:
+        train, evaluators = self._prepare()
+        left = self.config.n_steps - self.step
+        for one in self.subject.fitter(train, left, self.config.n_steps_per_epoch, evaluators):
+            yield one.metrics if isinstance(one.metrics, list) else [one.metrics]
+
+    def _prepare(self) -> tuple[Dataset, dict[str, Evaluator]]:
+        """What is trained on, and the evaluators by name."""
+        config, train, found = self.config.evaluation, self.dataset, dict[str, Evaluator]()
+        if config is None:
+            return train, found
+        every, last = config.every or self.config.n_steps_per_epoch, self.config.n_steps - self.offset
+        if config.holdout:
+            train, test = self.dataset.split(config.holdout, seed=0)  # the same for every seed, so that seeds compare
+            held_out = HeldOut(test)
+            self._evaluators.append(held_out)
+            found["holdout"] = Every(held_out, every, last)
+        if (environment := environment_to_play(config, self.dataset)) is not None:
+            returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name)
+            self._evaluators.append(returns)
+            found["evaluation"] = Every(returns, every, last)
+        return train, found
+
+    def _look_at_best(self, seed: int, metrics: Mapping[str, float]) -> None:
+        name = self.config.checkpoint.best
+        if name is None or name not in metrics or not math.isfinite(metrics[name]):
+            return
+        value, before = metrics[name], self.best.get(seed)
+        if before is not None and not is_better(name, value, before[0]):
+            return
+        self.best[seed] = (value, self.step)
+        if self.writer is not None:
+            tensors, meta = self.one(seed).state()
+            about = {"seed": seed, "metric": name, "value": value, "logging_step": self.step}
+            self.writer.keep_best(seed, tensors, {**meta, **about})
+
+    # ---- state
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything to go on from."""
+        tensors, meta = self.subject.state()
+        trial = {
+            "trial": self.writer.trial.key if self.writer else None,
+            "logging_step": self.step,
+            "failed_seeds": {str(seed): ended for seed, ended in self.failed.items()},
+            "best": {str(seed): list(best) for seed, best in self.best.items()},
+            "last": {str(s): {k: v if math.isfinite(v) else str(v) for k, v in m.items()} for s, m in self.last.items()},
+        }
+        return tensors, {**meta, "seed": self.config.seeds[0], "trial_state": trial}
+
+    def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, own: bool, reached: int | None = None) -> None:
+        """Goes on from a state.
+
+        Args:
+            tensors: As `state` gave them.
+            meta: As `state` gave it.
+            own: Whether it is this trial's, to be continued bit for bit. Otherwise weights, optimisers and the learner's step are taken
+                over; seeds, random keys, the logging step and the coefficients of the configuration stay this trial's.
+            reached: The logging step that this trial had reached; None: the state's.
+        """
+        trial = meta["trial_state"]
+        if own:
+            self.failed = {int(seed): ended for seed, ended in trial["failed_seeds"].items()}
+            self.best = {int(seed): (value, step) for seed, (value, step) in trial["best"].items()}
+            self.last = {int(s): {k: float(v) for k, v in metrics.items()} for s, metrics in trial["last"].items()}
+        else:
+            tensors, meta = self._adopted(tensors, meta)
+        self.subject.load_state(tensors, meta)
+        self.offset = (trial["logging_step"] if reached is None else reached) - self.subject.step
+        self._epochs = None
+
+    def _adopted(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """A state of another trial with this trial's seeds and coefficients."""
+        if len(meta["seeds"]) != len(self.config.seeds):
+            raise ConfigError(f"A checkpoint of {len(meta['seeds'])} seeds cannot be taken over by {len(self.config.seeds)}.")
+        floats = {name: value for name, value in self._settings() if isinstance(value, float)}
+        config = {**meta["config"], **floats}
+        hyper = {f"hyper/{name}": torch.full_like(tensors[f"hyper/{name}"], value) for name, value in floats.items()}
+        return {**tensors, **hyper}, {**meta, "config": config, "seeds": list(self.config.seeds), "failed": {}}
+
+    def _settings(self) -> Any:
+        algorithm = self.subject if isinstance(self.subject, Algorithm) else self.subject.algorithm
+        return algorithm.check_settings()
+
+    def take_over(self, other: TrialRun) -> bool:
+        """Takes the set-up learner of a run of the same program, coefficients written in place; False where programs differ.
+
+        What follows is a `load`: weights are not this trial's yet.
+        """
+        before, now = other._settings(), self._settings()
+        same = all(getattr(self.config, n) == getattr(other.config, n) for n in _PROGRAM) and type(before) is type(now)
+        if not same or not hasattr(other.subject, "fit_") or other.failed:
+            return False
+        for name, value in now:
+            if not isinstance(value, float) and value != getattr(before, name):
+                return False
+        fit = other.subject.fit_
+        for name, value in now:
+            if isinstance(value, float):
+                fit.learner.set_hyper(name, [value] * len(self.config.seeds))
+        self.subject = other.subject
+        return True
+
+    # ---- the trial's own folder
+
+    def _take_up(self, trial: Trial) -> None:
+        """Begins an attempt and goes on from the newest checkpoint that is whole."""
+        self.writer = Writer(trial)
+        self._outboxes = self.writer.begin_outboxes()
+        found = self.writer.newest()
+        if found is not None:
+            tensors, meta = found
+            self.load(tensors, meta, own=True)
+            self._committed = self.step
+
+    def commit(self) -> None:
+        """Puts what was reached into the trial's folder, with the metrics up to it. Raises StorageError."""
+        if self.writer is not None and self._committed != self.step:
+            tensors, meta = self.state()
+            self.writer.commit(self.step, tensors, meta, list(self._outboxes.values()), self.config.checkpoint.keep)
+            self._committed = self.step
+
+    def finish(self) -> dict[int, dict[str, Any]]:
+        """Writes the policy packages, and how each seed ended."""
+        ended: dict[int, dict[str, Any]] = {}
+        for seed in self.config.seeds:
+            about = {"step": self.step, "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)}}
+            if seed in self.best:
+                value, step = self.best[seed]
+                about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}
+            if seed in self.failed:
+                ended[seed] = {**self.failed[seed], **about}
+            else:
+                self._write_policy(seed)
+                ended[seed] = {"status": "FINISHED", **about}
+        if self.writer is not None:
+            self.commit()
+            self.writer.settle(ended)
+        return ended
+
+    def _write_policy(self, seed: int) -> None:
+        """The package of the best checkpoint where a metric chooses one, else of the last weights."""
+        from ..algos.package import write_package  # noqa: PLC0415 - loads ONNX, which training does not need
+
+        if self.writer is None:
+            return
+        folder = self.writer.trial.folder
+        algorithm = self.one(seed)
+        if seed in self.best:
+            from ..algos.saving import load  # noqa: PLC0415 - see above
+
+            with (folder / "best" / f"seed-{seed}").as_local() as best:
+                algorithm = load(best, self.config.device)
+        with (folder / "policy").scratch() as scratch:
+            write_package(algorithm, scratch / "package")
+            self.writer.check()
+            (folder / "policy").put_tree(scratch / "package", f"seed-{seed}")
+
+    def fail(self, error: BaseException) -> None:
+        """Keeps why the trial ended early; what was committed stays, and `--resume` tries again."""
+        if self.writer is not None:
+            note_failure(self.writer, error, self.failed)
+
+    def close(self) -> None:
+        """Closes environments and ends the loop."""
+        if self._epochs is not None:
+            with contextlib.suppress(Exception):
+                self._epochs.close()  # pyright: ignore[reportAttributeAccessIssue]
+        for evaluator in self._evaluators:
+            evaluator.close()
+        self._evaluators, self._epochs = [], None
+
+
+def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapping[str, Any]]) -> None:
+    """Keeps why a trial ended early. A worker that was fenced off keeps quiet: the trial is another's."""
+    if isinstance(error, FencedError):
+        return
+    reason = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}"
+    ended = {"status": "FAILED", "reason": reason.strip().rstrip("."), "step": max(writer.trial.committed, 0)}
+    with contextlib.suppress(FencedError):
+        writer.settle({seed: failed.get(seed, ended) for seed in writer.trial.seeds})
+
+
+_opened: dict[str, Dataset] = {}
+
+
+def open_dataset(place: str) -> Dataset:
+    """A dataset, opened once in a worker, whichever trials it runs after one another.
+
+    Raises:
+        DataError: this machine cannot see it.
+    """
+    if place not in _opened:
+        try:
+            dataset = Dataset.open(place)
+            dataset.columns  # noqa: B018 - builds the node map where there is none
+        except D3rayError as error:
+            import socket  # noqa: PLC0415 - for this sentence only
+
+            raise DataError(
+                f"{error} (on the machine {socket.gethostname()}; every machine that trains must see the dataset)"
+            ) from error
+        _opened.clear()
+        _opened[place] = dataset
+    return _opened[place]
