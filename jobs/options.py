@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import InitErrorDetails
 
 from ..data.config import Config, explain
 from ..data.errors import ConfigError, D3rayError, did_you_mean
@@ -291,7 +292,11 @@ def _place(key: Key, value: Any, places: Mapping[Key, str], document: Any) -> st
 
 
 def _sentence(config_class: type[BaseModel], error: ValidationError, title: str, places: Mapping[Key, str]) -> str:
-    first = error.errors()[0]
+    # A key that is not known comes before one that is missing: it may be that one, misspelt.
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    if first["type"] == "extra_forbidden":
+        details = InitErrorDetails(type="extra_forbidden", loc=first["loc"], input=first["input"])
+        error = ValidationError.from_exception_data(error.title, [details])
     cause = first.get("ctx", {}).get("error")
     sentence = f"{title}: {cause}" if isinstance(cause, D3rayError) else explain(config_class, error, title)
     if first["type"] == "missing" and len(first["loc"]) == 1 and extra(config_class.model_fields[str(first["loc"][0])], "operand"):

@@ -167,6 +167,7 @@ def test_the_rest_of_a_line_is_left_alone() -> None:
     ("arguments", "sentence"),
     [
         ([], "d3ray toy needs DATASET: dataset folder, URI or catalog name."),
+        (["datset=x"], "d3ray toy has no setting 'datset'; did you mean 'dataset'?"),
         (["x", "n_step=3"], "d3ray toy has no setting 'n_step'; did you mean 'n_steps'?"),
         (["x", "algorithm.alpa=3"], "d3ray toy has no setting 'algorithm.alpa'; did you mean 'alpha'?"),
         (["x", "n_steps=-1"], "d3ray toy: n_steps is -1; input should be greater than 0."),
