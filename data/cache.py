@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from filelock import FileLock, Timeout
 
@@ -48,13 +49,19 @@ def cache_limit() -> int:
 
 
 class Use:
-    """Keeps an entry from being removed until every object given to `until_gone` is garbage."""
+    """Keeps an entry from being removed while its context lasts and until every object given to `until_gone` is garbage."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._count = descriptor, 0
+        self._descriptor, self._count = descriptor, 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._drop()
 
     def until_gone(self, thing: object) -> None:
-        """One more object that uses the entry."""
+        """One more object that uses the entry; to be called within the context."""
         self._count += 1
         weakref.finalize(thing, self._drop)
 
@@ -65,7 +72,7 @@ class Use:
 
 
 def use(entry: Path) -> Use | None:
-    """Marks an entry as used now and in use; None where there is none. The caller gives `until_gone` an object at least."""
+    """Marks an entry as used now and in use; None where there is none."""
     path = entry / IN_USE
     try:
         descriptor = os.open(path, os.O_RDONLY)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
+import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from urllib.parse import quote
 import numpy as np
 
 from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
-from .files import Place, storage_errors, sync_folder
+from .files import Place, storage_errors, write_atomically
 from .fingerprint import column_digest, digest_blocks
 from .folder import ShardFiles, shard_files
 from .manifest import Manifest
@@ -78,12 +79,8 @@ def _build(place: Place, manifest: Manifest, entry: Path) -> None:
             scratch.mkdir()
             _write_columns(shard_files(place, manifest, scratch), aside)
             scratch.rmdir()
-            files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(aside, manifest).items()}
-            plan = {"version": VERSION, "bytes": needed, "rows": manifest.n_rows, "files": files}
-            (aside / PLAN).write_text(json.dumps(plan))
-            sync_folder(aside)
+            (aside / PLAN).write_text(json.dumps(_plan(aside, manifest)))
             aside.rename(entry)
-            sync_folder(entry.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -102,7 +99,6 @@ def _write_columns(shards: ShardFiles, aside: Path) -> None:
             shards.close(k)
         for file in files.values():
             file.flush()
-            os.fsync(file.fileno())
     finally:
         for file in files.values():
             file.close()
@@ -113,23 +109,37 @@ def _open(entry: Path, manifest: Manifest) -> dict[str, np.ndarray] | None:
     held = use(entry)
     if held is None:
         return None
-    columns: dict[str, np.ndarray] | None = None
-    try:
-        plan: Any = json.loads((entry / PLAN).read_bytes())
-        if plan["version"] == VERSION and plan["rows"] == manifest.n_rows:
-            files = _files(entry, manifest)
-            columns = {name: _map(file, manifest, name, held) for name, file in files.items()}
-            touched = [name for name, file in files.items() if plan["files"][name][1] != file.stat().st_mtime_ns]
-            if any(not _is_whole(columns[name], manifest, name) for name in touched):
-                columns = None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        columns = None
-    held.until_gone(_Nothing())  # closes what is held where no column was mapped
+    with held:
+        try:
+            plan: Any = json.loads((entry / PLAN).read_bytes())
+            if plan["version"] != VERSION or plan["rows"] != manifest.n_rows:
+                return None
+            columns = {name: _map(file, manifest, name, held) for name, file in _files(entry, manifest).items()}
+            now = _plan(entry, manifest)
+            suspect = [name for name in columns if plan["boot"] != now["boot"] or plan["files"][name] != now["files"][name]]
+            if not all(_is_whole(columns[name], manifest, name) for name in suspect):
+                return None
+            if suspect:
+                with suppress(OSError):  # of a cache that others own: it is looked at again next time
+                    write_atomically(entry / PLAN, json.dumps(now).encode())
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            return None
     return columns
 
 
-class _Nothing:
-    pass
+def _plan(entry: Path, manifest: Manifest) -> dict[str, Any]:
+    """What tells later whether a map is as it was built. It is not synced to disk, so it is not trusted after a new start."""
+    files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(entry, manifest).items()}
+    size = sum(size for size, _ in files.values())
+    return {"version": VERSION, "bytes": size, "rows": manifest.n_rows, "boot": _boot(), "files": files}
+
+
+def _boot() -> str:
+    """Differs from one start of the machine to the next; where that is not known, from call to call."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return secrets.token_hex()
 
 
 def _map(file: Path, manifest: Manifest, name: str, held: Use) -> np.ndarray:
