@@ -46,7 +46,7 @@ def application() -> typer.Typer:
     # A job reads its own arguments: key=value pairs and flags are one thing with the keys of its YAML file.
     verbatim = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
     for name, about in job_names().items():
-        app.command(name, help=about, context_settings=verbatim, add_help_option=False)(_command(name))
+        app.command(name, short_help=about, context_settings=verbatim, add_help_option=False)(_command(name))
     return app
 
 
