@@ -26,7 +26,9 @@ def cartpole() -> Dataset:
     def record(agent: DQN, epoch: int, metrics: object) -> None:
         print(epoch, metrics, flush=True)
         explorer = EpsilonGreedy(start=0.2, end=0.2, duration=1)
-        parts.append(collect("CartPole-v1", agent.policy(), n_steps=6_000, seed=100 + epoch, explorer=explorer, name=f"epoch {epoch}"))
+        parts.append(
+            collect("CartPole-v1", agent.policy(), n_steps=6_000, seed=100 + epoch, explorer=explorer, name=f"epoch {epoch}")
+        )
         print(parts[-1].statistics.return_, flush=True)
 
     evaluators = {"evaluation": EnvironmentEvaluator("CartPole-v1", episodes=10)}
@@ -60,7 +62,14 @@ def pendulum() -> Dataset:
     def record(agent: TD3, epoch: int, metrics: object) -> None:
         print(epoch, metrics, flush=True)
         parts.append(
-            collect("Pendulum-v1", agent.policy(), n_steps=6_000, seed=200 + epoch, explorer=GaussianNoise(std=0.2), name=f"epoch {epoch}")
+            collect(
+                "Pendulum-v1",
+                agent.policy(),
+                n_steps=6_000,
+                seed=200 + epoch,
+                explorer=GaussianNoise(std=0.2),
+                name=f"epoch {epoch}",
+            )
         )
         print(parts[-1].statistics.return_, flush=True)
 

@@ -30,6 +30,22 @@ class Batch:
     weight: Tensor | None = None  # [B] importance weights; None: all ones
     extra: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # what an algorithm asked for by name
 
+    def __getitem__(self, at: int) -> Batch:
+        """One of several batches that were drawn together, along their first axis."""
+        seen, following, after, weight = self.observation, self.next_observation, self.next_action, self.weight
+        several = isinstance(seen, dict)  # written out: this runs at every step, and a general tree walk takes longer than the rest
+        return Batch(
+            {key: part[at] for key, part in seen.items()} if several else seen[at],
+            self.action[at],
+            self.reward[at],
+            {key: part[at] for key, part in following.items()} if several else following[at],
+            self.discount[at],
+            self.index[at],
+            None if after is None else after[at],
+            None if weight is None else weight[at],
+            {name: column[at] for name, column in self.extra.items()},
+        )
+
     def with_extra(self, **columns: Tensor) -> Batch:
         """The same batch with more named columns: what one kind of update computes once for several losses."""
         return replace(self, extra={**self.extra, **columns})

@@ -22,7 +22,8 @@ from .scalers import Scaler
 if TYPE_CHECKING:
     from .dataset import Dataset
 
-BLOCK = 64  # steps whose indices are drawn at once; changes no value, and makes the cost of drawing them vanish
+BLOCK = 64  # steps that are drawn at once, at most; changes no value, and makes the cost of a call vanish
+_BLOCK_BYTES = 1 << 23  # and what their observations may take
 
 
 class Source(Protocol):
@@ -97,7 +98,7 @@ class Gather:
         count = steps_left.clamp(max=self.td_steps) if self.td_steps > 1 else None  # m of γᵐ; None: 1 for all
         reach = self._step(rows, 1 if count is None else count, wrap)
         last = rows if count is None else self._step(rows, count - 1, wrap)
-        gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None]
+        gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None]  # rows are [..., S, B]
         alive = (~self._take("terminated", last)).to(self.dtype)
         if count is None:
             reward, discount = self._take("reward", rows).to(self.dtype), alive * gamma
@@ -120,12 +121,10 @@ class Gather:
 
     def _n_step_sum(self, rows: Tensor, count: Tensor, gamma: Tensor, wrap: tuple[Tensor, int] | None) -> Tensor:
         """Σ γᵏ r over k < count, [..., B]."""
-        total = torch.zeros(rows.shape, dtype=self.dtype, device=self.device)
-        for k in range(self.td_steps):  # n is small; one gather a step of the window
-            inside = k < count
-            reward = self._take("reward", self._step(rows, torch.where(inside, k, 0), wrap)).to(self.dtype)
-            total = total + torch.where(inside, reward * gamma**k, torch.zeros_like(reward))
-        return total
+        k = torch.arange(self.td_steps, device=self.device).reshape(-1, *[1] * rows.ndim)
+        inside = k < count
+        reward = self._take("reward", self._step(rows, k * inside, wrap)).to(self.dtype)  # outside: the first, and no weight
+        return (reward * (gamma**k * inside)).sum(0)
 
     @staticmethod
     def _step(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -> Tensor:
@@ -220,6 +219,7 @@ class TransitionSampler:
         self.windows = Windows(dataset, td_steps, bootstrap=bootstrap, device=device)
         keys = root_key(seed, device) if isinstance(seed, int) else torch.stack([root_key(s, device) for s in seed])
         self._key = fold(keys, "sample")
+        self._seeds = 1 if isinstance(seed, int) else len(seed)
         needed = {
             n: c
             for n, c in dataset.columns.items()
@@ -235,8 +235,11 @@ class TransitionSampler:
             next_action=next_action,
             extra=extra,
         )
-        self._block: int | None = None
-        self._drawn: tuple[Tensor, Tensor, Tensor]
+        row = sum(column[:1].nbytes for name, column in needed.items() if name.startswith("observation"))
+        fits = _BLOCK_BYTES // max(1, 2 * row * batch_size * self._seeds)
+        self._block_steps = 1 << min(BLOCK, max(1, fits)).bit_length() - 1
+        self._block: tuple[int, int] | None = None
+        self._drawn: Batch
         self._next = 0
 
     @property
@@ -248,13 +251,15 @@ class TransitionSampler:
         """The batch of a step; without one, of the step after the last call without one."""
         if step is None:
             step, self._next = self._next, self._next + 1
-        block, at = divmod(step, BLOCK)
-        if block != self._block:
-            steps = torch.arange(block * BLOCK, (block + 1) * BLOCK, device=self._key.device)
-            index = integers(fold(self._key[..., None], steps), self.batch_size, self.windows.n)
-            self._block, self._drawn = block, (index, *self.windows.locate(index))
-        index, rows, steps_left = (part[..., at, :] for part in self._drawn)
-        return self._gather(index, rows, steps_left)
+        block, at = divmod(step, self._block_steps)
+        gamma = self._gather.gamma
+        wanted = (block, gamma._version)  # a γ that was written in place since counts at once
+        if wanted != self._block:
+            steps = torch.arange(block * self._block_steps, (block + 1) * self._block_steps, device=self._key.device)
+            keys = fold(self._key, steps if self._key.ndim == 0 else steps[:, None])
+            index = integers(keys, self.batch_size, self.windows.n)
+            self._block, self._drawn = wanted, self._gather(index, *self.windows.locate(index))
+        return self._drawn[at]
 
     def between_epochs(self, epoch: int) -> None:
         """A dataset does not change."""
