@@ -232,16 +232,21 @@ class Dataset:
         table = self._part(0, self.n_episodes)
         return replace(table, cuts=self.cuts)
 
+    @property
+    def folder(self) -> Folder | None:
+        """The open folder that the columns come from; None for a dataset in memory. For a split it is the folder of the whole."""
+        from .folder import Folder
+
+        return self._source if isinstance(self._source, Folder) else None
+
     def prepare(self) -> None:
         """Makes what `columns` reads from, where that takes work: the node map of a dataset of several shards."""
         _ = self.columns
 
     def verify(self) -> None:
         """Compares every shard with its SHA-256 in the manifest. Raises DataError, which names the first that differs."""
-        from .folder import Folder
-
-        if isinstance(self._source, Folder):
-            self._source.verify()
+        if self.folder is not None:
+            self.folder.verify()
 
     def write(
         self,

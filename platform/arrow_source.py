@@ -1,0 +1,123 @@
+"""The shards of a dataset folder as a source of Ray Data, which has no reader of Arrow IPC files itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from ray.data import Datasource, ReadTask
+from ray.data.block import BlockMetadata
+
+from ..data.episodes import Episodes
+from ..data.folder import Folder, ShardFiles
+from ..data.schema import Kinds
+from ..data.shards import to_arrow
+
+_BLOCK_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Part:
+    """Whole episodes of one shard."""
+
+    shard: int
+    first_row: np.ndarray  # [E] within the shard
+    steps: np.ndarray  # [E]
+    episode: np.ndarray  # [E] their numbers in the dataset that is read
+    final_recorded: np.ndarray  # [E]
+
+    @property
+    def n_transitions(self) -> int:
+        """Steps of all episodes."""
+        return int(self.steps.sum())
+
+
+class TransitionSource(Datasource):
+    """Transitions of a dataset folder: one row a step, closing rows folded into `next_observation`.
+
+    Columns are `episode`, `step`, those of the dataset but `closing`, `next_observation` (or one `next_observation/KEY` each) and
+    `next_recorded`, which is false where an episode's final observation is missing and `next_observation` repeats the last one.
+
+    Args:
+        folder: the open folder.
+        episodes: of it, all or some, in the order of their rows.
+    """
+
+    def __init__(self, folder: Folder, episodes: Episodes) -> None:
+        super().__init__()
+        self._rows = folder.shards()
+        self._parts = list(parts_of(self._rows.first_row, episodes))
+
+    def get_name(self) -> str:
+        """What Ray Data calls the reading."""
+        return "Transitions"
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Bytes of all rows."""
+        return row_bytes(self._rows.kinds) * sum(part.n_transitions for part in self._parts)
+
+    @property
+    def n_blocks(self) -> int:
+        """Tasks that are worth it: one a shard, and one for each 64 MiB."""
+        return max(len(self._parts), -(-self.estimate_inmemory_data_size() // _BLOCK_BYTES))
+
+    def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
+        """One task a shard, or more where shards are fewer than `parallelism` and have several episodes."""
+        del data_context
+        each = max(1, -(-sum(part.n_transitions for part in self._parts) // max(parallelism, 1)))
+        tasks: list[ReadTask] = []
+        for part in (piece for whole in self._parts for piece in _cut(whole, each)):
+            metadata = BlockMetadata(
+                num_rows=part.n_transitions,
+                size_bytes=part.n_transitions * row_bytes(self._rows.kinds),
+                input_files=(self._rows.shards[part.shard].file,),
+                exec_stats=None,
+            )
+            read = partial(_read, self._rows, part)
+            tasks.append(ReadTask(read, metadata, per_task_row_limit=per_task_row_limit))
+        return tasks
+
+
+def parts_of(first_row: np.ndarray, episodes: Episodes) -> Iterator[Part]:
+    """The episodes of each shard that has some; shard k begins with row `first_row[k]`."""
+    shard = np.searchsorted(first_row, episodes.first_row, side="right") - 1
+    for k in np.unique(shard).tolist():
+        mine = np.flatnonzero(shard == k)
+        yield Part(k, episodes.first_row[mine] - first_row[k], episodes.steps[mine], mine, episodes.final_recorded[mine])
+
+
+def transition_tables(columns: Any, part: Part, kinds: Kinds) -> Iterator[Any]:
+    """Arrow tables of about 64 MiB with the transitions of some episodes, whose rows lie in `columns`."""
+    each = max(1, _BLOCK_BYTES // row_bytes(kinds))
+    for piece in _cut(part, each):
+        rows = np.repeat(piece.first_row - (np.cumsum(piece.steps) - piece.steps), piece.steps) + np.arange(piece.n_transitions)
+        step = rows - np.repeat(piece.first_row, piece.steps)
+        recorded = np.ones(len(rows), bool)
+        recorded[np.cumsum(piece.steps) - 1] = piece.final_recorded
+        out = {"episode": np.repeat(piece.episode, piece.steps), "step": step.astype(np.int32)}
+        out |= {name: columns[name][rows] for name in kinds if name != "closing"}
+        out |= {f"next_{name}": columns[name][rows + 1] for name in kinds if name.split("/")[0] == "observation"}
+        out["next_recorded"] = recorded
+        yield pa.table({name: to_arrow(column) for name, column in out.items()})
+
+
+def row_bytes(kinds: Kinds) -> int:
+    """Bytes of one transition, its next observation included."""
+    sizes = {name: int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize for name, (dtype, shape) in kinds.items()}
+    return 13 + sum(size * (2 if name.split("/")[0] == "observation" else 1) for name, size in sizes.items())
+
+
+def _read(rows: ShardFiles, part: Part) -> Iterator[Any]:
+    yield from transition_tables(rows.columns(part.shard), part, rows.kinds)
+
+
+def _cut(part: Part, each: int) -> Iterator[Part]:
+    """Pieces of whole episodes with `each` transitions or, by the length of an episode, more."""
+    group = (np.cumsum(part.steps) - part.steps) // each
+    for k in np.unique(group).tolist():
+        mine = group == k
+        yield Part(part.shard, part.first_row[mine], part.steps[mine], part.episode[mine], part.final_recorded[mine])
