@@ -1,0 +1,109 @@
+"""`d3ray demo`: the whole way in minutes: recorded data, two algorithms over three seeds, a policy that runs without d3ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .base import RestartableConfig, Result, option
+from .console import note, progress
+
+if TYPE_CHECKING:
+    from ..platform.runs import ExperimentResult, Progress
+
+DATASET = "d3ray/cartpole-replay"
+SMALL = {"hidden_units": [64, 64]}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "DQN": {"preset": "small", "batch_size": 64, "encoder": SMALL},
+    "DiscreteBC": {"encoder": SMALL},
+}
+
+
+class DemoConfig(RestartableConfig):
+    """How long, and where the results go."""
+
+    n_steps: int = option(6_000, "gradient steps of a seed", gt=0)
+    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of each algorithm", min_length=1)
+    episodes: int = option(10, "episodes of an evaluation", gt=0)
+    storage: str = option("./d3ray_results", "folder of the results")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoResult(Result):
+    """Mean score of each algorithm, of the data, and of the exported policy."""
+
+    scores: dict[str, float]
+    data: float
+    exported: float
+
+
+def run(config: DemoConfig) -> DemoResult:
+    """Trains, registers, evaluates the registered policy through onnxruntime, and draws the report."""
+    from ..data.dataset import Dataset
+    from ..platform.session import ray_session
+
+    dataset = Dataset.open(DATASET)
+    returns = dataset.statistics.return_
+    note(f"{DATASET}: {dataset.n_transitions:,} transitions in {dataset.n_episodes} episodes, mean return {returns.mean:.1f}.")
+    with ray_session():  # one for both
+        results = {name: _train(name, config) for name in ALGORITHMS}
+    scores = {name: _mean(result) for name, result in results.items()}
+    best = max(scores, key=scores.__getitem__)
+    model = f"models:/{results[best].model}@champion"
+    played = _evaluate(model, config)
+    page = _report([result.name for result in results.values()], config)
+    lines = [f"{'the data':>12}: mean return {returns.mean:6.1f}   (what the recorded agents got)"]
+    for name, result in results.items():
+        each = ", ".join(f"{seed.score:.0f}" for seed in result.seeds if seed.score is not None)
+        lines.append(f"{name:>12}: mean return {scores[name]:6.1f}   (best of each seed: {each})")
+    lines.append(f"{'exported':>12}: mean return {played:6.1f}   ({model}, played through onnxruntime alone)")
+    return DemoResult(
+        made="\n".join(lines),
+        look={"report": page, "policy": model, "runs": results[best].look},
+        scores=scores,
+        data=returns.mean,
+        exported=played,
+    )
+
+
+def _train(name: str, config: DemoConfig) -> ExperimentResult:
+    from ..platform.experiment_config import ExperimentConfig
+    from ..platform.runs import run_experiment
+
+    settings = {
+        "name": f"demo-{name}",
+        "dataset": DATASET,
+        "algorithm": {"name": name, **ALGORITHMS[name]},
+        "n_steps": config.n_steps,
+        "n_steps_per_epoch": max(1, config.n_steps // 6),
+        "seeds": config.seeds,
+        "evaluation": {"environment": "CartPole-v1", "episodes": config.episodes},
+        "checkpoint": {"best": "evaluation/return"},
+        "storage": config.storage,
+    }
+    experiment = ExperimentConfig.check(settings)
+    with progress(f"{name}, {len(config.seeds)} seeds", config.n_steps * len(config.seeds)) as advance:
+
+        def show(now: Progress) -> None:
+            advance(to=now.done, note=now.note())
+
+        return run_experiment(experiment, resume=config.resume, replace=config.replace, on_progress=show)
+
+
+def _mean(result: ExperimentResult) -> float:
+    scores = [seed.score for seed in result.seeds if seed.score is not None]
+    return sum(scores) / len(scores) if scores else float("-inf")
+
+
+def _evaluate(model: str, config: DemoConfig) -> float:
+    from .evaluate import EvaluateConfig, run as evaluate
+
+    return evaluate(EvaluateConfig.check({"package": model, "episodes": 20, "seed": 1_000, "storage": config.storage})).mean
+
+
+def _report(names: list[str], config: DemoConfig) -> str:
+    from .report import ReportConfig, run as report
+
+    return report(ReportConfig.check({"experiments": names, "storage": config.storage})).look["report"]
+
+
