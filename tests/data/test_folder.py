@@ -308,7 +308,11 @@ def test_a_missing_truncated_or_changed_shard_is_named(tmp_path: Path) -> None:
             look()
         assert str(error.value) == f"{shard} is damaged: its content is not what was written (SHA-256 differs)."
     shard.write_bytes(content)
-    Dataset.open(tmp_path / "it").verify()
+    opened = Dataset.open(tmp_path / "it")
+    opened.verify()
+    shard.unlink()  # after it was opened
+    with pytest.raises(DataError, match=r"data-00001-of-00003\.arrow is missing\.$"):
+        opened.verify()
 
 
 def test_one_mapped_shard_that_is_no_arrow_file_is_named(tmp_path: Path) -> None:
