@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
 

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+
 from d3ray.data.errors import DataError
 from d3ray.data.formats.d3rlpy_hdf5 import read_d3rlpy
 

@@ -8,6 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+
 from d3ray.data.errors import DataError
 from d3ray.data.formats.d4rl import read_d4rl
 from d3ray.data.formats.imported import Imported

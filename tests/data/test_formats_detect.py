@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.imported import Imported
 from d3ray.data.formats.registry import FORMATS, Format, detect, read, register_format

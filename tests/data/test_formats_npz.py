@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from d3ray.data.errors import DataError
 from d3ray.data.formats.npz import read_npz
 
