@@ -177,7 +177,7 @@ def test_no_shard_has_more_elements_than_arrow_allows() -> None:
     assert plan[-1][1] == 1000
     with pytest.raises(DataError, match=rf"^One episode of {limit + 1} rows is too long: .* {limit} rows fit"):
         plan_shards(np.array([5, limit + 1]), kinds)
-    with pytest.raises(DataError, match="^A shard of"):
+    with pytest.raises(DataError, match=r"^A shard of"):
         plan_shards(np.full(1000, 1001), kinds, n_shards=2)
 
 
