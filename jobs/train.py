@@ -42,7 +42,7 @@ def run(config: TrainConfig) -> TrainResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ..platform.runs import run_experiment  # noqa: PLC0415 - loads ray and mlflow
+    from ..platform.runs import run_experiment
 
     description = f"{config.experiment}, {len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
     with progress(description, config.n_steps * len(config.seeds)) as advance:

@@ -31,21 +31,27 @@ def patience() -> float:
 
 
 class Delivery:
-    """Delivers in a thread while an experiment runs, as a context. It never stops training: a server that is away is tried again.
-
-    Entering creates the runs, so a server that is away then is an error.
-    """
+    """Delivers in a thread while an experiment runs, as a context. A server that is away is tried again; training goes on."""
 
     def __init__(self, tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]) -> None:
         self.tracking, self.experiment, self.trials = tracking, experiment, list(trials)
         self.trouble = ""  # why the last pass failed; empty when it did not
+        self._begun = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="d3ray-delivery", daemon=True)
 
     def __enter__(self) -> Self:
+        return self
+
+    def start(self, *, runs: bool) -> None:
+        """Creates the MLflow runs, and says that the experiment `runs`. Raises ServerAwayError: later it would be tried again."""
+        if runs:
+            self.experiment.set_state("RUNNING")
+        self._begun = True
+        with self.tracking.answers():
+            self.tracking.delete_runs(self.experiment.replaced)
         deliver(self.tracking, self.experiment, self.trials)
         self._thread.start()
-        return self
 
     def _work(self) -> None:
         while not self._stop.wait(_SECONDS_AFTER_FAILURE if self.trouble else _SECONDS_BETWEEN):
@@ -58,6 +64,8 @@ class Delivery:
             self.trouble = ""
         except D3rayError as error:
             self.trouble = str(error)
+        except Exception as error:  # a fault of ours must not end the thread without a word: `finish` says it
+            self.trouble = f"{type(error).__name__}: {error}."
         return not self.trouble
 
     def finish(self) -> str:
@@ -77,7 +85,7 @@ class Delivery:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end_thread()
-        if error is not None:
+        if error is not None and self._begun:
             stopped = not isinstance(error, Exception)
             reason = "stopped by the user" if stopped else f"{type(error).__name__}: {error}"
             self.experiment.set_state("KILLED" if stopped else "FAILED", reason)
@@ -129,7 +137,7 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
         ):  # another server, or the run was deleted there: from the start
             note = {"run": run, "uri": tracking.uri, "step": -1, "status": "RUNNING"}
         before = dict(note)
-        while found := _some(trial.outbox(seed), note["step"], committed):
+        while found := _some(trial.outbox(seed), int(note["step"]), committed):
             tracking.send(run, found)
             note["step"] = found[-1].step
             trial.note_delivered({**delivered, seed: note})
@@ -192,15 +200,12 @@ def _params(experiment: Experiment, configuration: Mapping[str, Any]) -> dict[st
 
 
 def _conclude(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str) -> None:
-    """Means over finished seeds on the parent, and the champion."""
-    finished = [about for trial in trials for about in trial.status.values() if about["status"] == "FINISHED"]
-    if not finished:
-        return
-    names = set[str].intersection(*(set(about["metrics"]) for about in finished)) - {"step"}
-    step = max(about["step"] for about in finished)
-    when = int(experiment.state["since"] * 1000)
-    means = {name: sum(about["metrics"][name] for about in finished) / len(finished) for name in sorted(names)}
-    tracking.send(parent, [Line(step, when, means)])
+    """Means over the seeds on the parent, once all have finished, and the champion."""
+    ended = [about for trial in trials for about in trial.status.values()]
+    if ended and all(about["status"] == "FINISHED" for about in ended):  # once: later means would be second points
+        names = set[str].intersection(*(set(about["metrics"]) for about in ended)) - {"step"}
+        means = {name: sum(about["metrics"][name] for about in ended) / len(ended) for name in sorted(names)}
+        tracking.send(parent, [Line(max(a["step"] for a in ended), max(a["time"] for a in ended), means)])
     champion(tracking, experiment, trials, parent)
 
 

@@ -24,7 +24,8 @@ _HELD_OUT = 4096  # transitions of the held-out episodes that are looked at, the
 class Returns:
     """Mean return and length of episodes; D4RL-normalised too where there is a reference.
 
-    The episodes of an evaluation depend on the trial's seed and on its gradient step, and on nothing that was played before: a resumed
+    The episodes of an evaluation depend on the trial's seed and on its gradient step, and on nothing that was played before: a
+    resumed
     trial plays what an uninterrupted one plays.
     """
 
@@ -53,8 +54,10 @@ class Returns:
 class HeldOut:
     """Errors on transitions that are not trained on.
 
-    `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared distance of
-    continuous ones; and `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, where the algorithm learns values.
+    `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared
+    distance of
+    continuous ones; and `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, where the algorithm learns
+    values.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -113,7 +116,7 @@ def environment_to_play(config: EvaluationConfig, dataset: Dataset) -> str | Env
     environment = config.environment or dataset.environment
     if environment is None and not config.holdout:
         raise ConfigError(
-            f"evaluation: the dataset {dataset.name!r} does not say where it was recorded; name an environment, or say holdout: 0.1."
+            f"evaluation: the dataset {dataset.name!r} does not say where it was recorded; name one, or say holdout: 0.1."
         )
     return environment
 

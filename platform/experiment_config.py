@@ -114,7 +114,7 @@ class ExperimentConfig(Config):
 
     def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:
         """The algorithm, unfitted. Raises ConfigError."""
-        from ..algos.registry import make_algorithm  # noqa: PLC0415 - loads torch
+        from ..algos.registry import make_algorithm
 
         choice = {"name": self.algorithm.name, "preset": self.algorithm.preset, **self.algorithm.settings}
         return make_algorithm(choice, seed=seed, device=device)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -63,10 +63,8 @@ class Folder(Place):
         """Deletes the folder and all that is in it; a local one disappears at once."""
         with storage_errors("deleted", self.name):
             if self.local is None:
-                try:
+                with suppress(FileNotFoundError):
                     self._files.delete_dir(self._root)
-                except FileNotFoundError:
-                    pass
             elif self.local.exists():
                 aside = self.local.with_name(f".deleted-{self.local.name}-{uuid4().hex[:8]}")
                 self.local.rename(aside)
@@ -93,7 +91,7 @@ class Folder(Place):
         if self.local is not None:
             yield self.local
             return
-        from pyarrow import fs  # noqa: PLC0415 - costs 20 ms, which a local folder need not pay
+        from pyarrow import fs
 
         with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
             with storage_errors("read", self.name):
@@ -147,8 +145,7 @@ class Folder(Place):
     def commit_lock(self) -> Generator[None]:
         """Held by a trial's writer from looking at the attempt number until its rename. Local folders only; elsewhere nothing."""
         if self.local is None:
-            with nullcontext():
-                yield
+            yield
             return
         try:
             with FileLock(self.local / ".commit.lock", timeout=_COMMIT_SECONDS):

@@ -27,7 +27,7 @@ def log_policy(tracking: Tracking, experiment: Experiment, trial: Trial, seed: i
         run: The seed's run.
         about: How the seed ended.
     """
-    from mlflow.exceptions import MlflowException  # noqa: PLC0415 - loaded already
+    from mlflow.exceptions import MlflowException
 
     client = tracking.client
     try:
@@ -60,11 +60,11 @@ def log_policy(tracking: Tracking, experiment: Experiment, trial: Trial, seed: i
 
 def _save(package: Path, folder: Path) -> None:
     """A package as an MLflow model of the ONNX flavour, with the package's own files beside it."""
-    import mlflow.onnx  # noqa: PLC0415 - slow
-    import numpy as np  # noqa: PLC0415 - here only
-    import onnx  # noqa: PLC0415 - slow
-    from mlflow.models import ModelSignature  # noqa: PLC0415 - loaded already
-    from mlflow.types import Schema, TensorSpec  # noqa: PLC0415 - loaded already
+    import numpy as np
+    import onnx
+    from mlflow.models import ModelSignature
+    from mlflow.onnx import save_model
+    from mlflow.types import Schema, TensorSpec
 
     record = json.loads((package / "policy.json").read_text())
 
@@ -72,7 +72,7 @@ def _save(package: Path, folder: Path) -> None:
         ports = [port for kind in kinds for port in record.get(kind, [])]
         return Schema([TensorSpec(np.dtype(p["dtype"]), (-1, *p["shape"][1:]), p["name"]) for p in ports])
 
-    mlflow.onnx.save_model(
+    save_model(
         onnx.load(str(package / "policy.onnx")),
         str(folder),
         signature=ModelSignature(schema(["inputs", "state_inputs", "noise_inputs"]), schema(["outputs"])),
@@ -90,9 +90,10 @@ def champion(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]
         delivered = trial.delivered
         for seed, about in trial.status.items():
             note, score = delivered.get(seed, {}), _score(about)
-            if about["status"] == "FINISHED" and score is not None and "model" in note:
-                if chosen is None or is_better(score[0], score[1], chosen[1]):
-                    chosen = (*score, seed, note)
+            if about["status"] != "FINISHED" or score is None or "model" not in note:
+                continue
+            if chosen is None or is_better(score[0], score[1], chosen[1]):
+                chosen = (*score, seed, note)
     if chosen is None:
         return
     metric, value, seed, note = chosen

@@ -1,9 +1,10 @@
 """Metrics on their way to the tracking server: part files beside a trial's checkpoints.
 
-A trial does not talk to MLflow. It keeps the metrics of each epoch as lines, and writes the lines since the last checkpoint into one part
-file right before the next checkpoint is renamed into place. Whoever delivers reads parts up to the newest committed checkpoint only, so what
-a kill rolls back was never delivered, and what is trained again is written under the same steps. A step that a part has already is not
-written again: the first write wins, with the time it had, so delivering a part twice changes nothing.
+A trial does not talk to MLflow. It keeps the metrics of each epoch as lines, and writes the lines since the last checkpoint into
+one part file right before the next checkpoint is renamed into place. Whoever delivers reads parts up to the newest committed
+checkpoint only, so what a kill rolls back was never delivered, and what is trained again is written under the same steps. A step
+that a part has already is not written again: the first write wins, with the time it had, so delivering a part twice changes
+nothing.
 
 A line is JSON: `[step, milliseconds since 1970, {metric: value}]`; what is not finite is one of "nan", "inf", "-inf".
 """

@@ -1,7 +1,7 @@
 """Runs an experiment: trials under Tune, metrics to the tracking server, and what came of each seed.
 
-Whatever happened before, a run goes the same way: what is unfinished becomes a trial, a trial goes on from its own newest checkpoint, and
-what is in the outboxes is delivered. So there is one path, for a first start and for a `--resume` after anything.
+Whatever happened before, a run goes the same way: what is unfinished becomes a trial, a trial goes on from its own newest
+checkpoint, and what is in the outboxes is delivered. So there is one path, for a first start and for a `--resume` after anything.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..data.dataset import Dataset
 from .evaluation import environment_to_play
@@ -23,12 +23,10 @@ from .node_maps import prepare_node_maps
 from .session import ray_session
 from .storage import Experiment, Status, Trial
 
-if TYPE_CHECKING:
-    from .tracking import Tracking
-
 _TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # metrics go to the outbox
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the command
+    "RAY_AIR_NEW_OUTPUT": "0",  # prints tables whatever it is told
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
 }
 _RETRIES = 5  # of a trial whose worker died; what a trial raises itself is not tried again
@@ -69,7 +67,6 @@ class ExperimentResult:
     parent_run_id: str | None
     model: str | None  # the registered model
     undelivered: str = ""  # what the tracking server has not got, and why
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def look(self) -> str:
@@ -124,42 +121,40 @@ def run_experiment(
         ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen.
         KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
     """
-    from .delivery import Delivery, settle  # noqa: PLC0415 - loads MLflow, a second
-    from .tracking import Tracking, check_tracking  # noqa: PLC0415 - see above
+    from .delivery import Delivery, settle
+    from .tracking import Tracking, check_tracking
 
     check_tracking(config.storage_place)
     dataset = Dataset.open(config.dataset_place)
     _check_data(config, dataset)
     about = describe_dataset(dataset, config.dataset_place)
     configuration = {**config.configuration(), "seeds": list(config.seeds), "seeds_per_trial": config.seeds_per_trial}
+    tracking = Tracking.open(config.storage_place)
     experiment = Experiment.begin(config.storage_place, config.experiment, configuration, about, resume=resume, replace=replace)
-    begun = False
     try:
-        tracking = Tracking.open(config.storage_place)
         settle(config.storage_place, tracking)
         trials = [experiment.trial(config.configuration(), seeds) for seeds in config.groups()]
         unfinished = [trial for trial in trials if not trial.is_settled]
         for trial in unfinished:
             trial.reopen()
-        begun = True
         with Delivery(tracking, experiment, trials) as delivery:
             if unfinished:
                 prepare_environment()
                 with ray_session():
-                    wanted = {"CPU": config.resources.cpu, "GPU": config.resources.gpu}
-                    prepare_node_maps(config.dataset_place, resources=wanted)
-                    errors = run_trials(config, experiment, unfinished, on_progress)
-                settle_the_dead(unfinished, errors)
-            status, reason = conclude(trials)
-            experiment.set_state(status, reason)
+                    prepare_node_maps(config.dataset_place, resources={"CPU": config.resources.cpu, "GPU": config.resources.gpu})
+                    delivery.start(runs=True)
+                    reasons = run_trials(config, experiment, unfinished, on_progress)
+                settle_the_dead(unfinished, reasons)
+            else:
+                delivery.start(runs=False)
+            if experiment.state["status"] != (ended := conclude(trials))[0]:
+                experiment.set_state(*ended)
             undelivered = delivery.finish()
-        return collect(experiment, trials, tracking, undelivered)
+        return collect(experiment, undelivered)
     except (KeyboardInterrupt, SystemExit):
-        if begun:
-            raise KeyboardInterrupt(_interrupted(experiment)) from None
-        raise
+        raise KeyboardInterrupt(_interrupted(experiment)) from None
     except BaseException:
-        if experiment.is_new and not any(trial.committed >= 0 for trial in experiment.trials()):
+        if experiment.is_new and all(trial.committed < 0 for trial in experiment.trials()):
             experiment.discard()
         raise
     finally:
@@ -180,10 +175,10 @@ def prepare_environment() -> None:
 def run_trials(
     config: ExperimentConfig, experiment: Experiment, trials: Sequence[Trial], on_progress: OnProgress | None
 ) -> dict[str, str]:
-    """Trials under Tune, until none goes on. Why their workers died, by identity, for those whose did for good."""
-    from ray import tune  # noqa: PLC0415 - seconds
+    """Trials under Tune, until none goes on. Why they failed, by identity, for those that did."""
+    from ray import tune
 
-    from .trainable import trainable  # noqa: PLC0415 - seconds
+    from .trainable import trainable
 
     class Watch(tune.Callback):
         """Tells how far the trials are."""
@@ -216,15 +211,20 @@ def run_trials(
                 storage_path=folder,
                 callbacks=[watch],
                 verbose=0,
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=_RETRIES),
             ),
         )
         results = tuner.fit()
-    errors = {}
+    reasons: dict[str, str] = {}
     for result in results:
-        if result.error is not None and result.config is not None:
-            errors[Path(result.config["trial"]["folder"]).name] = str(result.error).strip().splitlines()[-1]
-    return errors
+        identity = Path(result.config["trial"]["folder"]).name if result.config else ""
+        if result.error is not None:
+            last = str(result.error).strip().splitlines()[-1]
+            reasons[identity] = f"its worker died {_RETRIES + 1} times, at last: {last}"
+        elif result.metrics and result.metrics.get("failed"):
+            reasons[identity] = result.metrics["failed"]
+    return reasons
 
 
 def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
@@ -257,14 +257,12 @@ def _tune_folder(experiment: Experiment) -> Any:
         yield folder.name
 
 
-def settle_the_dead(trials: Sequence[Trial], errors: Mapping[str, str]) -> None:
-    """Says of trials that ended without a word why: their workers died more often than is tried again."""
+def settle_the_dead(trials: Sequence[Trial], reasons: Mapping[str, str]) -> None:
+    """Says of trials that ended without a word why: their workers died, or could not write it down."""
     for trial in trials:
         if not trial.status:
-            reason = f"its worker died {_RETRIES + 1} times, at last: {errors.get(trial.identity, 'nobody knows why')}"
-            trial.settle(
-                {seed: {"status": "FAILED", "reason": reason.rstrip("."), "step": max(trial.committed, 0)} for seed in trial.seeds}
-            )
+            reason = reasons.get(trial.identity, "it ended without saying why").rstrip(".")
+            trial.settle({seed: {"status": "FAILED", "reason": reason, "step": max(trial.committed, 0)} for seed in trial.seeds})
 
 
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
@@ -277,37 +275,37 @@ def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
     return "FAILED", f"{len(failed)} of {len(ended)} seeds failed; seed {seed}: {about['reason']}"
 
 
-def collect(experiment: Experiment, trials: Sequence[Trial], tracking: Tracking | None, undelivered: str = "") -> ExperimentResult:
-    """What an experiment has come to, as its folders say."""
+def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
+    """What an experiment has come to, as its folders say; also of one that is running or was stopped."""
     seeds: list[SeedResult] = []
-    for trial in trials:
-        ended, delivered = trial.status, trial.delivered
+    for trial in experiment.trials():
+        ended, delivered, committed = trial.status, trial.delivered, max(trial.committed, 0)
         for seed in trial.seeds:
-            about, note = ended.get(seed, {"status": "KILLED"}), delivered.get(seed, {})
+            about, note = ended.get(seed, {}), delivered.get(seed, {})
+            status: Status = about.get("status", "RUNNING" if experiment.state["status"] == "RUNNING" else "KILLED")
             policy = trial.folder / "policy" / f"seed-{seed}"
-            seeds.append(
-                SeedResult(
-                    seed=seed,
-                    status=about["status"],
-                    reason=about.get("reason", ""),
-                    step=about.get("step", max(trial.committed, 0)),
-                    metrics=about.get("metrics", {}),
-                    best=about.get("best"),
-                    folder=trial.folder.name,
-                    policy=policy.name if about["status"] == "FINISHED" else None,
-                    run_id=note.get("run"),
-                    model_version=note.get("model"),
-                )
+            result = SeedResult(
+                seed=seed,
+                status=status,
+                reason=about.get("reason", ""),
+                step=about.get("step", committed),
+                metrics=about.get("metrics", {}),
+                best=about.get("best"),
+                folder=trial.folder.name,
+                policy=policy.name if status == "FINISHED" else None,
+                run_id=note.get("run"),
+                model_version=note.get("model"),
             )
-    registered = any(seed.model_version for seed in seeds)
+            seeds.append(result)
+    tracked = experiment.folder.read_json("tracking.json") or {}
     return ExperimentResult(
         name=experiment.name,
         status=experiment.state["status"],
-        seeds=seeds,
+        seeds=sorted(seeds, key=lambda result: result.seed),
         folder=experiment.folder.name,
-        tracking_uri=tracking.uri if tracking else "",
-        parent_run_id=(experiment.folder.read_json("tracking.json") or {}).get("run"),
-        model=experiment.name if registered else None,
+        tracking_uri=tracked.get("uri", ""),
+        parent_run_id=tracked.get("run"),
+        model=experiment.name if any(seed.model_version for seed in seeds) else None,
         undelivered=undelivered,
     )
 
@@ -327,8 +325,8 @@ def describe_dataset(dataset: Dataset, place: str) -> dict[str, Any]:
 
 def _check_data(config: ExperimentConfig, dataset: Dataset) -> None:
     """Raises before any work what a trial would raise in its first second."""
-    from ..algos.environments.make import make  # noqa: PLC0415 - loads gymnasium
-    from ..algos.fit import check_actions  # noqa: PLC0415 - loads torch
+    from ..algos.environments.make import make
+    from ..algos.fit import check_actions
 
     algorithm = config.make_algorithm(config.seeds[0])
     check_actions(algorithm, dataset.spec, dataset.name)

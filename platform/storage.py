@@ -24,6 +24,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal, Self
 from uuid import uuid4
 
@@ -144,7 +145,7 @@ class Writer:
         """Raises FencedError where another worker has begun this trial."""
         if (now := self._attempt()) != self.attempt:
             raise FencedError(
-                f"The trial {self.trial.identity} was begun again elsewhere (attempt {now}); this is attempt {self.attempt}, which stops."
+                f"The trial {self.trial.identity} was begun again elsewhere (attempt {now}); this is attempt {self.attempt}."
             )
 
     def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -194,22 +195,15 @@ class Writer:
     def _guarded(
         self, folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], last: Callable[[], None]
     ) -> None:
-        """Writes a checkpoint whose last move nobody can come between: the attempt is looked at and the rename done under a lock."""
-        lock = self.trial.folder.commit_lock()
-        taken = False
+        """Writes a checkpoint; the attempt is looked at and the rename done under a lock, so nobody can come between."""
+        with ExitStack() as held:
 
-        def before_rename() -> None:
-            nonlocal taken
-            lock.__enter__()
-            taken = True
-            self.check()
-            last()
+            def before_rename() -> None:
+                held.enter_context(self.trial.folder.commit_lock())
+                self.check()
+                last()
 
-        try:
             folder.write_checkpoint(name, tensors, meta, before_rename)
-        finally:
-            if taken:
-                lock.__exit__(None, None, None)
 
     def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
         """Keeps how the seeds ended. Raises FencedError."""
@@ -231,6 +225,7 @@ class Experiment:
         self.configuration: dict[str, Any] = about["configuration"]
         self.dataset: dict[str, Any] = about["dataset"]
         self.is_new = False
+        self.replaced: list[str] = []  # keys of the runs of what it replaced
 
     @classmethod
     def look(cls, storage: str, name: str) -> Self:
@@ -259,7 +254,8 @@ class Experiment:
             replace: Delete what is there.
 
         Raises:
-            ConfigError: there is one already and neither was said, it runs, or it was begun with another configuration or other data.
+            ConfigError: there is one already and neither was said, it runs, or it was begun with another configuration or other
+            data.
             StorageError: the storage cannot be written.
         """
         check_name(name)
@@ -276,7 +272,9 @@ class Experiment:
                 )
             if there is not None and resume:
                 _check_same(name, there, configuration, dataset)
+            replaced: list[str] = []
             if there is not None and replace:
+                replaced = [there["key"], *(key for trial in cls(folder).trials() for key in trial.runs.values())]
                 for entry in folder.names():
                     if entry != "lock":
                         _remove(folder, entry)
@@ -285,8 +283,7 @@ class Experiment:
                 about = {"format": FORMAT, "name": name, "key": uuid4().hex, "created": time.time()}
                 folder.write_json("experiment.json", {**about, "configuration": dict(configuration), "dataset": dict(dataset)})
             experiment = cls(folder)
-            experiment.lock, experiment.is_new = lock, there is None
-            experiment.set_state("RUNNING")
+            experiment.lock, experiment.is_new, experiment.replaced = lock, there is None, replaced
         except BaseException:
             lock.release()
             raise
@@ -340,7 +337,7 @@ def check_name(name: str) -> None:
     """Raises ConfigError where a name cannot be a folder's and a registered model's."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"The name {name!r} cannot be a folder's: use letters, digits, '-', '_', '.' and '+', and begin with a letter or a digit."
+            f"The name {name!r} cannot be a folder's: use letters, digits, '-', '_', '.' and '+', a letter or digit first."
         )
 
 

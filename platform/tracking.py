@@ -1,7 +1,7 @@
 """MLflow: one parent run per experiment, a child run per configuration and seed. Only the driver writes here; trials never do.
 
-Everything lies in the MLflow experiment `d3ray` (or `MLFLOW_EXPERIMENT_NAME`). Where `MLFLOW_TRACKING_URI` is not set, it is the database
-`<storage>/mlflow.db` with artifacts in `<storage>/mlartifacts`.
+Everything lies in the MLflow experiment `d3ray` (or `MLFLOW_EXPERIMENT_NAME`). Where `MLFLOW_TRACKING_URI` is not set, it is the
+database `<storage>/mlflow.db` with artifacts in `<storage>/mlartifacts`.
 
 Tags of the parent run:
     d3ray.key            made when the experiment was created, before the run
@@ -20,13 +20,14 @@ Tags of a child run:
     d3ray.best_value, d3ray.best_step, d3ray.metric                    where checkpoint.best is set
 Parameters of a child run: `seed`, `dataset`, `n_steps`, `n_steps_per_epoch`, `algorithm` and its settings as `algorithm.NAME`, and
     `evaluation.NAME`. The parent has the same without `seed`, and `seeds`.
-Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the losses and what else the algorithm reports; `evaluation/return`,
-    `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or `holdout/action_match`;
-    `time/updates_per_second`; `first_bad_step` where it diverged. The parent has the mean over its finished seeds of the last of each.
+Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the losses and what else the algorithm reports;
+    `evaluation/return`, `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or
+    `holdout/action_match`; `time/updates_per_second`; `first_bad_step` where it diverged. The parent has the mean over its
+    seeds of the last of each, once all have finished.
 Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
-Model: each finished seed's policy package, as an ONNX model `policy` of its run with the package's files in `package/`, registered under
-    the experiment's name. Tags of a version: d3ray.seed, d3ray.step, and d3ray.metric, d3ray.value where it was scored. The alias
-    `champion` is on the version with the best value of checkpoint.best, without one of the last evaluation/return.
+Model: each finished seed's policy package, as an ONNX model `policy` of its run with the package's files in `package/`, registered
+    under the experiment's name. Tags of a version: d3ray.seed, d3ray.step, and d3ray.metric, d3ray.value where it was scored. The
+    alias `champion` is on the version with the best value of checkpoint.best, without one of the last evaluation/return.
 Statuses: FINISHED; FAILED with d3ray.reason; KILLED for what was stopped or died, as the next command that looks finds out.
 """
 
@@ -35,12 +36,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before MLflow is imported
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
 from filelock import FileLock
 
@@ -73,7 +75,7 @@ class Tracking:
     """A connection to MLflow that never blocks for long. Make one with `open`."""
 
     def __init__(self, uri: str, artifacts: str | None) -> None:
-        from mlflow import MlflowClient, set_tracking_uri  # noqa: PLC0415 - a second, and 126 MB
+        from mlflow import MlflowClient, set_tracking_uri
 
         self.uri = uri
         self.known: dict[str, str] = {}  # ids of runs by key, so that each is looked up once
@@ -126,11 +128,11 @@ class Tracking:
         return tracking
 
     @contextmanager
-    def answers(self) -> Iterator[None]:
+    def answers(self) -> Generator[None]:
         """Turns what MLflow and its transport raise into ServerAwayError."""
-        import requests  # noqa: PLC0415 - MLflow has loaded it
-        from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see above
-        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
+        import requests
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             yield
@@ -147,7 +149,7 @@ class Tracking:
 
     def run(self, key: str, name: str, tags: Mapping[str, str], params: Mapping[str, str], dataset: Mapping[str, Any]) -> str:
         """The run with a key, created where there is none, with its parameters and the dataset as its input."""
-        from mlflow.entities import Param  # noqa: PLC0415 - loaded already
+        from mlflow.entities import Param
 
         run_id = self.find_run(key)
         if run_id is None:
@@ -162,7 +164,7 @@ class Tracking:
 
     def send(self, run_id: str, lines: Sequence[Line]) -> None:
         """Metrics by step; what is there already stays as it is."""
-        from mlflow.entities import Metric  # noqa: PLC0415 - loaded already
+        from mlflow.entities import Metric
 
         metrics = [Metric(name, value, line.time, line.step) for line in lines for name, value in line.metrics.items()]
         for at in range(0, len(metrics), _BATCH):
@@ -170,8 +172,13 @@ class Tracking:
 
     def set_status(self, run_id: str, status: str, reason: str = "") -> None:
         """The status of a run, and why."""
+        from mlflow.exceptions import MlflowException
+
         if reason:
             self.client.set_tag(run_id, "d3ray.reason", reason[:5000])
+        else:
+            with suppress(MlflowException):  # of an earlier attempt; mostly there is none
+                self.client.delete_tag(run_id, "d3ray.reason")
         if status == "RUNNING":
             self.client.update_run(run_id, status)
         else:
@@ -186,9 +193,9 @@ class Tracking:
 
 def dataset_input(dataset: Mapping[str, Any]) -> Any:
     """The dataset as MLflow keeps it: by hand, because its own classes would read the data."""
-    import json  # noqa: PLC0415 - here only
+    import json
 
-    from mlflow.entities import Dataset, DatasetInput, InputTag  # noqa: PLC0415 - loaded already
+    from mlflow.entities import Dataset, DatasetInput, InputTag
 
     entity = Dataset(
         name=str(dataset["name"])[:500],

@@ -13,9 +13,9 @@
         tune_config=tune.TuneConfig(metric="evaluation/return", mode="max", scheduler=…, reuse_actors=True),
     )
 
-A result has `step` and the metrics of an epoch by name; with several `seeds` their means over those that have not failed, and the single
-ones under `seeds`. Checkpoints are Tune's then: ask for them with `CheckpointConfig`. A checkpoint's weights may be taken over by
-another trial (population based training): its seed, random numbers, logging step and coefficients stay its own.
+A result has `step` and the metrics of an epoch by name; with several `seeds` their means over those that have not failed, and the
+single ones under `seeds`. Checkpoints are Tune's then: ask for them with `CheckpointConfig`. A checkpoint's weights may be taken
+over by another trial (population based training): its seed, random numbers, logging step and coefficients stay its own.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ class Training(tune.Trainable):
             return
         tensors, meta, _ = read_checkpoint(Path(checkpoint) / _STATE)
         run = self.run
-        if run.writer is not None and meta["trial_state"]["trial"] == run.writer.trial.key:
-            if run.step >= meta["trial_state"]["logging_step"]:
-                return  # its own folder is at least as far
+        own = run.writer is not None and meta["trial_state"]["trial"] == run.writer.trial.key
+        if own and run.step >= meta["trial_state"]["logging_step"]:
+            return  # its own folder is at least as far
         foreign = meta["tune_trial"] != self.trial_id
         reached = (self._reached if run.writer is None else run.step) if foreign else None
         if self._before is not None and foreign:
@@ -185,7 +185,7 @@ def _trainable(name: str) -> type[Training]:
 
 
 def register(*names: str) -> None:
-    """Makes algorithms known to Tune as `d3ray/NAME`; none named: all there are, a user's own that were registered since included."""
+    """Makes algorithms known to Tune as `d3ray/NAME`; none named: all there are, a user's own included."""
     for name in names or algorithm_names():
         tune.register_trainable(f"d3ray/{name}", _trainable(name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..algos.registry import make_algorithm
 from ..algos.stack import Stack
 from ..data.config import Config
 from ..data.dataset import Dataset
-from ..data.errors import ConfigError, D3rayError, DataError
+from ..data.errors import ConfigError, D3rayError, DataError, StorageError
 from .evaluation import Every, HeldOut, Returns, environment_to_play
 from .experiment_config import CheckpointConfig, EvaluationConfig, import_plugins
 from .folders import Folder
@@ -167,7 +168,8 @@ class TrialRun:
         Args:
             tensors: As `state` gave them.
             meta: As `state` gave it.
-            own: Whether it is this trial's, to be continued bit for bit. Otherwise weights, optimisers and the learner's step are taken
+            own: Whether it is this trial's, to be continued bit for bit. Otherwise weights, optimisers and the learner's step are
+            taken
                 over; seeds, random keys, the logging step and the coefficients of the configuration stay this trial's.
             reached: The logging step that this trial had reached; None: the state's.
         """
@@ -235,9 +237,9 @@ class TrialRun:
 
     def finish(self) -> dict[int, dict[str, Any]]:
         """Writes the policy packages, and how each seed ended."""
-        ended: dict[int, dict[str, Any]] = {}
+        ended, now = dict[int, dict[str, Any]](), time.time_ns() // 1_000_000
         for seed in self.config.seeds:
-            about = {"step": self.step, "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)}}
+            about: dict[str, Any] = {"time": now, "step": self.step, "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)}}
             if seed in self.best:
                 value, step = self.best[seed]
                 about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}
@@ -253,14 +255,14 @@ class TrialRun:
 
     def _write_policy(self, seed: int) -> None:
         """The package of the best checkpoint where a metric chooses one, else of the last weights."""
-        from ..algos.package import write_package  # noqa: PLC0415 - loads ONNX, which training does not need
+        from ..algos.package import write_package
 
         if self.writer is None:
             return
         folder = self.writer.trial.folder
         algorithm = self.one(seed)
         if seed in self.best:
-            from ..algos.saving import load  # noqa: PLC0415 - see above
+            from ..algos.saving import load
 
             with (folder / "best" / f"seed-{seed}").as_local() as best:
                 algorithm = load(best, self.config.device)
@@ -290,7 +292,7 @@ def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapp
         return
     reason = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}"
     ended = {"status": "FAILED", "reason": reason.strip().rstrip("."), "step": max(writer.trial.committed, 0)}
-    with contextlib.suppress(FencedError):
+    with contextlib.suppress(StorageError):  # the disk may be full for this too; then the driver says it
         writer.settle({seed: failed.get(seed, ended) for seed in writer.trial.seeds})
 
 
@@ -308,7 +310,7 @@ def open_dataset(place: str) -> Dataset:
             dataset = Dataset.open(place)
             dataset.columns  # noqa: B018 - builds the node map where there is none
         except D3rayError as error:
-            import socket  # noqa: PLC0415 - for this sentence only
+            import socket
 
             raise DataError(
                 f"{error} (on the machine {socket.gethostname()}; every machine that trains must see the dataset)"
