@@ -101,7 +101,8 @@ def rows(config_class: type[BaseModel], above: str = "", inside: tuple[type, ...
 def usage(job: str, config_class: type[BaseModel]) -> str:
     """The command in one line: `d3ray ingest SOURCE TARGET [key=value ...]`."""
     settings, marks = ["[key=value ...] [--config FILE]"], operands(config_class)
-    given = [name.upper() if config_class.model_fields[name].is_required() else f"[{name.upper()}]" for name in marks]
+    words = {name: f"{name.upper()} ..." if mark == "several" else name.upper() for name, mark in marks.items()}
+    given = [word if config_class.model_fields[name].is_required() else f"[{word}]" for name, word in words.items()]
     # What comes after a "rest" operand is not this job's, so its own settings go before.
     return " ".join([f"d3ray {job}", *([*settings, *given, "..."] if "rest" in marks.values() else [*given, *settings])])
 

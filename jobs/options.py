@@ -19,7 +19,7 @@ from ..data.errors import ConfigError, D3rayError, did_you_mean
 from .yaml_text import Key, parse_value, read_yaml
 
 C = TypeVar("C", bound=Config)
-Operand = bool | Literal["rest"]
+Operand = bool | Literal["several", "rest"]
 Action = Literal["run", "help", "example", "print-config"]
 
 COMMAND_LINE, DEFAULT = "command line", "default"
@@ -35,8 +35,9 @@ def option(
     Args:
         default: its default, `...` where the user must give a value; a callable is called for each config.
         description: one phrase, shown by `--help` and above the field in `--example`.
-        operand: True: the value may stand alone on the command line, in the order of the fields. "rest": everything that
-            follows the operands before it, flags included, is this field's, a tuple of strings.
+        operand: True: the value may stand alone on the command line, in the order of the fields. "several": so may more of them,
+            all but those that operands before and after it need. "rest": everything that follows the operands before it, flags
+            included, is this field's, a tuple of strings.
         example: what `--example` shows where there is no default.
         source: the paper, table or file that the default comes from.
         limits: pydantic's `gt`, `ge`, `lt`, `le`, `min_length`, ….
@@ -126,9 +127,9 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
     action: Action = "run"
     config: str | None = None
     values: dict[Key, Any] = {}
-    alone: list[str] = []
+    alone: list[Any] = []
     order = operands(config_class)
-    n_alone = sum(mark is True for mark in order.values())
+    n_alone = sum(mark != "rest" for mark in order.values())
     rest = next((name for name, mark in order.items() if mark == "rest"), None)
 
     def put(key: Key, value: Any) -> None:
@@ -153,7 +154,10 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
             alone.append(argument)
             if rest and len(alone) == n_alone:
                 put((rest,), list(waiting))
-    free = [name for name, mark in order.items() if mark is True and (name,) not in values]
+    free = [name for name, mark in order.items() if mark != "rest" and (name,) not in values]
+    more = len(alone) - len(free)
+    if more > 0 and (several := next((k for k, name in enumerate(free) if order[name] == "several"), None)) is not None:
+        alone[several : several + more + 1] = [alone[several : several + more + 1]]
     for i, argument in enumerate(alone):
         if i >= len(free):
             raise ConfigError(_one_too_many(config_class, argument, title))

@@ -1,0 +1,84 @@
+"""`d3ray ingest SOURCE TARGET`: logged experience from files of other programs into a dataset folder."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..data.errors import ConfigError
+from ..data.formats.registry import FORMATS
+from ..data.spec import Environment
+from .base import JobConfig, Result, option
+from .console import note, progress
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+
+
+class IngestConfig(JobConfig):
+    """What to read, where to write, and how."""
+
+    source: str | tuple[str, ...] = option(
+        ...,
+        "file, folder, pattern or URI, or several",
+        operand="several",
+        example="logs/*.hdf5",
+    )
+    target: str = option(..., "folder of the dataset, new or empty, or a URI", operand=True, example="datasets/my-logs")
+    format: str | None = option(None, f"importer: {', '.join(FORMATS)}; null: found out from each file")
+    environment: Environment | str | None = option(
+        None, "gymnasium id (or {id, kwargs}) where the steps were taken; its spaces become the dataset's", example="Hopper-v4"
+    )
+    name: str | None = option(None, "the dataset's name; null: the target's last part")
+    time_limit: int | None = option(
+        None, "steps; an episode that ends terminated after exactly so many was truncated", ge=1, example=1000
+    )
+    discrete_action: bool | None = option(None, "whether actions are discrete; null: what the file says")
+    options: dict[str, Any] = option(dict, "further settings of the importer, such as {rewards: arriving}")
+    n_shards: int | None = option(None, "files of the dataset; null: one for each GiB", ge=1)
+    compression: Literal["zstd"] | None = option(None, "of the dataset's files; null: they are mapped as they are")
+    parallel: bool | None = option(None, "read files in Ray's workers; null: where several have more than 64 MiB in all")
+    overwrite: bool = option(False, "replace the dataset that is at the target")
+
+    def model_post_init(self, context: Any, /) -> None:
+        if twice := [key for key in ("time_limit", "discrete_action") if key in self.options]:
+            raise ConfigError(f"{twice[0]} is a setting of its own; write {twice[0]}=VALUE instead of options.{twice[0]}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestResult(Result):
+    """The dataset, opened."""
+
+    dataset: Dataset
+
+
+def run(config: IngestConfig) -> IngestResult:
+    """Imports everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
+    from ..platform.ingest import ingest
+
+    own = {"time_limit": config.time_limit, "discrete_action": config.discrete_action}
+    done = ingest(
+        config.source,
+        config.target,
+        format=config.format,
+        options={**config.options, **{key: value for key, value in own.items() if value is not None}},
+        environment=config.environment,
+        name=config.name,
+        n_shards=config.n_shards,
+        compression=config.compression,
+        overwrite=config.overwrite,
+        parallel=config.parallel,
+        progress=progress,
+    )
+    for sentence in [*done.notes, *(f"Warning: {warning}" for warning in done.warnings)]:
+        note(sentence)
+    dataset = done.dataset
+    returns, files = dataset.statistics.return_, len(done.files)
+    std = returns.std if isinstance(returns.std, float) else math.nan
+    made = (
+        f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes from "
+        f"{files:,} file{'s' if files > 1 else ''}, mean return {returns.mean:.1f} (standard deviation {std:.1f})."
+    )
+    look = {"dataset": config.target, "more": f"d3ray inspect {config.target}"}
+    return IngestResult(made=made, look=look, dataset=dataset)
