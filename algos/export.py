@@ -123,7 +123,9 @@ def portable(policy: Policy) -> Portable:
         if not spec.discrete:
             rounding = max(rounding, largest_gap(exact.act_on(rows), action))
         golden |= {f"batch_{n}/{name}": array for name, array in {**rows, "action": action}.items()}
-    return Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")))
+    made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")))
+    made.check(lambda inputs: _live(policy, inputs).astype(action.dtype), "The policy's copy on the CPU")
+    return made
 
 
 def save_policy(algorithm: Algorithm, path: str | Path) -> None:
@@ -240,6 +242,13 @@ def _program(policy: Portable) -> torch.export.ExportedProgram:
     return torch.export.export(policy.module, (example,), dynamic_shapes=shapes)
 
 
+def _live(policy: Policy, inputs: Arrays) -> np.ndarray:
+    """Actions of the policy where it is, at inputs by name."""
+    with torch.no_grad():
+        tensors = {name: torch.as_tensor(rows, device=policy.device) for name, rows in inputs.items()}
+        return policy.module(module_input(policy.space, tensors)).cpu().numpy()
+
+
 def _networks_used(policy: Policy, inputs: Arrays) -> list[str]:
     """The networks that run when the policy acts, in the order of their declaration."""
     used: set[str] = set()
@@ -250,8 +259,7 @@ def _networks_used(policy: Policy, inputs: Arrays) -> list[str]:
     networks = dict(policy.module.networks.items())
     hooks = [network.register_forward_pre_hook(note(name)) for name, network in networks.items()]
     try:
-        with torch.no_grad():
-            policy.module(module_input(policy.space, {n: torch.as_tensor(a, device=policy.device) for n, a in inputs.items()}))
+        _live(policy, inputs)
     finally:
         for hook in hooks:
             hook.remove()

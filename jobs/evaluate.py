@@ -1,0 +1,153 @@
+"""`d3ray evaluate PACKAGE`: the return of a policy package in an environment, played through onnxruntime alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..data.errors import ConfigError
+from ..data.files import storage_errors, write_atomically
+from ..data.spec import Box, Dict, Discrete, Environment, Spec
+from .base import JobConfig, Result, option
+
+if TYPE_CHECKING:
+    from ..algos.onnx_policy import OnnxPolicy
+
+
+class EvaluateConfig(JobConfig):
+    """What is played where."""
+
+    package: str = option(..., "policy package folder, or models:/NAME@ALIAS", operand=True, example="policies/hopper")
+    environment: Environment | str | None = option(
+        None, "gymnasium id, or {id: …, kwargs: {…}}; null: the environment that the package names", example="Hopper-v4"
+    )
+    episodes: int = option(10, "episodes to play", gt=0)
+    seed: int = option(0, "decides how every episode is reset")
+    n_envs: int | None = option(None, "environments played at once; null: as many as episodes, at most 10", gt=0)
+    output: Path | None = option(None, "JSON file for the result")
+    tracking: str | None = option(
+        None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
+    )
+    storage: str = option("./d3ray_results", "results folder whose MLflow database holds models:/…")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateResult(Result):
+    """Returns of the episodes, undiscounted, and steps; `normalized` where D4RL has a reference, and what it may be called."""
+
+    environment: Environment
+    returns: np.ndarray
+    lengths: np.ndarray
+    mean: float
+    std: float
+    normalized: float | None = None
+    label: str | None = None
+
+
+def run(config: EvaluateConfig) -> EvaluateResult:
+    """Plays the episodes.
+
+    Raises:
+        ConfigError: no environment is named or it cannot be made, or its spaces are not the policy's.
+        StorageError: the package is not whole, was changed, or cannot be fetched.
+    """
+    from ..algos.environments.evaluate import evaluate
+    from ..algos.environments.make import make
+    from ..algos.environments.scores import reference_score
+
+    with _package(config) as folder:
+        from ..algos.package import read_package
+
+        policy = read_package(folder)
+    environment = _environment(config, policy)
+    n = min(config.episodes, config.n_envs or 10)
+    with make(environment, n=n) as vector:
+        _check_spaces(policy.spec, vector.spec, environment.id)
+        played = evaluate(policy, vector, episodes=config.episodes, seed=config.seed)
+    reference = reference_score(environment.id)
+    normalized = None if reference is None else float(reference.score(played.mean))
+    score = "" if reference is None else f"; {reference.label}: {normalized:.1f}"
+    result = EvaluateResult(
+        made=f"{environment.id}: return {played.mean:.2f} ± {played.std:.2f} over {config.episodes} episodes of "
+        f"{played.lengths.mean():.0f} steps on average (seed {config.seed}){score}.",
+        look={} if config.output is None else {"result": str(config.output)},
+        environment=environment,
+        returns=played.returns,
+        lengths=played.lengths,
+        mean=played.mean,
+        std=played.std,
+        normalized=normalized,
+        label=None if reference is None else reference.label,
+    )
+    if config.output is not None:
+        _write(result, config, policy)
+    return result
+
+
+@contextmanager
+def _package(config: EvaluateConfig) -> Generator[Path]:
+    """The package's folder."""
+    from ..platform.registered import is_registered, registered_package
+
+    if is_registered(config.package):
+        with registered_package(config.package, config.tracking, config.storage) as folder:
+            yield folder
+        return
+    folder = Path(config.package)
+    if any((folder / name).is_file() for name in ("experiment.json", "trial.json")):
+        raise ConfigError(f"{folder} is no policy package: d3ray export {folder} TARGET makes one of its best policy.")
+    yield folder
+
+
+def _environment(config: EvaluateConfig, policy: OnnxPolicy) -> Environment:
+    if isinstance(config.environment, str):
+        return Environment(id=config.environment)
+    if config.environment is not None:
+        return config.environment
+    if (named := policy.about["environment"]) is None:
+        raise ConfigError(f"{config.package} names no environment: write environment=ID.")
+    return Environment.check(named)
+
+
+def _check_spaces(policy: Spec, environment: Spec, name: str) -> None:
+    """Raises ConfigError where the policy cannot act in the environment."""
+    for what in ("observation", "action"):
+        ours, theirs = _describe(getattr(policy, what)), _describe(getattr(environment, what))
+        if ours != theirs:
+            verb = "sees" if what == "observation" else "chooses"
+            raise ConfigError(f"The policy {verb} {ours}, and {name} has {theirs}: it was trained for another environment.")
+
+
+def _describe(space: Box | Dict | Discrete) -> str:
+    match space:
+        case Box():
+            return f"arrays of the shape {space.shape}"
+        case Discrete():
+            return f"one of {space.n} actions"
+        case Dict():
+            return "{" + ", ".join(f"{key}: {space.spaces[key].shape}" for key in sorted(space.spaces)) + "}"
+
+
+def _write(result: EvaluateResult, config: EvaluateConfig, policy: OnnxPolicy) -> None:
+    assert config.output is not None
+    content = {
+        "package": config.package,
+        "algorithm": policy.about["algorithm"],
+        "environment": result.environment.model_dump(mode="json"),
+        "episodes": config.episodes,
+        "seed": config.seed,
+        "mean": result.mean,
+        "std": result.std,
+        "normalized": None if result.normalized is None else {"label": result.label, "score": result.normalized},
+        "returns": result.returns.tolist(),
+        "lengths": result.lengths.tolist(),
+    }
+    with storage_errors("written", config.output):
+        config.output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(config.output, json.dumps(content, indent=1).encode())
