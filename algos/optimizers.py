@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+# The kernel of torch.optim.Adam(fused=True). Called as it is, for on small networks that class costs more than the arithmetic.
+_adam: Callable[..., None] = torch._fused_adam_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage, reportAttributeAccessIssue, reportUnknownVariableType]
+
+_BETAS = (0.9, 0.999)
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # their names in a checkpoint
 
 
 class RowAdam:
@@ -25,59 +30,62 @@ class RowAdam:
     def __init__(self, parameters: dict[str, Tensor], rates: Sequence[float], rows: int | None, epsilon: float) -> None:
         self.names = list(parameters)
         self.parameters = [p.detach() for p in parameters.values()]
-        self.rows, self.epsilon = rows, epsilon
-        self.rates = list(rates)
-        self._build()
+        self.rows, self.epsilon, self.rates = rows, epsilon, list(rates)
+        self._moments = [[torch.zeros_like(p, memory_format=torch.preserve_format) for p in self.parameters] for _ in range(2)]
+        device = self.parameters[0].device if self.parameters and self.parameters[0].is_cuda else "cpu"  # where the kernel wants it
+        self._count = torch.zeros((), dtype=torch.float32, device=device)  # steps done
+        self._arrange()
 
-    def _build(self) -> None:
-        self.apart = self.rows is not None and len(set(self.rates)) > 1
-        if self.apart:
-            groups = [{"params": [p[k] for p in self.parameters], "lr": rate} for k, rate in enumerate(self.rates)]
+    def _arrange(self) -> None:
+        """`_groups`: row (None: all), learning rate, parameters and both moments of what one call of the kernel steps."""
+        if self.rows is None or len(set(self.rates)) == 1:
+            self._groups = [(None, self.rates[0], self.parameters, *self._moments)]
         else:
-            groups = [{"params": self.parameters, "lr": self.rates[0]}]
-        capturable = bool(self.parameters) and self.parameters[0].is_cuda  # so that an update can be captured as a graph
-        self.optimizer = torch.optim.Adam(groups, lr=self.rates[0], eps=self.epsilon, fused=True, capturable=capturable)
+            parts = (self.parameters, *self._moments)
+            self._groups = [(k, rate, *([t[k] for t in part] for part in parts)) for k, rate in enumerate(self.rates)]
+        self._counts = [self._count] * len(self.parameters)
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """New learning rates; moments are kept."""
-        if list(rates) == self.rates:
-            return
-        state = self.state()
-        apart, self.rates = self.apart, list(rates)
-        if apart or len(set(self.rates)) > 1:
-            self._build()
-            self.load_state(state)
-        else:
-            self.optimizer.param_groups[0]["lr"] = self.rates[0]
+        if list(rates) != self.rates:
+            self.rates = list(rates)
+            self._arrange()
 
+    @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
         """One step down the gradients, [S, ...] or [...] each."""
-        for k, group in enumerate(self.optimizer.param_groups):
-            for parameter, gradient in zip(group["params"], gradients, strict=True):
-                parameter.grad = gradient[k] if self.apart else gradient
-        self.optimizer.step()
+        self._count += 1
+        for k, rate, parameters, first, second in self._groups:
+            _adam(
+                parameters,
+                [g if k is None else g[k] for g in gradients],
+                first,
+                second,
+                [],
+                self._counts,
+                lr=rate,
+                beta1=_BETAS[0],
+                beta2=_BETAS[1],
+                weight_decay=0.0,
+                eps=self.epsilon,
+                amsgrad=False,
+                maximize=False,
+            )
 
     def state(self) -> dict[str, Tensor]:
         """Moments by parameter, in the parameters' own shape, and the number of steps; empty before the first step."""
-        states = [[self.optimizer.state.get(p, {}) for p in group["params"]] for group in self.optimizer.param_groups]
-        if not states or not states[0] or not states[0][0]:
+        if not self._count:
             return {}
-        result = {"step": states[0][0]["step"].clone()}
+        result = {"step": self._count.clone()}
         for i, name in enumerate(self.names):
-            for moment in ("exp_avg", "exp_avg_sq"):
-                parts = [row[i][moment] for row in states]
-                result[f"{name}:{moment}"] = torch.stack(parts) if self.apart else parts[0].clone()
+            for moment, values in zip(_MOMENTS, self._moments, strict=True):
+                result[f"{name}:{moment}"] = values[i].clone()
         return result
 
+    @torch.no_grad()
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Goes on from what `state` gave."""
-        if not state:
-            self.optimizer.state.clear()
-            return
-        for k, group in enumerate(self.optimizer.param_groups):
-            for name, parameter in zip(self.names, group["params"], strict=True):
-                own: dict[str, Any] = {"step": state["step"].detach().clone().to(torch.float32)}
-                for moment in ("exp_avg", "exp_avg_sq"):
-                    value = state[f"{name}:{moment}"]
-                    own[moment] = (value[k] if self.apart else value).detach().clone().to(parameter.device, parameter.dtype)
-                self.optimizer.state[parameter] = own
+        self._count.copy_(state["step"]) if state else self._count.zero_()
+        for i, name in enumerate(self.names):
+            for moment, values in zip(_MOMENTS, self._moments, strict=True):
+                values[i].copy_(state[f"{name}:{moment}"]) if state else values[i].zero_()
