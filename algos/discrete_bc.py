@@ -17,9 +17,11 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
-from .base import Algorithm, AlgorithmConfig, Preset
+from .base import Algorithm
 from .bc import MANUAL
-from .learner import Learner, LossValue, Network
+from .config import AlgorithmConfig, Preset
+from .definition import Network
+from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.encoders import Encoder, VectorEncoder
 from .networks.heads import CategoricalPolicy

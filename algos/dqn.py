@@ -24,8 +24,10 @@ from torch.nn.functional import huber_loss
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
-from .base import Algorithm, AlgorithmConfig, Preset
-from .learner import Learner, LossValue, Network
+from .base import Algorithm
+from .config import AlgorithmConfig, Preset
+from .definition import Network
+from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.encoders import Encoder, VectorEncoder
 from .networks.heads import DiscreteQEnsemble

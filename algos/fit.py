@@ -19,7 +19,7 @@ from .policy import Policy, PolicyModule
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
-    from .base import Algorithm
+    from .definition import Definition
 
 STATE_VERSION = 1
 
@@ -49,7 +49,7 @@ class Fit:
     """
 
     def __init__(
-        self, algorithm: Algorithm, config: Any, spec: Spec, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None
+        self, algorithm: Definition, config: Any, spec: Spec, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None
     ) -> None:
         self.algorithm, self.config, self.spec, self.seeds = algorithm, config, spec, tuple(seeds)
         self.dtype: torch.dtype = getattr(torch, algorithm.dtype)
@@ -71,7 +71,7 @@ class Fit:
 
     @classmethod
     def start(
-        cls, algorithm: Algorithm, dataset: Dataset, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None
+        cls, algorithm: Definition, dataset: Dataset, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None
     ) -> Self:
         """A fresh fit: checks the settings and the data, fits the scalers, builds the networks."""
         config = algorithm.check_settings()
@@ -82,7 +82,7 @@ class Fit:
         return fit
 
     @classmethod
-    def start_online(cls, algorithm: Algorithm, spec: Spec, name: str) -> Self:
+    def start_online(cls, algorithm: Definition, spec: Spec, name: str) -> Self:
         """A fresh fit without data: actions are scaled by their space, observations by the numbers that the scaler was given."""
         config = algorithm.check_settings()
         check_actions(algorithm, spec, name)
@@ -213,7 +213,7 @@ class Fit:
         return self.learner.state(), meta
 
     @classmethod
-    def restore(cls, algorithm: Algorithm, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+    def restore(cls, algorithm: Definition, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         """The fit that `state` described. Raises ConfigError when it cannot be one of this algorithm."""
         if meta["algorithm"] != algorithm.name:
             raise ConfigError(f"This state is of {meta['algorithm']}, not of {algorithm.name}.")
@@ -224,7 +224,7 @@ class Fit:
         fit.data = dict(meta["data"])
         return fit
 
-    def row(self, k: int, algorithm: Algorithm) -> Fit:
+    def row(self, k: int, algorithm: Definition) -> Fit:
         """The k-th seed as a fit of its own, on tensors of its own."""
         fit = Fit(algorithm, self.config, self.spec, (self.seeds[k],), None)
         fit.learner.load_state(self.learner.row(self.learner.state(), k), self.learner.step)
@@ -232,7 +232,7 @@ class Fit:
         return fit
 
 
-def check_actions(algorithm: Algorithm, spec: Spec, name: str) -> None:
+def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
     """Raises DataError when the data's actions are of the other kind."""
     kind = "discrete" if spec.discrete else "continuous"
     if kind != algorithm.actions:

@@ -16,7 +16,7 @@ from .networks.heads import Observation
 from .policy_inputs import raw_inputs
 
 if TYPE_CHECKING:
-    from .base import Algorithm
+    from .definition import Definition
 
 
 class Acting(Protocol):
@@ -36,7 +36,7 @@ class PolicyModule(nn.Module):
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: Definition,
         modules: Mapping[str, nn.Module],
         observation: Affine | None,
         action: Affine | None,

@@ -70,8 +70,8 @@ class Stack:
     ) -> Iterator[StackEpoch]:
         """The training loop of `Algorithm.fitter` for all seeds at once."""
         if not hasattr(self, "fit_"):
-            self.fit_ = Fit.start(_fresh(self.algorithm), dataset, self.seeds, self.rows)
-            self.fit_.algorithm.fit_ = self.fit_
+            algorithm = _fresh(self.algorithm)
+            self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)
         for epoch, rows in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
             for k, (seed, metrics) in enumerate(zip(self.seeds, rows, strict=True)):
                 if "first_bad_step" in metrics:

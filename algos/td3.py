@@ -23,8 +23,10 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
-from .base import Algorithm, ContinuousConfig, Preset
-from .learner import Learner, LossValue, Network
+from .base import Algorithm
+from .config import ContinuousConfig, Preset
+from .definition import Network
+from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.encoders import Encoder, VectorEncoder
 from .networks.heads import DeterministicPolicy, QEnsemble

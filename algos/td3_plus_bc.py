@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from ..data.batch import Batch
 from ..data.config import setting
-from .base import Preset
+from .config import Preset
 from .learner import LossValue
 from .nets import Hyper, Nets
 from .td3 import TD3, TD3Config

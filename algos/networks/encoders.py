@@ -39,10 +39,8 @@ class VectorEncoder(Config):
 
     def build(self, observation: Box | Dict, action_size: int = 0, members: int | None = None) -> Perceptron:
         """The module. `action_size` entries of an action are appended to the observation; `members` builds an ensemble."""
-        if isinstance(observation, Dict):
-            size = sum(space.size for space in observation.spaces.values())
-        else:
-            size = observation.size
+        boxes = observation.spaces.values() if isinstance(observation, Dict) else (observation,)
+        size = sum(box.size for box in boxes)
         return Perceptron(size + action_size, self, members)
 
 

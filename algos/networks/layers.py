@@ -49,8 +49,8 @@ class Dropout(nn.Module):
 class BatchNorm(nn.Module):
     """Batch normalisation over the batch axis: [..., B, F].
 
-    Inside a loss it normalises by the batch (biased variance) and the network that is being minimised moves
-    its running statistics (unbiased variance, momentum 0.1, first pass of a loss only); at rest it normalises by those. As torch.nn.BatchNorm1d.
+    Inside a loss it normalises by the batch (biased variance), and the network that is being minimised moves its running statistics
+    (unbiased variance, momentum 0.1, first pass of a loss only); at rest it normalises by those. As torch.nn.BatchNorm1d.
     """
 
     running_mean: Tensor

@@ -1,0 +1,150 @@
+"""What an algorithm is: a config, networks, a schedule, losses, and how it acts."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from torch import Tensor, nn
+
+from ..data.errors import ConfigError, did_you_mean
+from .config import AlgorithmConfig, Preset
+
+if TYPE_CHECKING:
+    from ..data.spec import Spec
+    from .nets import Nets
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of one seed, as an algorithm declares it.
+
+    Attributes:
+        module: The network, freshly initialised.
+        rate: Name of the setting that holds its learning rate.
+        target: Whether it has a target network, which begins equal to it.
+        epsilon: Adam's epsilon.
+    """
+
+    module: nn.Module
+    rate: str
+    target: bool = False
+    epsilon: float = 1e-8
+
+
+class Definition:
+    """What an algorithm's file writes, and its settings as scikit-learn wants them; `base.Algorithm` adds what users do with it.
+
+    Args:
+        **settings: Fields of `Config`. Stored untouched; checked when `fit` derives `config_`.
+        seed: Root of every random number of this run.
+        device: Where training runs; None takes the first accelerator, else the CPU.
+        dtype: "float32" or "float64".
+    """
+
+    Config: ClassVar[type[AlgorithmConfig]]
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    actions: ClassVar[Literal["continuous", "discrete"]]
+    bootstraps: ClassVar[bool] = True  # whether losses look at the next observation
+    needs_next_action: ClassVar[bool] = False
+    extra_columns: ClassVar[tuple[str, ...]] = ()
+
+    seed: int
+    device: str | None
+    dtype: str
+
+    @property
+    def config_(self) -> Any:
+        """The checked settings, once fitted."""
+        raise NotImplementedError
+
+    # ---- what an algorithm's file writes
+
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
+        """Modules of one seed, the setting that holds each one's learning rate, and which have a target."""
+        raise NotImplementedError
+
+    def schedule(self, step: int) -> tuple[str, ...]:
+        """Kinds of update due at gradient step `step` (from 0), in order; each is a method of (learner, batch)."""
+        raise NotImplementedError
+
+    def act(self, nets: Nets, observation: Any) -> Tensor:
+        """The greedy action at scaled observations [B, ...]: scaled floats [B, A], or int64 [B]."""
+        raise NotImplementedError
+
+    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        """Q(s, a) at scaled observations and actions, [B]."""
+        raise ConfigError(f"{self.name} learns no values, so there is nothing to predict; FQE can value its policy.")
+
+    # ---- settings, as scikit-learn asks
+
+    def __init__(self, *, seed: int = 0, device: str | None = None, dtype: str = "float32", **settings: Any) -> None:
+        if "n_steps" in settings:
+            warnings.warn(
+                "n_steps is the number of gradient steps here; the n-step return is td_steps, which is set.", stacklevel=2
+            )
+            settings["td_steps"] = settings.pop("n_steps")
+        fields = self.Config.model_fields
+        for name in settings:
+            if name not in fields:
+                raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, fields)}")
+        self.seed, self.device, self.dtype = seed, device, dtype
+        for name, field in fields.items():
+            setattr(self, name, settings.get(name, field.default))
+
+    def __init_subclass__(cls) -> None:
+        """The constructor's signature is made from the config, so a default stands in one place."""
+        super().__init_subclass__()
+        if "Config" not in cls.__dict__:
+            return
+
+        def __init__(self: Definition, **settings: Any) -> None:  # noqa: N807
+            Definition.__init__(self, **settings)
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        own = [
+            inspect.Parameter(n, keyword, default=f.default, annotation=f.annotation) for n, f in cls.Config.model_fields.items()
+        ]
+        rest = [p for p in inspect.signature(Definition.__init__).parameters.values() if p.name in ("seed", "device", "dtype")]
+        first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        __init__.__signature__ = inspect.Signature([first, *own, *rest])  # pyright: ignore[reportFunctionMemberAccess]
+        cls.__init__ = __init__
+
+    @property
+    def name(self) -> str:
+        """The registered name: the class's."""
+        return type(self).__name__
+
+    @classmethod
+    def from_preset(cls, preset: str, **settings: Any) -> Self:
+        """An algorithm with a preset's values, and `settings` above them. Raises ConfigError for an unknown preset."""
+        if preset not in cls.presets:
+            raise ConfigError(f"{cls.__name__} has no preset {preset!r}{did_you_mean(preset, cls.presets)}")
+        return cls(**{**cls.presets[preset].settings, **settings})
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every constructor argument and its value."""
+        return {name: getattr(self, name) for name in (*self.Config.model_fields, "seed", "device", "dtype")}
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets constructor arguments. Raises ConfigError for one that there is not."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, known)}")
+            setattr(self, name, value)
+        return self
+
+    def check_settings(self) -> AlgorithmConfig:
+        """The config that the settings make. Raises ConfigError in one sentence."""
+        if self.dtype not in ("float32", "float64"):
+            raise ConfigError(f"{self.name}: dtype is {self.dtype!r}; choose 'float32' or 'float64'.")
+        return self.Config.check({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)
+
+    def __repr__(self) -> str:
+        defaults = {name: field.default for name, field in self.Config.model_fields.items()}
+        changed = {name: value for name, value in self.get_params().items() if value != defaults.get(name) or name == "seed"}
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
