@@ -110,7 +110,7 @@ def deliver(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial])
             if status != "RUNNING":
                 _conclude(tracking, experiment, trials, parent)
             tracking.set_status(parent, status, state.get("reason", ""))
-            experiment.folder.write_json("tracking.json", {**note, "run": parent, "uri": tracking.uri, "status": status})
+            experiment.folder.write_json("tracking.json", {**note, "run": parent, "status": status, **tracking.place})
 
 
 def _parent(tracking: Tracking, experiment: Experiment) -> str:
@@ -122,7 +122,8 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
         known[experiment.key] = tracking.run(experiment.key, experiment.name, tags, params, experiment.dataset)
         note = experiment.folder.read_json("tracking.json") or {}
         if note.get("run") != known[experiment.key] or note.get("uri") != tracking.uri:
-            experiment.folder.write_json("tracking.json", {"run": known[experiment.key], "uri": tracking.uri, "status": "RUNNING"})
+            about = {"run": known[experiment.key], "status": "RUNNING", **tracking.place}
+            experiment.folder.write_json("tracking.json", about)
     return known[experiment.key]
 
 

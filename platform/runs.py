@@ -22,6 +22,7 @@ from .experiment_config import ExperimentConfig
 from .node_maps import prepare_node_maps
 from .session import ray_session
 from .storage import Experiment, Status, Trial
+from .surroundings import note_surroundings
 
 _TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # metrics go to the outbox
@@ -132,6 +133,7 @@ def run_experiment(
     tracking = Tracking.open(config.storage_place)
     experiment = Experiment.begin(config.storage_place, config.experiment, configuration, about, resume=resume, replace=replace)
     try:
+        note_surroundings(experiment.folder)
         settle(config.storage_place, tracking)
         trials = [experiment.trial(config.configuration(), seeds) for seeds in config.groups()]
         unfinished = [trial for trial in trials if not trial.is_settled]
@@ -319,6 +321,8 @@ def describe_dataset(dataset: Dataset, place: str) -> dict[str, Any]:
         "n_transitions": dataset.n_transitions,
         "n_episodes": dataset.n_episodes,
         "environment": dataset.environment.id if dataset.environment else None,
+        "return_mean": dataset.statistics.return_.mean,
+        "return_std": dataset.statistics.return_.std,
         "schema": {name: [column.dtype.name, *column.shape[1:]] for name, column in dataset.columns.items()},
     }
 

@@ -127,6 +127,11 @@ class Tracking:
             raise StorageError(f"The database {database} cannot be written: {error}.") from error
         return tracking
 
+    @property
+    def place(self) -> dict[str, str]:
+        """Where the runs are: `uri`, and `experiment_id` in it. JSON."""
+        return {"uri": self.uri, "experiment_id": self.experiment_id}
+
     @contextmanager
     def answers(self) -> Generator[None]:
         """Turns what MLflow and its transport raise into ServerAwayError."""
