@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -59,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except ConfigError as error:
             print(error, file=sys.stderr)
             sys.exit(BAD_INPUT)
+    if os.environ.get("D3RAY_SUBMITTED"):  # a job's log says which d3ray ran it
+        print(f"d3ray {__version__} from {Path(__file__).parents[1]}", flush=True)
     application()(arguments, prog_name="d3ray")
 
 

@@ -65,11 +65,13 @@ class Result:
     """Where to look, by what is found there: a path, a URI or a command."""
     failed: str = ""
     """What did not succeed, in one sentence; empty when all did. The command then exits with 1."""
+    exit_status: int = 0
+    """What the command exits with where neither 0 nor 1 says it."""
 
     def summary(self) -> list[str]:
         """The last lines of the command."""
         width = max(map(len, self.look), default=0)
-        return [self.made, *(f"  {label + ':':<{width + 1}} {place}" for label, place in self.look.items())]
+        return [*filter(None, [self.made]), *(f"  {label + ':':<{width + 1}} {place}" for label, place in self.look.items())]
 
 
 def job_names() -> dict[str, str]:
@@ -116,10 +118,11 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
             print(print_config(config, provenance), end="")
             return 0
         result = module.run(config)
-        print("\n".join(result.summary()))
+        if lines := result.summary():
+            print("\n".join(lines))
         if failed := getattr(result, "failed", ""):
             print(failed, file=sys.stderr)
-        return FAILED if failed else 0
+        return getattr(result, "exit_status", 0) or (FAILED if failed else 0)
     except D3rayError as error:
         if os.environ.get("D3RAY_DEBUG", "") not in ("", "0"):
             traceback.print_exc()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
 
 _ENTRIES = 20  # entries of a vector that are shown
+_LETTERS = 500  # of a provenance in no form known here
 
 
 class InspectConfig(JobConfig):
@@ -33,10 +34,6 @@ class InspectResult(Result):
     """What was printed, as plain values."""
 
     description: dict[str, Any]
-
-    def summary(self) -> list[str]:
-        """Nothing where JSON was printed: it stands alone."""
-        return super().summary() if self.made else []
 
 
 def run(config: InspectConfig) -> InspectResult:
@@ -153,7 +150,8 @@ def _space(space: Box | Discrete | Dict) -> str:
 def _provenance(provenance: dict[str, Any]) -> Iterator[str]:
     files: list[dict[str, Any]] = provenance.get("ingested", {}).get("files", [])
     if not files:
-        yield "provenance: " + (json.dumps(provenance) if provenance else "not recorded")
+        text = json.dumps(provenance) if provenance else "not recorded"
+        yield "provenance: " + (text if len(text) <= _LETTERS else f"{text[:_LETTERS]}… (format=json shows the rest)")
         return
     yield f"provenance: {len(files):,} file{'s' if len(files) > 1 else ''} read by {provenance['ingested']['by']}"
     for file in files[:5]:

@@ -16,6 +16,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from ..data.errors import ConfigError, did_you_mean
 
 Key = tuple[str, ...]
+_PACKAGE = Path(__file__).parent.parent
 _PLAIN = re.compile(r"[\w./~-][\w./:@+~-]*", re.ASCII)
 _HEADER = re.compile(r"^%YAML\s+(\S+)", re.MULTILINE)
 
@@ -44,10 +45,13 @@ def parse_value(text: str, where: str = "the command line") -> Any:
 def read_yaml(path: str | Path) -> tuple[dict[str, Any], dict[Key, int]]:
     """The mapping in a YAML 1.2 file, and the line (from 1) of each of its keys, nested ones as tuples.
 
+    `d3ray:PATH` is a file in d3ray's own folder: the config of a submitted job travels there, for it leaves its disk behind.
+
     Raises:
         ConfigError: no such file, not YAML 1.2, a key twice, or not a mapping.
     """
-    path = Path(path)
+    inside = str(path).partition("d3ray:")
+    path = Path(path) if inside[0] or not inside[1] else _PACKAGE / inside[2]
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
