@@ -61,6 +61,7 @@ class TrialRun:
         self.offset = 0  # logging step minus the learner's step: not 0 after weights of another trial were taken over
         self._outboxes: dict[int, Outbox] = {}
         self._committed = -1
+        self._taken_over = False
         self._epochs: Iterator[Rows] | None = None
         self._evaluators: list[Returns | HeldOut] = []
         torch.set_num_threads(config.threads)
@@ -180,7 +181,12 @@ class TrialRun:
             self.last = {int(s): {k: float(v) for k, v in metrics.items()} for s, metrics in trial["last"].items()}
         else:
             tensors, meta = self._adopted(tensors, meta)
-        self.subject.load_state(tensors, meta)
+        if self._taken_over:  # the set-up learner stays: whatever was compiled or captured for it holds
+            fit = self.subject.fit_
+            fit.learner.load_state(tensors, int(meta["step"]))
+            fit.config = fit.config.model_copy(update={n: v for n, v in self._settings() if isinstance(v, float)})
+        else:
+            self.subject.load_state(tensors, meta)
         self.offset = (trial["logging_step"] if reached is None else reached) - self.subject.step
         self._epochs = None
 
@@ -209,11 +215,12 @@ class TrialRun:
         for name, value in now:
             if not isinstance(value, float) and value != getattr(before, name):
                 return False
-        fit = other.subject.fit_
-        for name, value in now:
-            if isinstance(value, float):
-                fit.learner.set_hyper(name, [value] * len(self.config.seeds))
-        self.subject = other.subject
+        settings = {name: value for name, value in now if isinstance(value, float)}
+        for name, value in settings.items():
+            other.subject.fit_.learner.set_hyper(name, [value] * len(self.config.seeds))
+        algorithm = other.subject if isinstance(other.subject, Algorithm) else other.subject.algorithm
+        algorithm.set_params(**settings)
+        self.subject, self._taken_over = other.subject, True
         return True
 
     # ---- the trial's own folder
@@ -239,7 +246,11 @@ class TrialRun:
         """Writes the policy packages, and how each seed ended."""
         ended, now = dict[int, dict[str, Any]](), time.time_ns() // 1_000_000
         for seed in self.config.seeds:
-            about: dict[str, Any] = {"time": now, "step": self.step, "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)}}
+            about: dict[str, Any] = {
+                "time": now,
+                "step": self.step,
+                "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)},
+            }
             if seed in self.best:
                 value, step = self.best[seed]
                 about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}
