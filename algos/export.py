@@ -108,7 +108,8 @@ def portable(policy: Policy) -> Portable:
     exact = PortablePolicy(policy.module, used, spec, torch.float64)
     action = module.act_on(drawn)
     if spec.discrete:  # golden actions are those that rounding cannot change
-        kept = (action == exact.act_on(drawn)) & (action == module.act_on(nudged(drawn)))
+        others = (exact.act_on(drawn), module.act_on(nudged(drawn, 1e-3)), module.act_on(nudged(drawn, -1e-3)))
+        kept = np.all([action == other for other in others], 0)
         order = np.argsort(~kept, kind="stable")
     else:
         order = np.arange(len(action))

@@ -48,16 +48,16 @@ def _draw(box: Box, n: int, rng: np.random.Generator, scale_shift: Numbers | Non
     return rng.standard_normal(shape).astype(dtype)
 
 
-def nudged(observations: Mapping[str, np.ndarray], seed: int = 1) -> Arrays:
-    """Observations next to the given ones: a thousandth off, integers one off in places."""
+def nudged(observations: Mapping[str, np.ndarray], share: float, seed: int = 1) -> Arrays:
+    """Observations next to the given ones, each entry off by `share` of its spread, up or down; integers by one or not."""
     rng = np.random.default_rng(seed)
     moved: Arrays = {}
     for name, array in observations.items():
         if array.dtype.kind == "f":
-            moved[name] = (array + 1e-3 * rng.standard_normal(array.shape) * np.abs(array)).astype(array.dtype)
+            moved[name] = (array + share * rng.choice((-1.0, 1.0), array.shape) * array.std(0)).astype(array.dtype)
         elif array.dtype.kind in "iu":
             inner = (array > array.min(initial=0)) & (array < array.max(initial=0))
-            moved[name] = array + (inner * rng.integers(-1, 2, array.shape)).astype(array.dtype)
+            moved[name] = array + (inner * (rng.integers(-1, 2, array.shape) * np.sign(share))).astype(array.dtype)
         else:
             moved[name] = array
     return moved

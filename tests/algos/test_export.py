@@ -229,11 +229,15 @@ def test_an_export_that_acts_otherwise_is_refused(name: str, write: Callable[[Po
         write(policy)
 
 
-def test_golden_actions_of_discrete_policies_hold_when_observations_move() -> None:
+def test_golden_actions_of_discrete_policies_are_those_that_rounding_cannot_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the action changes every 0.004 of a scaled observation's first entry; golden ones stay away from where it does."""
     algorithm = scaled("DQN")
+    monkeypatch.setattr(type(algorithm), "act", lambda self, nets, observation: (observation[:, 0] * 250).floor().long() % 3)
     golden = portable(algorithm.policy()).golden
-    moved = golden["batch_32/observation"] * np.float32(1 + 1e-5)
+    moved = golden["batch_32/observation"] + np.float32(2e-4 * 10)  # the data's spread is 10
+    back = golden["batch_32/observation"] - np.float32(2e-4 * 10)
     assert (algorithm.predict(moved) == golden["batch_32/action"]).all()
+    assert (algorithm.predict(back) == golden["batch_32/action"]).all()
 
 
 def test_other_endings_are_refused_with_those_there_are(tmp_path: Path) -> None:
