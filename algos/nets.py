@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ..data.random import fold, normal, uniform
 from .networks.training import Training, training
@@ -68,7 +68,8 @@ class Nets:
         def call(*inputs: Any) -> Any:
             if tensors is None:
                 return module(*inputs)
-            return functional_call(module, tensors, inputs)
+            with _holding(module, tensors):
+                return module(*inputs)
 
         if not self._live:
             return call
@@ -90,6 +91,29 @@ class Nets:
     def uniform(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """Uniform numbers on (0, 1) at the address (seed, loss, step, `name`)."""
         return uniform(fold(self._key, name), tuple(shape), self._dtype)
+
+
+@contextmanager
+def _holding(module: nn.Module, tensors: Parameters) -> Generator[None]:
+    """Within it the module has these parameters and buffers: `torch.func.functional_call` without its costly checks."""
+    slots: list[tuple[dict[str, Any], str, str]] | None = module.__dict__.get("_d3ray_slots")
+    if slots is None:  # where each tensor lies, and its dotted name; remembered, for it is asked at every call
+        slots = [
+            (held, key, f"{path}.{key}" if path else key)
+            for path, layer in module.named_modules()
+            for held in cast("tuple[dict[str, Any], ...]", (layer._parameters, layer._buffers))  # pyright: ignore[reportPrivateUsage]
+            for key in held
+            if held[key] is not None
+        ]
+        module.__dict__["_d3ray_slots"] = slots
+    own = [held[key] for held, key, _ in slots]
+    try:
+        for held, key, name in slots:
+            held[key] = tensors[name]
+        yield
+    finally:
+        for (held, key, _), tensor in zip(slots, own, strict=True):
+            held[key] = tensor
 
 
 def _has_training_layers(module: nn.Module) -> bool:
