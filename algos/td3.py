@@ -98,7 +98,7 @@ class TD3(Algorithm):
 
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
-        value = nets.critic(batch.observation, nets.policy(batch.observation))[0]
+        value = nets.critic(batch.observation, nets.policy(batch.observation), 1)[0]
         return -value, {"value": value}
 
     def act(self, nets: Nets, observation: Any) -> Tensor:

@@ -41,7 +41,7 @@ class TD3PlusBC(TD3):
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)
-        value = nets.critic(batch.observation, action)[0]
+        value = nets.critic(batch.observation, action, 1)[0]
         weight = h.alpha / value.detach().abs().mean()
         imitation = (action - batch.action).square().mean(-1)
         return imitation - weight * value, {"imitation": imitation, "value": value}

@@ -44,15 +44,16 @@ class CategoricalPolicy(nn.Module):
 
 
 class QEnsemble(nn.Module):
-    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]."""
+    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
 
     def __init__(self, encoder: Encoder, observation: Box | Dict, action_size: int, members: int) -> None:
         super().__init__()
         self.encoder = encoder.build(observation, action_size, members)
         self.head = Linear(self.encoder.features, 1, members)
 
-    def forward(self, observation: Observation, action: Tensor) -> Tensor:
-        return self.head(self.encoder(torch.cat((flat(observation), action), -1)))[..., 0]
+    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
+        x = torch.cat((flat(observation), action), -1)
+        return self.head(self.encoder(x if first is None else x.expand(first, *x.shape)))[..., 0]
 
 
 class DiscreteQEnsemble(nn.Module):

@@ -11,7 +11,8 @@ from .training import current_training
 class Linear(nn.Module):
     """An affine layer, or `members` of them side by side.
 
-    [..., B, in] to [..., B, out]; with members [members, B, in] to [members, B, out], and [B, in] is given to every member.
+    [..., B, in] to [..., B, out]; with members [members, B, in] to [members, B, out], and [B, in] is given to every member. Where
+    an input has n < members in front, it is given to the first n.
     Weights and biases start uniform on ±1/√in, as torch.nn.Linear's do.
     """
 
@@ -28,6 +29,9 @@ class Linear(nn.Module):
             return torch.addmm(self.bias, x, self.weight) if x.ndim == 2 else x @ self.weight + self.bias
         if x.ndim == 2:
             x = x.expand(self.members, *x.shape)
+        n = x.shape[0]
+        if n < self.members:
+            return torch.baddbmm(self.bias[:n], x, self.weight[:n])
         return torch.baddbmm(self.bias, x, self.weight)
 
 
@@ -78,4 +82,8 @@ class BatchNorm(nn.Module):
                 seen_var = var.detach().reshape(self.running_var.shape) * (n / max(n - 1, 1))
                 now.statistics[name] = self.running_mean.lerp(seen_mean, self.momentum)
                 now.statistics[f"{self.path}.running_var"] = self.running_var.lerp(seen_var, self.momentum)
-        return (x - mean) * (var + self.epsilon).rsqrt() * self.weight + self.bias
+        weight, bias = self.weight, self.bias
+        if weight.ndim == x.ndim and x.shape[0] < weight.shape[0]:  # the first members of an ensemble
+            n = x.shape[0]
+            mean, var, weight, bias = mean[:n], var[:n], weight[:n], bias[:n]
+        return (x - mean) * (var + self.epsilon).rsqrt() * weight + bias
