@@ -4,7 +4,8 @@
 #   make test        lint, then the tests (what continuous integration runs)
 #   make lint        ruff and the strict type checker
 #   make test-all    every test, the long ones too
-#   make benchmark   speed, outside the test run
+#   make benchmark   benchmark-speed and benchmark-learning, beside d3rlpy; both take minutes and write to benchmarks/results
+#   make peer        the environment that d3rlpy runs in (or name one's interpreter in D3RAY_PEER_PYTHON)
 #
 #   make test INDEX=https://host/simple   a package index to look at beside pip's own
 #   make test TESTS=tests/data            a part of the tests
@@ -17,13 +18,15 @@ WORKERS ?= 2
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PEER_VENV ?= .venv-peer
+PEER := $(if $(D3RAY_PEER_PYTHON),,$(PEER_VENV)/.installed)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # One thread per process: the tests run side by side, and sums in one order are the same sums everywhere.
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-all benchmark clean
+.PHONY: demo test lint test-all peer benchmark benchmark-speed benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -40,11 +43,25 @@ lint: $(INSTALLED)
 test-all: lint
 	$(PYTEST) -m "" $(TESTS)
 
-benchmark: $(INSTALLED)
-	for file in benchmarks/*.py; do echo "== $$file" && $(BIN)/python "$$file" || exit 1; done
+peer: $(PEER)
+
+benchmark: benchmark-speed benchmark-learning
+
+benchmark-speed: $(INSTALLED) $(PEER)
+	$(BIN)/python benchmarks/speed.py
+
+benchmark-learning: $(INSTALLED) $(PEER)
+	$(BIN)/python benchmarks/learning.py
+
+# d3rlpy asks for an older gymnasium than ours, so it has a place of its own; torch and NumPy are the ones that we run with.
+$(PEER_VENV)/.installed: $(INSTALLED)
+	$(BIN)/python -m venv $(PEER_VENV)
+	$(PEER_VENV)/bin/python -m pip install --quiet $(if $(INDEX),--extra-index-url $(INDEX)) \
+	    $$(grep -E '^(torch|numpy|h5py)==' constraints.txt) d3rlpy==2.8.1
+	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@for python in python3.11 python3 python; do \

@@ -1,0 +1,68 @@
+"""Arrays that both sides of a benchmark are fed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from d3ray.data.dataset import Dataset
+from d3ray.data.spec import Box, Discrete, Spec
+
+
+def hopper_like(n: int, seed: int = 0) -> Dataset:
+    """`n` transitions of Hopper's shapes: observation 11, action 3 in [-1, 1], 200 to 1,000 steps an episode. It is noise."""
+    return _noise(n, 11, 3, (200, 1_000), seed)
+
+
+def cartpole_like(n: int, seed: int = 0) -> Dataset:
+    """`n` transitions of CartPole's shapes: observation 4, two actions, 10 to 200 steps an episode. It is noise."""
+    return _noise(n, 4, None, (10, 200), seed)
+
+
+def _noise(n: int, size: int, action: int | None, lengths: tuple[int, int], seed: int) -> Dataset:
+    """Episodes that reach the longest length are truncated with their final observation recorded; the others terminate."""
+    rng = np.random.default_rng(seed)
+    length = rng.integers(lengths[0], lengths[1] * 2, n // lengths[0] + 1).clip(max=lengths[1])
+    last = np.cumsum(length)
+    last = np.r_[last[last < n], n] - 1
+    end = np.zeros(n, bool)
+    end[last] = True
+    cut = np.zeros(n, bool)
+    cut[last] = np.diff(np.r_[-1, last]) == lengths[1]
+    cut[-1] = True
+    return Dataset.from_arrays(
+        rng.standard_normal((n, size), np.float32),
+        rng.integers(0, 2, n) if action is None else rng.uniform(-1, 1, (n, action)).astype(np.float32),
+        rng.standard_normal(n, np.float32),
+        end & ~cut,
+        cut,
+        final_observations=rng.standard_normal((len(last), size), np.float32),
+        spec=Spec(observation=Box(shape=(size,)), action=Discrete(n=2) if action is None else Box(shape=(action,), low=-1, high=1)),
+        name=f"noise-{size}",
+    )
+
+
+def for_peer(dataset: Dataset, path: Path) -> None:
+    """An .npz file that makes of d3rlpy's MDPDataset exactly our transitions.
+
+    d3rlpy takes the next observation from the next row and never draws the last row of a truncated episode. So such an episode is
+    handed over with its closing row, where that was recorded: the closing row is the one that is not drawn.
+    """
+    table = dataset.to_steps()
+    observation = table.columns["observation"]
+    keep = np.ones(len(observation), bool)
+    closing = table.first_row + table.steps
+    keep[closing] = ~table.terminated & table.final_recorded
+    timeout = np.zeros(len(observation), np.float32)
+    truncated = ~table.terminated
+    timeout[np.where(table.final_recorded, closing, closing - 1)[truncated]] = 1
+    action, terminal = table.columns["action"], table.columns["terminated"].astype(np.float32)
+    np.savez(
+        path,
+        observations=observation[keep].astype(np.float32),
+        actions=action[keep].reshape(-1, 1) if action.ndim == 1 else action[keep].astype(np.float32),
+        rewards=table.columns["reward"][keep].reshape(-1, 1).astype(np.float32),
+        terminals=terminal[keep],
+        timeouts=timeout[keep],
+    )
