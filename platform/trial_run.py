@@ -277,8 +277,10 @@ class TrialRun:
 
             with (folder / "best" / f"seed-{seed}").as_local() as best:
                 algorithm = load(best, self.config.device)
+        evaluation = self.config.evaluation
+        environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
         with (folder / "policy").scratch() as scratch:
-            write_package(algorithm, scratch / "package")
+            write_package(algorithm, scratch / "package", self.dataset, environment)
             self.writer.check()
             (folder / "policy").put_tree(scratch / "package", f"seed-{seed}")
 
