@@ -27,7 +27,13 @@ class Folder(Place):
     """A folder with folders below it: `storage / "experiment"`."""
 
     def __truediv__(self, name: str) -> Folder:
-        return Folder(f"{self.name}/{name}")
+        place, mark, options = self.name.partition("?")  # of a URI: `s3://bucket/results?region=…`
+        text = f"{place}/{name}{mark}{options}"
+        if self.local is not None:
+            return Folder(text)
+        below = Folder.__new__(Folder)  # on the same connection: finding a bucket's region is a request
+        below.local, below.name, below._files, below._root = None, text, self._files, f"{self._root.rstrip('/')}/{name}"
+        return below
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Folder, (self.name,)
@@ -35,7 +41,7 @@ class Folder(Place):
     @property
     def label(self) -> str:
         """The last part of its name."""
-        return self.name.rpartition("/")[2]
+        return self.name.partition("?")[0].rpartition("/")[2]
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds, None where it is missing. Raises StorageError when it is not JSON."""

@@ -54,7 +54,8 @@ def log_policy(tracking: Tracking, experiment: Experiment, trial: Trial, seed: i
             ).model_id
             client.log_model_artifacts(model_id, str(folder))
             client.finalize_logged_model(model_id, "READY")
-    made = client.create_model_version(experiment.name, f"models:/{model_id}", run_id=run, model_id=model_id, tags=tags)
+    with tracking.as_global():
+        made = client.create_model_version(experiment.name, f"models:/{model_id}", run_id=run, model_id=model_id, tags=tags)
     return str(made.version)
 
 

@@ -43,6 +43,7 @@ from typing import Any, Self
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before MLflow is imported
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from filelock import FileLock
 
@@ -62,7 +63,8 @@ def check_tracking(storage: str) -> None:
     """Raises ConfigError where there is no place for runs: results elsewhere, or a cluster, and no tracking server named."""
     if os.environ.get("MLFLOW_TRACKING_URI"):
         return
-    why = f"the storage {storage} is not on this machine" if Folder(storage).local is None else ""
+    elsewhere = "://" in storage and not storage.startswith("file://")
+    why = f"the storage {storage} is not on this machine" if elsewhere else ""
     if (named := os.environ.get("RAY_ADDRESS", "")) not in ("", "local"):
         why = f"trials run on the cluster {named}"
     if why:
@@ -75,11 +77,10 @@ class Tracking:
     """A connection to MLflow that never blocks for long. Make one with `open`."""
 
     def __init__(self, uri: str, artifacts: str | None) -> None:
-        from mlflow import MlflowClient, set_tracking_uri
+        from mlflow import MlflowClient
 
         self.uri = uri
         self.known: dict[str, str] = {}  # ids of runs by key, so that each is looked up once
-        set_tracking_uri(uri)  # create_model_version looks at the global one, whatever the client says
         self.client: Any = MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", MLFLOW_EXPERIMENT)
         with self.answers():
@@ -144,6 +145,18 @@ class Tracking:
         except (MlflowException, requests.RequestException, SQLAlchemyError, sqlite3.Error) as error:
             first = str(error).strip().splitlines()[0][:200].rstrip(".:")
             raise ServerAwayError(f"The MLflow server {self.uri} does not answer: {first}.") from error
+
+    @contextmanager
+    def as_global(self) -> Generator[None]:
+        """MLflow's global tracking URI for a while: `create_model_version` looks there, whatever its client says."""
+        from mlflow import set_tracking_uri
+
+        before = os.environ.get("MLFLOW_TRACKING_URI")
+        set_tracking_uri(self.uri)  # sets the variable too, which would name the place of the next experiment
+        try:
+            yield
+        finally:
+            set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
 
     # ---- runs
 
