@@ -1,0 +1,70 @@
+"""`d3ray ingest` as a person types it: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from d3ray.data.dataset import Dataset
+from d3ray.jobs.base import run_command
+from d3ray.jobs.ingest import IngestConfig, run
+
+
+def npz(path: Path, n: int = 20, **changes: np.ndarray) -> str:
+    arrays = {
+        "observations": np.arange(3 * n, dtype=np.float32).reshape(n, 3),
+        "actions": np.linspace(-4, 4, n, dtype=np.float32)[:, None],
+        "rewards": np.ones(n, np.float32),
+        "terminated": np.arange(1, n + 1) % 10 == 0,
+    }
+    np.savez(path, **{**arrays, **changes})
+    return str(path)
+
+
+def test_it_says_what_it_made_decided_and_found_strange(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "set")
+    assert run_command("ingest", [npz(tmp_path / "a.npz"), target, "environment=Pendulum-v1", "time_limit=10"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == ("set: 20 transitions in 2 episodes from 1 file, mean return 10.0 (standard deviation 0.0).")
+    assert f"d3ray inspect {target}" in out
+    assert "Warning: 10 of 20 actions (50.00%) lie outside the action space; they were kept as they are." in err
+    assert "2 episodes that ended terminated after exactly 10 steps were taken as truncated (time_limit)." in err
+    assert "reading files: 1 of 1" in err
+    dataset = Dataset.open(target)
+    assert dataset.environment is not None
+    assert dataset.environment.id == "Pendulum-v1"
+
+
+def test_several_files_stand_alone_before_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = [npz(tmp_path / f"{k}.npz", 20 + 10 * k) for k in range(3)]
+    assert run_command("ingest", [*sources, str(tmp_path / "set"), "n_shards=2"]) == 0
+    assert "90 transitions in 9 episodes from 3 files" in capsys.readouterr().out
+    assert len(list((tmp_path / "set").glob("*-of-00002.arrow"))) == 2
+    assert run(IngestConfig(source=f"{tmp_path}/*.npz", target=str(tmp_path / "again"))).dataset.n_transitions == 90
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{}/a.npz", "{}/set"], "observations has NaN in row 4"),
+        (["{}/b.npz", "{}/set"], "There is no file"),
+        (["{}/a.npz", "{}"], "holds 'a.npz' and is no dataset"),
+        (["{}/a.npz", "{}/set", "format=nzp"], "There is no format 'nzp'; did you mean 'npz'?"),
+        (["{}/a.npz", "{}/set", "formt=npz"], "d3ray ingest has no setting 'formt'; did you mean 'format'?"),
+        (["{}/a.npz"], "d3ray ingest needs TARGET"),
+        (["{}/a.npz", "{}/set", "options.time_limit=3"], "write time_limit=VALUE"),
+    ],
+)
+def test_bad_input_ends_with_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    observations = np.zeros((20, 3), np.float32)
+    observations[4, 1] = np.nan
+    npz(tmp_path / "a.npz", observations=observations)
+    assert run_command("ingest", [argument.format(tmp_path) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

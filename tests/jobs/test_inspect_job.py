@@ -1,0 +1,93 @@
+"""`d3ray inspect`: the numbers of a dataset worked out by hand, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from d3ray.data.dataset import Dataset
+from d3ray.data.spec import Box, Environment, Spec
+from d3ray.jobs.base import run_command
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """Episodes of 2, 3 and 1 steps: terminated, cut without a final observation, and ended by the data's end."""
+    spec = Spec(observation=Box(shape=(2,), low=-10, high=10), action=Box(shape=(1,), low=-1, high=1))
+    dataset = Dataset.from_arrays(
+        np.array([[0, 1], [2, 1], [4, 1], [6, 1], [8, 1], [10, 1]], np.float32),
+        np.array([[0.0], [0.5], [-0.5], [2.0], [1.0], [-1.0]], np.float32),
+        np.array([1, 2, 0, 0, 5, 7], np.float32),
+        terminated=np.array([0, 1, 0, 0, 0, 0], bool),
+        truncated=np.array([0, 0, 0, 0, 1, 0], bool),
+        spec=spec,
+        environment=Environment(id="Mine-v0"),
+        name="mine",
+    )
+    dataset.write(tmp_path / "set")
+    return str(tmp_path / "set")
+
+
+def test_every_number_is_that_of_the_data(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("inspect", [folder, "verify=true"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = {re.split(r"\s{2,}", line.strip())[0]: line.split()[-4:] for line in lines}
+    assert lines[0] == "mine: 6 transitions in 3 episodes"
+    assert lines[1].split() == ["environment", "Mine-v0"]
+    assert "2 float32 from -10 to 10" in lines[2]
+    assert "1 float32 from -1 to 1" in lines[3]
+    assert "1 terminated, 2 truncated, 2 truncated without a final observation" in lines[4]
+    returns, rewards = np.array([3, 5, 7]), np.array([1, 2, 0, 0, 5, 7])
+    assert table["return of an episode"] == ["5", f"{returns.std():.5g}", "3", "7"]
+    assert table["steps of an episode"] == ["2", f"{np.std([2, 3, 1]):.5g}", "1", "3"]
+    assert table["reward"] == ["2.5", f"{rewards.std():.5g}", "0", "7"]
+    assert table["observation 0"] == ["5", f"{np.std([0, 2, 4, 6, 8, 10]):.5g}", "0", "10"]
+    assert table["observation 1"] == ["1", "0", "1", "1"]
+    assert table["action"] == ["0.33333", f"{np.std([0, 0.5, -0.5, 2, 1, -1]):.5g}", "-1", "2"]
+    assert any(line.startswith("1 actions (16.67%) lie outside the action space") for line in lines)
+    assert "returns by share of episodes: 0%: 3, 5%: 3.2, 25%: 4, 50%: 5, 75%: 6, 95%: 6.8, 100%: 7" in lines
+    assert any("Every file is as it was written." in line for line in lines)
+
+
+def test_json_is_one_object_alone(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("inspect", [folder, "format=json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert err == ""
+    assert (found["n_transitions"], found["n_episodes"], found["fingerprint"]) == (6, 3, Dataset.open(folder).fingerprint)
+    assert found["ends"] == {
+        "terminated": 1,
+        "truncated": 2,
+        "truncated without a final observation": 2,
+        "cut where next observations did not fit": 0,
+    }
+    assert found["statistics"]["return"]["mean"] == 5
+    assert found["spec"]["action"]["high"] == 1
+
+
+def test_provenance_names_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for k in range(7):
+        ends = np.arange(4) == 3
+        np.savez(tmp_path / f"{k}.npz", observations=np.ones((4, 2)), actions=np.ones(4, int), rewards=np.ones(4), terminated=ends)
+    assert run_command("ingest", [f"{tmp_path}/*.npz", str(tmp_path / "set")]) == 0
+    assert run_command("inspect", [str(tmp_path / "set")]) == 0
+    out = capsys.readouterr().out
+    assert "provenance: 7 files read by d3ray" in out
+    assert f"{tmp_path}/0.npz: 4 transitions in 1 episodes, npz format" in out
+    assert "and 2 more" in out
+    assert "actions taken: 0: 0 (0.0%), 1: 28 (100.0%)" in out
+
+
+def test_what_cannot_be_read_is_refused(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("inspect", [str(tmp_path / "nothing")]) == 2
+    assert capsys.readouterr().err.startswith("There is no dataset folder")
+    (shard,) = Path(folder).glob("data-*.arrow")
+    content = bytearray(shard.read_bytes())
+    content[-900] ^= 1
+    shard.write_bytes(content)
+    assert run_command("inspect", [folder, "verify=true"]) == 2
+    assert "is damaged: its content is not what was written (SHA-256 differs)." in capsys.readouterr().err
