@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .base import RestartableConfig, Result, option
 from .console import note, progress
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 DATASET = "d3ray/cartpole-replay"
 SMALL = {"hidden_units": [64, 64]}
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "DQN": {"preset": "small", "batch_size": 64, "encoder": SMALL},
+    "DQN": {"preset": "small", "batch_size": 64, "td_steps": 5, "n_critics": 2, "encoder": SMALL},
     "DiscreteBC": {"encoder": SMALL},
 }
 
@@ -61,7 +63,7 @@ def run(config: DemoConfig) -> DemoResult:
         made="\n".join(lines),
         look={"report": page, "policy": model, "runs": results[best].look},
         scores=scores,
-        data=returns.mean,
+        data=float(np.mean(returns.mean)),
         exported=played,
     )
 
@@ -96,14 +98,14 @@ def _mean(result: ExperimentResult) -> float:
 
 
 def _evaluate(model: str, config: DemoConfig) -> float:
-    from .evaluate import EvaluateConfig, run as evaluate
+    from .evaluate import EvaluateConfig
+    from .evaluate import run as evaluate
 
     return evaluate(EvaluateConfig.check({"package": model, "episodes": 20, "seed": 1_000, "storage": config.storage})).mean
 
 
 def _report(names: list[str], config: DemoConfig) -> str:
-    from .report import ReportConfig, run as report
+    from .report import ReportConfig
+    from .report import run as report
 
-    return report(ReportConfig.check({"experiments": names, "storage": config.storage})).look["report"]
-
-
+    return report(ReportConfig.check({"experiments": names, "storage": config.storage})).look["page"]
