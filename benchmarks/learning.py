@@ -106,8 +106,8 @@ STUDIES = (
         environment="Pendulum-v1",
         algorithm={"name": "TD3PlusBC", "action_scaler": "min_max"},
         peer=("TD3PlusBC", {"action_scaler": "min_max"}),
-        n_steps=10_000,
-        every=2_000,
+        n_steps=5_000,
+        every=1_000,
         at_least=None,
         note="Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are the defaults, which are equal.",
     ),
@@ -165,6 +165,7 @@ def run(study: Study, side: str, seed: int, data: Path, worker: Worker, folder: 
         **found,
         "data_return": float(open_dataset(path).episodes.returns.mean()),
         "versions": worker("versions"),
+        "threads": worker.threads,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     CELLS.mkdir(parents=True, exist_ok=True)
@@ -178,7 +179,7 @@ def bound(study: Study, cells: list[dict[str, Any]]) -> float | None:
     return cells[0]["data_return"] if study.at_least == "data" else study.at_least  # type: ignore[return-value]
 
 
-def markdown(threads: int) -> str:
+def markdown() -> str:
     """The table of all cells that are there."""
     rows, notes = [], []
     for study in STUDIES:
@@ -228,7 +229,7 @@ def markdown(threads: int) -> str:
             "",
             *notes,
             "",
-            f"{there['cpu']}, {there['cores']} cores; {threads} threads. Each cell's file has its evaluations, versions and date.",
+            f"{there['cpu']}, {there['cores']} cores. Each cell's file has its evaluations, threads, versions and date.",
             "",
         ]
     )
@@ -244,7 +245,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     missing = [(s, side, seed) for s in STUDIES for side in s.sides() for seed in s.seeds if not finished(s, side, seed)]
-    missing = [m for m in missing if m[0].name in options.only]
+    missing = sorted((m for m in missing if m[0].name in options.only), key=lambda m: m[1] == "d3rlpy")  # ours first
     if missing:
         data = os.environ.get("D3RAY_TEST_DATA")
         if not data or not Path(data).is_dir():
@@ -259,7 +260,7 @@ def main() -> None:
                     sys.exit(f"{error}\n{log.read_text()[-2_000:]}")
                 curve = ", ".join(f"{one['return']:,.1f}" for one in cell["evaluations"])
                 print(f"{study.name} {side} seed {seed}: {curve} ({cell['seconds']:.0f} s)", flush=True)
-    text = markdown(options.threads)
+    text = markdown()
     (RESULTS / "learning.md").write_text(text)
     print("\n" + text)
 

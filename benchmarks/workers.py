@@ -44,7 +44,7 @@ class Worker:
     """
 
     def __init__(self, script: str, threads: int, log: Path, environment: Mapping[str, str] | None = None) -> None:
-        self.script, self.log = script, log
+        self.script, self.threads, self.log = script, threads, log
         python = peer_python() if script == "peer.py" else sys.executable
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
