@@ -1,0 +1,109 @@
+"""Writes what the documents repeat from the code: a page for each algorithm, and each job's options between two markers.
+
+python docs/generate.py          # the tests fail where a document is not as this would write it
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from d3ray.algos.registry import algorithm_class, algorithm_names
+from d3ray.jobs.base import job_names, load_job
+from d3ray.jobs.describe import help_text
+
+DOCS = Path(__file__).parent
+WIDTH = 132
+LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+OPTIONS = re.compile(r"(<!-- options of (\w+), written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def documents() -> dict[Path, str]:
+    """Every document that is written here, with its content."""
+    made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in algorithm_names()}
+    for file in sorted(DOCS.glob("*.md")):
+        text = file.read_text(encoding="utf-8")
+        if OPTIONS.search(text):
+            made[file] = OPTIONS.sub(lambda found: f"{found[1]}{options(found[2])}{found[3]}", text)
+    return made
+
+
+def options(job: str) -> str:
+    """What `d3ray JOB --help` prints, long lines wrapped."""
+    lines = help_text(job, load_job(job)[1], job_names()[job]).splitlines()
+    wrapped = [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="      ") or [""]]
+    return "\n".join(["```text", *wrapped, "```", ""])
+
+
+def page(name: str) -> str:
+    """An algorithm's page: its module's docstring, its class's, its settings and presets."""
+    algorithm: Any = algorithm_class(name)
+    module = inspect.getmodule(algorithm)
+    title, _, about = inspect.getdoc(module).partition("\n")
+    lines = [
+        f"# {name}",
+        "",
+        "<!-- Written by docs/generate.py from the algorithm's file. -->",
+        "",
+        f"{title}",
+        "",
+        f"{inspect.getdoc(algorithm)}",
+        "",
+        f"`from d3ray import {name}`; the code is [{Path(module.__file__).name}](../../algos/{Path(module.__file__).name}).",
+        "",
+        "```text",
+        about.strip("\n"),
+        "```",
+        "",
+        "## Settings",
+        "",
+    ]
+    for setting, field in algorithm.Config.model_fields.items():
+        lines += item(f"`{setting}` = {shown(field.default)}{limits(field)}: {field.description}", source(field))
+    lines += ["", "## Presets", ""]
+    for preset, values in algorithm.presets.items():
+        changes = ", ".join(f"`{key}` = {shown(value)}" for key, value in values.settings.items())
+        lines += item(f"`{preset}`: {changes or 'the defaults'}", values.source)
+    return "\n".join(lines) + "\n"
+
+
+def item(text: str, origin: str) -> Iterator[str]:
+    """An entry of a list with where it comes from, wrapped."""
+    text = f"{text}. *{origin}.*" if origin else f"{text}."
+    return iter(textwrap.wrap(text, WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False))
+
+
+def shown(value: Any) -> str:
+    """A value as it is written in a config."""
+    if isinstance(value, BaseModel):
+        entries = {key: entry for key, entry in value.model_dump(mode="json").items() if entry not in (None, False)}
+        return f"`{json.dumps(entries)}`"
+    return f"`{value if isinstance(value, str) else repr(value)}`"
+
+
+def limits(field: Any) -> str:
+    """The range of a number, as " (> 0, ≤ 1)"."""
+    found = [
+        f"{sign} {getattr(limit, name):g}" for limit in field.metadata for name, sign in LIMITS.items() if hasattr(limit, name)
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def source(field: Any) -> str:
+    """Where a default comes from, as its setting says."""
+    return field.json_schema_extra.get("source", "") if isinstance(field.json_schema_extra, dict) else ""
+
+
+if __name__ == "__main__":
+    for file, content in documents().items():
+        file.parent.mkdir(exist_ok=True)
+        if not file.exists() or file.read_text(encoding="utf-8") != content:
+            file.write_text(content, encoding="utf-8")
+            print(f"wrote {file.relative_to(DOCS.parent)}")

@@ -1,0 +1,226 @@
+"""README.md and docs/: every block of Python and shell is run, every link and image is there, nothing generated is stale.
+
+A document is read from top to bottom in a folder of its own, as a person would: shell blocks in bash, Python blocks in one
+interpreter. A block marked `no-run` in its info string is left out; a comment in the line before it says why. README's blocks show
+numbers that a person would use; `SMALLER` says what is run in their place, and `LEFT_OUT` which of its lines are not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from .source_tree import ROOT
+
+DOCUMENTS = [Path("README.md"), *sorted(file.relative_to(ROOT) for file in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *DOCUMENTS,
+    Path("CONTRIBUTING.md"),
+    *sorted(file.relative_to(ROOT) for file in (ROOT / "docs" / "algorithms").glob("*.md")),
+]
+SMALLER = {  # in README.md: what it shows, and what is run in its place
+    "n_steps=10000 n_steps_per_epoch=2000": "n_steps=20 n_steps_per_epoch=10 evaluation.episodes=2",
+    "'seeds=[0, 1, 2]'": "'seeds=[0]'",
+    "own_scheduler.py d3ray/cartpole-replay": "own_scheduler.py d3ray/cartpole-replay 40",
+    "datasets/random n_steps=10000": "datasets/random n_steps=100",
+    "n_steps=1000, n_steps_per_epoch=500": "n_steps=20, n_steps_per_epoch=10",
+    "n_steps=1000)": "n_steps=20)",
+    "evaluate models:/DiscreteBC-cartpole-replay@champion": "evaluate models:/DiscreteBC-cartpole-replay@champion episodes=2",
+}
+LEFT_OUT = {  # lines of README.md that begin so
+    "make demo": "the tests of the job run it",
+    "make test": "runs this",
+    "make benchmark": "takes minutes, beside peers that are not installed here",
+    "mlflow ui": "serves until it is stopped",
+}
+FOLLOW = """
+import json, subprocess, sys
+document, blocks = sys.argv[1], json.load(sys.stdin)
+for kind, line, text in blocks:
+    if kind == "python":
+        exec(compile("\\n" * line + text, document, "exec"), globals())
+    elif subprocess.run(["bash", "-euo", "pipefail", "-c", text], stdin=subprocess.DEVNULL).returncode:
+        sys.exit(f"{document}, the block that begins at line {line + 1}, failed")
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the language and the other words of its info string, the line of the fence (from 1), the text within."""
+
+    language: str
+    words: tuple[str, ...]
+    line: int
+    text: str
+    before: str  # the line above the fence
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a document, in order."""
+    found: list[Block] = []
+    lines, opened = text.splitlines(), None
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```"):
+            if opened is None:
+                opened = number
+            else:
+                language, *words = lines[opened - 1][3:].split() or [""]
+                before = lines[opened - 2] if opened > 1 else ""
+                found.append(Block(language, tuple(words), opened, "\n".join(lines[opened : number - 1]) + "\n", before))
+                opened = None
+    assert opened is None, f"The block that begins at line {opened} does not end."
+    return found
+
+
+def to_run(document: Path) -> list[tuple[str, int, str]]:
+    """Language, line and text of the blocks of a document that are run."""
+    found: list[tuple[str, int, str]] = []
+    for block in blocks_of((ROOT / document).read_text(encoding="utf-8")):
+        if block.language in ("sh", "python") and "no-run" not in block.words:
+            text = block.text
+            if document.name == "README.md":
+                for shown, run in SMALLER.items():
+                    text = text.replace(shown, run)
+                text = "".join("\n" if line.startswith(tuple(LEFT_OUT)) else line for line in text.splitlines(keepends=True))
+            found.append((block.language, block.line, text))
+    return found
+
+
+def write_d4rl(file: Path) -> None:
+    """A file as a reader of README.md has it: Hopper's shapes, in D4RL's layout."""
+    rng, n = np.random.default_rng(0), 40
+    with h5py.File(file, "w") as out:
+        out["observations"], out["actions"] = rng.normal(size=(n, 11)).astype("f4"), rng.uniform(-1, 1, (n, 3)).astype("f4")
+        out["rewards"] = rng.normal(size=n).astype("f4")
+        out["terminals"], out["timeouts"] = np.arange(n) % 20 == 9, np.arange(n) % 20 == 19
+
+
+def link_examples(folder: Path) -> None:
+    """The repository's examples, which README.md calls from its root."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+
+
+PREPARED: dict[str, tuple[Callable[[Path], None], ...]] = {
+    "README.md": (lambda folder: write_d4rl(folder / "hopper-medium.hdf5"), link_examples),
+    "datasets.md": (lambda folder: write_d4rl(folder / "hopper-medium.hdf5"),),
+}
+
+
+@pytest.mark.timeout(900)  # a busy machine starts a Ray slowly
+@pytest.mark.xdist_group("ray")  # some start one
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_what_a_document_shows_runs(document: Path, tmp_path: Path) -> None:
+    blocks = to_run(document)
+    if not blocks:
+        pytest.skip("shows nothing that is run")
+    for prepare in PREPARED.get(document.name, ()):
+        prepare(tmp_path)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_TRACKING", "RAY_ADDRESS"))}
+    followed = subprocess.run(
+        [sys.executable, "-c", FOLLOW, str(document)],
+        input=json.dumps(blocks),
+        cwd=tmp_path,
+        env={**kept, "PATH": path, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert followed.returncode == 0, f"{followed.stdout[-3000:]}\n{followed.stderr[-6000:]}"
+
+
+def test_what_is_run_in_place_of_the_readme_still_stands_there() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [shown for shown in [*SMALLER, *(f"\n{line}" for line in LEFT_OUT)] if shown not in text] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_a_block_that_is_not_run_says_why(document: Path) -> None:
+    blocks = [block for block in blocks_of((ROOT / document).read_text(encoding="utf-8")) if "no-run" in block.words]
+    assert [block.line for block in blocks if not re.fullmatch(r"<!-- not run: .+ -->", block.before)] == []
+    languages = {block.language for block in blocks_of((ROOT / document).read_text(encoding="utf-8"))}
+    assert languages <= {"sh", "python", "yaml", "text", "json"}  # what is misspelt would not be run
+
+
+def anchors(text: str) -> set[str]:
+    """The names that headings can be linked by: lower case, punctuation dropped, spaces as dashes."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_and_images_are_there(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    missing: list[str] = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        place, _, anchor = target.partition("#")
+        if place.startswith(("http://", "https://")):
+            continue
+        file = (ROOT / page).parent / place if place else ROOT / page
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
+            missing.append(target)
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parts[0] == "docs"], ids=str)
+def test_lines_are_not_long(page: Path) -> None:
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    long = [number for number, line in enumerate(lines, 1) if len(line) > 132 and not line.startswith("|")]
+    assert long == []
+
+
+def generate() -> Any:
+    """docs/generate.py, imported."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_is_generated_is_as_the_code_says() -> None:
+    stale = [str(file) for file, content in generate().documents().items() if not file.exists() or file.read_text() != content]
+    assert stale == [], "python docs/generate.py writes them"
+    listed = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    pages = sorted(file.name for file in (ROOT / "docs" / "algorithms").glob("*.md"))
+    assert pages == sorted(file.name for file in generate().documents() if file.parent.name == "algorithms")
+    assert [name for name in pages if f"(algorithms/{name})" not in listed] == []
+
+
+def test_blocks_are_found() -> None:
+    text = "# A\n\n<!-- not run: why -->\n```sh no-run\nls\n```\n\n```python\nx = 1\n```\n"
+    first, second = blocks_of(text)
+    assert (first.language, first.words, first.before, first.text) == ("sh", ("no-run",), "<!-- not run: why -->", "ls\n")
+    assert (second.language, second.line, second.text) == ("python", 8, "x = 1\n")
+    assert anchors("## Terminals, and *time limits*\n```sh\n# no heading\n```\n") == {"terminals-and-time-limits"}
+
+
+def test_a_block_that_fails_is_named(tmp_path: Path) -> None:
+    run: Callable[..., Any] = subprocess.run
+    for kind, text in (("python", "assert 1 == 2"), ("sh", "false")):
+        done = run(
+            [sys.executable, "-c", FOLLOW, "a.md"],
+            input=json.dumps([[kind, 7, text]]),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode != 0
+        assert ('"a.md", line 8' if kind == "python" else "line 8") in done.stderr
+
+
+assert shutil.which("bash"), "the blocks are bash's"
