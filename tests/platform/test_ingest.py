@@ -98,6 +98,20 @@ def test_the_dataset_is_the_same_whoever_read_which_file(ray: None, tmp_path: Pa
     assert list(tmp_path.glob(".*")) == []
 
 
+def test_cuts_are_counted_over_all_files(tmp_path: Path) -> None:
+    for k, jumps in enumerate(([3, 7], [5])):
+        arrays = {**steps(10, seed=k), "terminated": np.zeros(10, bool), "truncated": np.zeros(10, bool)}
+        arrays["next_observations"] = np.roll(arrays["observations"], -1, axis=0)
+        arrays["next_observations"][jumps] += 1
+        npz(tmp_path / f"{k}.npz", arrays)
+    done = ingest(tmp_path / "*.npz", tmp_path / "set", n_shards=2)
+    assert done.dataset.cuts == 3
+    assert done.dataset.episodes.steps.tolist() == [4, 4, 2, 6, 4]
+    assert done.notes == [
+        f"{tmp_path}/0.npz: 2 episodes were cut where next_observations is not the next row. (Alike in 1 more files.)"
+    ]
+
+
 def test_actions_outside_the_space_are_kept_and_counted(tmp_path: Path) -> None:
     arrays = steps(50)
     arrays["actions"] = np.linspace(-2.5, 2.5, 50, dtype=np.float32)[:, None]
