@@ -1,0 +1,51 @@
+"""`d3ray report EXPERIMENT ...`: one page about an experiment, or about several compared: scores, learning curves, conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .base import JobConfig, Result, option
+
+if TYPE_CHECKING:
+    from ..platform.report import Report
+
+
+class ReportConfig(JobConfig):
+    """Which experiments, and where the page goes."""
+
+    experiments: str | tuple[str, ...] = option(
+        ..., "name of an experiment, or several to be compared on one page", operand="several", example="TD3PlusBC-hopper"
+    )
+    storage: str = option("./d3ray_results", "folder or URI of all results")
+    out: str | None = option(
+        None, "folder of the page and its figures, or the page itself as NAME.html; null: a folder `report` in the experiment's own"
+    )
+    metric: str | None = option(None, "the score; null: evaluation/return, or what was measured on held-out episodes instead")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportResult(Result):
+    """The page, and the results that it is made from."""
+
+    report: Report
+
+
+def run(config: ReportConfig) -> ReportResult:
+    """Writes the page, its figures and `scores.csv`.
+
+    Raises:
+        ConfigError: there is no such experiment, or the metric was not measured; the nearest name is said.
+        DataError: an experiment has no trials yet.
+        StorageError: something cannot be read or written.
+    """
+    from ..platform.experiment_config import absolute
+    from ..platform.report import report
+
+    out = None if config.out is None else absolute(config.out)
+    names = (config.experiments,) if isinstance(config.experiments, str) else config.experiments
+    made = report(absolute(config.storage), names, out=out, metric=config.metric)
+    whose = ", ".join(names)
+    others = ", ".join(file.rpartition("/")[2] for file in made.files)
+    look = {"page": made.page, "beside it": others}
+    return ReportResult(made=f"There is a report on {whose}.", look=look, failed=made.remark, report=made)

@@ -1,0 +1,255 @@
+"""What an experiment has come to, read from its folders: configurations, seeds, metrics by gradient step, and honest scores.
+
+Nothing here changes anything, and MLflow is not asked: its runs are copies of what lies here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..algos.environments.scores import Reference, reference_score
+from ..data.errors import ConfigError, DataError, did_you_mean
+from .folders import Folder
+from .outbox import lines
+from .statistics import Summary, summarise
+from .storage import Experiment, Status, Trial, flatten, is_cost
+from .surroundings import read_surroundings
+
+RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A metric of one seed; values may be NaN or infinite, as the trial reported them."""
+
+    steps: np.ndarray  # int64 [points], ascending
+    values: np.ndarray  # float64 [points]
+
+    def at(self, step: int) -> float | None:
+        """The value at a step, None where there is none."""
+        found = np.flatnonzero(self.steps == step)
+        return float(self.values[found[0]]) if len(found) else None
+
+
+@dataclass(frozen=True, eq=False)
+class SeedRun:
+    """What one seed of a configuration has done."""
+
+    seed: int
+    status: Status
+    reason: str  # why it failed; empty otherwise
+    step: int  # gradient steps that its newest checkpoint stands for
+    n_steps: int
+    curves: dict[str, Curve]
+    run_id: str | None  # in MLflow
+    seeds_together: int  # seeds of its trial, which trained as one stack
+    times: tuple[int, int] | None  # of its first and last metrics, in milliseconds since 1970
+
+    def best(self, metric: str) -> tuple[float, int] | None:
+        """The best finite value of a metric and its step: the largest, of losses and errors the smallest."""
+        if (curve := self.curves.get(metric)) is None or not np.isfinite(curve.values).any():
+            return None
+        values = np.where(np.isfinite(curve.values), -curve.values if is_cost(metric) else curve.values, -np.inf)
+        at = int(values.argmax())
+        return float(curve.values[at]), int(curve.steps[at])
+
+    @property
+    def speed(self) -> float | None:
+        """Gradient steps a second of this seed: the median over its epochs."""
+        if (curve := self.curves.get(SPEED)) is None or not (good := curve.values[np.isfinite(curve.values)]).size:
+            return None
+        return float(np.median(good)) / self.seeds_together
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric of a configuration at one step, over the seeds that count, and why the others do not."""
+
+    step: int
+    is_final: bool  # whether `step` is where training ends
+    values: dict[int, float]  # by seed
+    left_out: dict[int, str]  # by seed
+    summary: Summary | None  # None where no seed counts
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """Seeds that differ in nothing else."""
+
+    experiment: str
+    algorithm: str
+    settings: dict[str, Any]  # the trials' configuration
+    n_steps: int
+    seeds: tuple[SeedRun, ...]
+    label: str = ""  # what tells it from the others on a page
+
+    def metrics(self) -> list[str]:
+        """Names of what any seed has measured, in the order of their first appearance."""
+        return list({name: None for seed in self.seeds for name in seed.curves})
+
+    def score(self, metric: str) -> Score:
+        """The metric where training ended, over the seeds that finished; while none has, at the last step that all have reached.
+
+        Seeds that failed never count, nor do those without a finite number there.
+        """
+        finished = [seed for seed in self.seeds if seed.status == "FINISHED"]
+        compared = [s for s in finished or self.seeds if s.status != "FAILED" and metric in s.curves]
+        ends = [int(seed.curves[metric].steps[-1]) for seed in compared]
+        step = (max(ends) if finished else min(ends)) if ends else 0
+        values, left_out = dict[int, float](), dict[int, str]()
+        for seed in self.seeds:
+            value = seed.curves[metric].at(step) if metric in seed.curves else None
+            if seed.status == "FAILED":
+                left_out[seed.seed] = f"failed: {seed.reason or 'nobody knows why'}"
+            elif seed not in compared and finished and seed.status != "FINISHED":
+                doing = "is still running" if seed.status == "RUNNING" else "was stopped"
+                left_out[seed.seed] = f"{doing}, at step {seed.step:,} of {seed.n_steps:,}"
+            elif value is None:
+                left_out[seed.seed] = f"has no {metric} at step {step:,}" if metric in seed.curves else f"has no {metric}"
+            elif not np.isfinite(value):
+                left_out[seed.seed] = f"measured {value} at step {step:,}"
+            else:
+                values[seed.seed] = value
+        return Score(step, step >= self.n_steps, values, left_out, summarise(list(values.values())) if values else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """An experiment."""
+
+    name: str
+    status: Status
+    reason: str
+    dataset: dict[str, Any]  # as the experiment keeps it: name, fingerprint, n_transitions, …
+    environment: str | None  # where policies were scored, or else the data recorded
+    episodes: int | None  # of an evaluation
+    configuration: dict[str, Any]
+    configurations: tuple[Configuration, ...]
+    begun: float  # seconds since 1970
+    ended: float  # its newest sign of life
+    died: bool  # its command is gone and has not said so
+    tracking: dict[str, Any]  # `uri`, `run`, `experiment_id` of MLflow; empty where nothing was delivered
+    surroundings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def data_return(self) -> float | None:
+        """Mean return of the data's own episodes; None where it was not kept."""
+        return self.dataset.get("return_mean")
+
+    @property
+    def reference(self) -> Reference | None:
+        """What D4RL-normalised returns are relative to, where they were measured and agree with it."""
+        found = (reference_score(self.environment) if self.environment else None) or reference_score(str(self.dataset["name"]))
+        for run in (run for one in self.configurations for run in one.seeds if {RETURN, NORMALIZED} <= set(run.curves)):
+            value, normalized = run.curves[RETURN].values[-1], run.curves[NORMALIZED].values[-1]
+            if found is not None and np.isclose(found.score(value), normalized, rtol=1e-3, atol=1e-2):
+                return found
+        return None
+
+
+def experiment_names(storage: str) -> list[str]:
+    """The experiments of a storage."""
+    root = Folder(storage)
+    return [name for name in root.names() if not name.startswith(".") and (root / name).read("experiment.json") is not None]
+
+
+def read_results(storage: str, name: str) -> Results:
+    """What an experiment has come to so far.
+
+    Raises:
+        ConfigError: there is no experiment of that name; the nearest is named.
+        DataError: it has no trials yet.
+        StorageError: its folder cannot be read.
+    """
+    if (Folder(storage) / name).read("experiment.json") is None:
+        names = experiment_names(storage)
+        raise ConfigError(f"There is no experiment {name!r} in {storage}{did_you_mean(name, names)}")
+    experiment = Experiment.look(storage, name)
+    status: Status = experiment.state["status"]
+    if died := status == "RUNNING" and experiment.lock.is_free():
+        status = "KILLED"
+    found: dict[str, list[SeedRun]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for trial in experiment.trials():
+        key = json.dumps(trial.configuration, sort_keys=True)
+        settings[key] = trial.configuration
+        found.setdefault(key, []).extend(_read_trial(trial, status))
+    if not found:
+        raise DataError(f"The experiment {name!r} in {storage} has no trials yet: there is nothing to report.")
+    configurations = [
+        Configuration(
+            experiment.name,
+            str(settings[key].get("algorithm", {}).get("name", "?")),
+            settings[key],
+            int(settings[key].get("n_steps", 0)),
+            tuple(sorted(seeds, key=lambda one: one.seed)),
+        )
+        for key, seeds in found.items()
+    ]
+    times = [seed.times for one in configurations for seed in one.seeds if seed.times]
+    about = experiment.folder.read_json("experiment.json")
+    evaluation = next((s["evaluation"] for s in settings.values() if s.get("evaluation")), None) or {}
+    return Results(
+        name=experiment.name,
+        status=status,
+        reason=str(experiment.state.get("reason", "")),
+        dataset=experiment.dataset,
+        environment=_id(evaluation.get("environment")) or _id(experiment.dataset.get("environment")),
+        episodes=evaluation.get("episodes"),
+        configuration=experiment.configuration,
+        configurations=tuple(configurations),
+        begun=float(about["created"]),
+        ended=max((last / 1000 for _, last in times), default=float(about["created"])),
+        died=died,
+        tracking=experiment.folder.read_json("tracking.json") or {},
+        surroundings=read_surroundings(experiment.folder),
+    )
+
+
+def _id(environment: Any) -> str | None:
+    return environment.get("id") if isinstance(environment, Mapping) else environment
+
+
+def _read_trial(trial: Trial, overall: Status) -> list[SeedRun]:
+    ended, delivered, committed = trial.status, trial.delivered, trial.committed
+    seeds: list[SeedRun] = []
+    for seed in trial.seeds:
+        points: dict[str, list[tuple[int, float]]] = {}
+        times: list[int] = []
+        for line in lines(trial.outbox(seed), -1, committed):
+            times.append(line.time)
+            for name, value in line.metrics.items():
+                points.setdefault(name, []).append((line.step, value))
+        about = ended.get(seed, {"status": "RUNNING" if overall == "RUNNING" else "KILLED"})
+        seeds.append(
+            SeedRun(
+                seed=seed,
+                status=about["status"],
+                reason=about.get("reason", ""),
+                step=int(about.get("first_bad_step", about.get("step", max(committed, 0)))),
+                n_steps=int(trial.configuration.get("n_steps", 0)),
+                curves={name: _curve(found) for name, found in points.items()},
+                run_id=delivered.get(seed, {}).get("run"),
+                seeds_together=len(trial.seeds),
+                times=(min(times), max(times)) if times else None,
+            )
+        )
+    return seeds
+
+
+def _curve(points: Iterable[tuple[int, float]]) -> Curve:
+    steps, values = zip(*points, strict=True)
+    return Curve(np.array(steps, np.int64), np.array(values, np.float64))
+
+
+def differences(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The entries, by dotted name, in which configurations differ, for each of them; `algorithm.` is left out of the names."""
+    flat = [dict(flatten(one)) for one in settings]
+    names = list({name: None for one in flat for name in one})
+    telling = [name for name in names if len({json.dumps(one.get(name), sort_keys=True) for one in flat}) > 1]
+    return [{name.removeprefix("algorithm."): one[name] for name in telling if name in one} for one in flat]

@@ -1,0 +1,85 @@
+"""What several seeds say together: means, standard errors, bootstrap intervals.
+
+The interval is the percentile interval of the mean (Efron 1979): seeds are drawn with replacement `RESAMPLES` times. The draws have
+addresses (`d3ray.data.random`), so the same values always give the same interval.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..data.random import fold, integers, root_key
+
+RESAMPLES = 10_000
+LEVEL = 0.95
+FEW = 5  # with fewer seeds a bootstrap interval says little: it cannot reach beyond the seeds themselves
+_CHUNK = 200  # points of a curve that are resampled at once: 16 MB
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of one number a seed. What needs two seeds is None for one."""
+
+    n: int
+    mean: float
+    standard_error: float | None  # sample standard deviation (n - 1) / sqrt(n)
+    interval: tuple[float, float] | None  # bootstrap, 95 %
+    min: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """Of a curve a seed, by point; NaN where a seed has no finite value."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    what: str  # "min-max over seeds", …; empty for a single seed, which has no band
+
+
+def summarise(values: Sequence[float] | np.ndarray) -> Summary:
+    """The summary of one finite number a seed. Raises ValueError for none, or one that is not finite: leave those out by name."""
+    seeds = np.asarray(values, np.float64)
+    if seeds.ndim != 1 or len(seeds) == 0 or not np.isfinite(seeds).all():
+        raise ValueError(f"A summary needs finite numbers, one a seed; these are {seeds}.")
+    mean, low, high = float(seeds.mean()), float(seeds.min()), float(seeds.max())
+    if len(seeds) == 1:
+        return Summary(1, mean, None, None, low, high)
+    bounds = bootstrap_interval(seeds[:, None])
+    interval = float(bounds[0][0]), float(bounds[1][0])
+    return Summary(len(seeds), mean, float(seeds.std(ddof=1)) / len(seeds) ** 0.5, interval, low, high)
+
+
+def band(values: np.ndarray) -> Band:
+    """Mean and band of curves [seeds, points]: smallest and largest for fewer than five seeds, else a 95 % bootstrap interval."""
+    gap = ~np.isfinite(values).all(0)
+    values = np.where(gap, 0.0, values)
+    if len(values) < FEW:
+        low, high, what = values.min(0), values.max(0), "min–max over seeds" if len(values) > 1 else ""
+    else:
+        (low, high), what = bootstrap_interval(values), "95 % bootstrap interval of the mean over seeds"
+    mean, low, high = (np.where(gap, np.nan, v) for v in (values.mean(0), low, high))
+    return Band(mean, low, high, what)
+
+
+def bootstrap_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper end [points] of the mean's 95 % percentile interval, for finite values [seeds, points]."""
+    weights, tail = _weights(len(values)), (1 - LEVEL) / 2
+    ends = [
+        np.quantile(weights @ values[:, at : at + _CHUNK], [tail, 1 - tail], axis=0) for at in range(0, values.shape[1], _CHUNK)
+    ]
+    low, high = np.concatenate(ends, axis=1) if ends else np.zeros((2, 0))
+    # A weighted mean of equal numbers may differ from them in the last digit.
+    return np.clip(low, values.min(0), values.max(0)), np.clip(high, values.min(0), values.max(0))
+
+
+@functools.cache
+def _weights(n: int) -> np.ndarray:
+    """How much each of `n` seeds counts in each resample: [RESAMPLES, n], rows sum to 1."""
+    drawn = integers(fold(root_key(0), "bootstrap over seeds"), RESAMPLES * n, n).numpy().reshape(RESAMPLES, n)
+    return np.stack([(drawn == seed).sum(1) for seed in range(n)], axis=1) / n
