@@ -34,7 +34,6 @@ PAGES = [
 SMALLER = {  # in README.md: what it shows, and what is run in its place
     "n_steps=10000 n_steps_per_epoch=2000": "n_steps=20 n_steps_per_epoch=10 evaluation.episodes=2",
     "'seeds=[0, 1, 2]'": "'seeds=[0]'",
-    "own_scheduler.py d3ray/cartpole-replay": "own_scheduler.py d3ray/cartpole-replay 40",
     "datasets/random n_steps=10000": "datasets/random n_steps=100",
     "n_steps=1000, n_steps_per_epoch=500": "n_steps=20, n_steps_per_epoch=10",
     "n_steps=1000)": "n_steps=20)",
@@ -44,6 +43,7 @@ LEFT_OUT = {  # lines of README.md that begin so
     "make demo": "the tests of the job run it",
     "make test": "runs this",
     "make benchmark": "takes minutes, beside peers that are not installed here",
+    "python examples/own_scheduler.py": "tests/platform/test_trainable.py runs it",
     "mlflow ui": "serves until it is stopped",
 }
 FOLLOW = """
@@ -108,15 +108,7 @@ def write_d4rl(file: Path) -> None:
         out["terminals"], out["timeouts"] = np.arange(n) % 20 == 9, np.arange(n) % 20 == 19
 
 
-def link_examples(folder: Path) -> None:
-    """The repository's examples, which README.md calls from its root."""
-    (folder / "examples").symlink_to(ROOT / "examples")
-
-
-PREPARED: dict[str, tuple[Callable[[Path], None], ...]] = {
-    "README.md": (lambda folder: write_d4rl(folder / "hopper-medium.hdf5"), link_examples),
-    "datasets.md": (lambda folder: write_d4rl(folder / "hopper-medium.hdf5"),),
-}
+NEED_D4RL = ("README.md", "datasets.md")  # show how such a file is ingested
 
 
 @pytest.mark.timeout(900)  # a busy machine starts a Ray slowly
@@ -126,8 +118,8 @@ def test_what_a_document_shows_runs(document: Path, tmp_path: Path) -> None:
     blocks = to_run(document)
     if not blocks:
         pytest.skip("shows nothing that is run")
-    for prepare in PREPARED.get(document.name, ()):
-        prepare(tmp_path)
+    if document.name in NEED_D4RL:
+        write_d4rl(tmp_path / "hopper-medium.hdf5")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_TRACKING", "RAY_ADDRESS"))}
     followed = subprocess.run(
