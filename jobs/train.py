@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..platform.runs import ExperimentResult, Progress
 
 
-class TrainConfig(ExperimentConfig, RestartableConfig):
+class TrainConfig(RestartableConfig, ExperimentConfig):
     """An experiment, and whether to go on with an earlier one."""
 
     def implied(self) -> Mapping[str, tuple[Any, str]]:

@@ -104,7 +104,8 @@ def deliver(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial])
     with tracking.answers():
         parent = _parent(tracking, experiment)
         for trial in trials:
-            _deliver_trial(tracking, experiment, trial, parent, status)
+            if trial.key not in tracking.settled:
+                _deliver_trial(tracking, experiment, trial, parent, status)
         note = experiment.folder.read_json("tracking.json") or {}
         if note.get("status") != status:
             if status != "RUNNING":
@@ -154,6 +155,8 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
         if note != before:
             delivered[seed] = note
             trial.note_delivered(delivered)
+    if len(ended) == len(trial.seeds):
+        tracking.settled.add(trial.key)
 
 
 def _some(folder: Folder, after: int, upto: int) -> list[Line]:

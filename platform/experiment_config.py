@@ -110,6 +110,8 @@ class ExperimentConfig(Config):
                 raise ConfigError(
                     f"{name} is {every}; it must be a multiple of n_steps_per_epoch, which is {self.n_steps_per_epoch}."
                 )
+        if self.evaluation is None and (self.checkpoint.best or "").startswith(("evaluation/", "holdout/")):
+            raise ConfigError(f"checkpoint.best is {self.checkpoint.best}, which nothing measures: say evaluation too.")
         return self
 
     def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:

@@ -76,12 +76,13 @@ def part_steps(folder: Folder) -> list[int]:
 
 
 def lines(folder: Folder, after: int, upto: int) -> Iterator[Line]:
-    """Lines of the parts with `after` < step <= `upto`, in order."""
+    """Lines beyond step `after`, of the parts up to step `upto`, in order."""
     for step in part_steps(folder):
         if after < step <= upto:
             for text in (folder.read(_name(step)) or b"").splitlines():
                 at, when, metrics = json.loads(text)
-                yield Line(at, when, {name: float(value) for name, value in metrics.items()})
+                if at > after:
+                    yield Line(at, when, {name: float(value) for name, value in metrics.items()})
 
 
 def _name(step: int) -> str:

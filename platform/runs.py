@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.dataset import Dataset
+from ..data.errors import StorageError
 from .evaluation import environment_to_play
 from .experiment_config import ExperimentConfig
 from .node_maps import prepare_node_maps
@@ -264,7 +265,11 @@ def settle_the_dead(trials: Sequence[Trial], reasons: Mapping[str, str]) -> None
     for trial in trials:
         if not trial.status:
             reason = reasons.get(trial.identity, "it ended without saying why").rstrip(".")
-            trial.settle({seed: {"status": "FAILED", "reason": reason, "step": max(trial.committed, 0)} for seed in trial.seeds})
+            ended = {"status": "FAILED", "reason": reason, "step": max(trial.committed, 0)}
+            try:
+                trial.settle(dict.fromkeys(trial.seeds, ended))
+            except StorageError:  # of the same cause, most likely: a disk that is full
+                raise StorageError(f"The trial {trial.identity} failed: {reason}.") from None
 
 
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:

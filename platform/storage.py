@@ -51,7 +51,7 @@ class Trial:
         self.folder = folder
         about = folder.read_json("trial.json")
         if about is None:
-            raise StorageError(f"{folder} is no trial: it has no trial.json.")
+            raise StorageError(f"{folder} is no trial: it has no trial.json. Every machine that trains must see the storage.")
         self.key: str = about["key"]
         self.configuration: dict[str, Any] = about["configuration"]
         self.seeds: tuple[int, ...] = tuple(about["seeds"])

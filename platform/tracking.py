@@ -81,6 +81,7 @@ class Tracking:
 
         self.uri = uri
         self.known: dict[str, str] = {}  # ids of runs by key, so that each is looked up once
+        self.settled: set[str] = set()  # keys of trials that have ended and are delivered
         self.client: Any = MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", MLFLOW_EXPERIMENT)
         with self.answers():

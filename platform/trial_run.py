@@ -17,7 +17,7 @@ from ..algos.registry import make_algorithm
 from ..algos.stack import Stack
 from ..data.config import Config
 from ..data.dataset import Dataset
-from ..data.errors import ConfigError, D3rayError, DataError, StorageError
+from ..data.errors import ConfigError, D3rayError, DataError, StorageError, did_you_mean
 from .evaluation import Every, HeldOut, Returns, environment_to_play
 from .experiment_config import CheckpointConfig, EvaluationConfig, import_plugins
 from .folders import Folder
@@ -138,6 +138,8 @@ class TrialRun:
 
     def _look_at_best(self, seed: int, metrics: Mapping[str, float]) -> None:
         name = self.config.checkpoint.best
+        if name is not None and name not in self.last[seed] and self._measured_all():
+            raise ConfigError(f"checkpoint.best: there is no metric {name!r}{did_you_mean(name, self.last[seed])}")
         if name is None or name not in metrics or not math.isfinite(metrics[name]):
             return
         value, before = metrics[name], self.best.get(seed)
@@ -148,6 +150,11 @@ class TrialRun:
             tensors, meta = self.one(seed).state()
             about = {"seed": seed, "metric": name, "value": value, "logging_step": self.step}
             self.writer.keep_best(seed, tensors, {**meta, **about})
+
+    def _measured_all(self) -> bool:
+        """Whether every metric of the trial has come at least once."""
+        every = self.config.evaluation and self.config.evaluation.every
+        return self.done or every is None or self.step >= every
 
     # ---- state
 

@@ -40,6 +40,7 @@ def test_a_part_holds_the_epochs_since_the_last(tmp_path: Path) -> None:
         box.add(step, {"train/loss": float(step)})
     box.write(30)
     assert part_steps(folder) == [30]
+    assert [step for step, _ in seen(folder, after=10)] == [20, 30]
     assert [step for step, _ in seen(folder)] == [10, 20, 30]
 
 

@@ -6,11 +6,13 @@ import contextlib
 import os
 import socket
 import socketserver
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -246,10 +248,13 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[int]:
+def server(tmp_path: Path, storage: Path, tracking: Tracking) -> Iterator[int]:
     """A real MLflow server on a database that exists already; its port."""
     store, port = tmp_path / "server", free_port()
-    uri = Tracking.open(str(store)).uri
+    store.mkdir()
+    with closing(sqlite3.connect(storage / "mlflow.db")) as made, closing(sqlite3.connect(store / "mlflow.db")) as copy:
+        made.backup(copy)  # creating one takes seconds
+    uri = f"sqlite:///{store / 'mlflow.db'}"
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--artifacts-destination", str(store / "a")]
     process = subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],

@@ -134,6 +134,12 @@ def test_the_best_checkpoint_is_kept_and_packaged(tmp_path: Path, data: Path) ->
     assert json.loads((tmp_path / "trial/policy/seed-0/policy.json").read_text())["step"] == step
 
 
+def test_a_best_metric_that_there_is_not_is_said(tmp_path: Path, data: Path) -> None:
+    run = TrialRun(config(data, new_trial(tmp_path).folder, checkpoint={"best": "train/criticloss"}))
+    with pytest.raises(ConfigError, match="did you mean 'train/critic_loss'"):
+        run.epoch()
+
+
 def test_a_seed_that_diverges_fails_alone(tmp_path: Path, data: Path) -> None:
     trial = new_trial(tmp_path, (0, 1, 2))
     algorithm = {"name": "Bad1", "encoder": ENCODER, "batch_size": 8}
