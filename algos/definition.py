@@ -77,7 +77,7 @@ class Definition:
 
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Q(s, a) at scaled observations and actions, [B]."""
-        raise ConfigError(f"{self.name} learns no values, so there is nothing to predict; FQE can value its policy.")
+        raise ConfigError(f"{self.name} learns no values, so there is nothing to predict.")
 
     # ---- settings, as scikit-learn asks
 
