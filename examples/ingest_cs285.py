@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import D3rayError, DataError
 from d3ray.data.formats import restricted_pickle

@@ -1,4 +1,4 @@
-"""A search of your own over d3ray's trials, with any of Tune's schedulers: python examples/own_scheduler.py DATASET [N_STEPS]"""
+"""A search of your own over d3ray's trials, with any of Tune's schedulers: python examples/own_scheduler.py DATASET [N_STEPS]."""
 
 import sys
 

@@ -24,9 +24,8 @@ _HELD_OUT = 4096  # transitions of the held-out episodes that are looked at, the
 class Returns:
     """Mean return and length of episodes; D4RL-normalised too where there is a reference.
 
-    The episodes of an evaluation depend on the trial's seed and on its gradient step, and on nothing that was played before: a
-    resumed
-    trial plays what an uninterrupted one plays.
+    The episodes of an evaluation depend on the trial's seed and on its gradient step, and on nothing that was played before:
+    a resumed trial plays what an uninterrupted one plays.
     """
 
     def __init__(self, environment: str | Environment, episodes: int, n_envs: int | None, dataset: str) -> None:
@@ -55,9 +54,8 @@ class HeldOut:
     """Errors on transitions that are not trained on.
 
     `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared
-    distance of
-    continuous ones; and `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, where the algorithm learns
-    values.
+    distance of continuous ones; and `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards,
+    where the algorithm learns values.
     """
 
     def __init__(self, dataset: Dataset) -> None:

@@ -176,9 +176,8 @@ class TrialRun:
         Args:
             tensors: As `state` gave them.
             meta: As `state` gave it.
-            own: Whether it is this trial's, to be continued bit for bit. Otherwise weights, optimisers and the learner's step are
-            taken
-                over; seeds, random keys, the logging step and the coefficients of the configuration stay this trial's.
+            own: Whether it is this trial's, to be continued bit for bit. Otherwise weights, optimisers and the learner's step
+                are taken over; seeds, random keys, the logging step and the coefficients of the configuration stay this trial's.
             reached: The logging step that this trial had reached; None: the state's.
         """
         trial = meta["trial_state"]
