@@ -312,7 +312,7 @@ def _said(files: Sequence[SourceFile]) -> list[str]:
     if len(files) == 1:
         return [note for group in groups.values() for _, note in group]
     return [
-        f"{group[0][0].source}: {group[0][1]}" + (f" (Alike in {len(group) - 1} more files.)" if len(group) > 1 else "")
+        f"{group[0][0].source}: {group[0][1]}" + (f" (Alike in {len(group) - 1} more.)" if len(group) > 1 else "")
         for group in groups.values()
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import shutil
@@ -78,7 +79,14 @@ def ray_head() -> Generator[RayHead]:
     (folder / "work").mkdir()
     with (folder / "log").open("wb") as log:
         head = subprocess.Popen(
-            command, cwd=folder / "work", env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            cwd=folder / "work",
+            env=environment,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - one C call, and no thread of ours runs yet
         )
     address = f"http://127.0.0.1:{port}"
     try:
@@ -87,6 +95,11 @@ def ray_head() -> Generator[RayHead]:
     finally:
         _end(head, folder.name)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_with_parent() -> None:
+    """Linux only: a test run that is killed takes the head with it, which then stops its node."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _wait_until_it_answers(address: str, token: str, head: subprocess.Popen[bytes], log: Path) -> None:

@@ -107,9 +107,7 @@ def test_cuts_are_counted_over_all_files(tmp_path: Path) -> None:
     done = ingest(tmp_path / "*.npz", tmp_path / "set", n_shards=2)
     assert done.dataset.cuts == 3
     assert done.dataset.episodes.steps.tolist() == [4, 4, 2, 6, 4]
-    assert done.notes == [
-        f"{tmp_path}/0.npz: 2 episodes were cut where next_observations is not the next row. (Alike in 1 more files.)"
-    ]
+    assert done.notes == [f"{tmp_path}/0.npz: 2 episodes were cut where next_observations is not the next row. (Alike in 1 more.)"]
 
 
 def test_actions_outside_the_space_are_kept_and_counted(tmp_path: Path) -> None:
