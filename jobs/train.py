@@ -65,7 +65,8 @@ def describe(result: ExperimentResult) -> TrainResult:
         )
     look = {"folder": result.folder, "runs": result.look}
     if finished:
-        look["policies"] = f"{result.folder}/trials/*/policy"
+        place, mark, options = result.folder.partition("?")  # of a URI
+        look["policies"] = f"{place}/trials/*/policy{mark}{options}"
     if result.model:
         look["model"] = (
             f"models:/{result.model}@champion" if any(s.score is not None for s in finished) else f"models:/{result.model}/1"

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..data.errors import StorageError
 from ..data.files import Place, storage_errors, write_atomically
 
 _LEASE_SECONDS = 60.0  # a lock in an object store is a note that its holder renews; older ones are free
+_RENEWAL_SECONDS = 5.0
 _COMMIT_SECONDS = 120.0  # longest wait for another writer's rename
 
 
@@ -64,6 +65,15 @@ class Folder(Place):
                 write_atomically(self.local / name, content)
                 return
         super().write(name, content)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes files; what is not there is deleted already."""
+        for name in names:
+            try:
+                super().delete([name])
+            except StorageError:  # an object store may refuse the folder's marker, which pyarrow writes after the last file is gone
+                if self.local is not None or self.sizes([name])[name] is not None:
+                    raise
 
     def remove(self) -> None:
         """Deletes the folder and all that is in it; a local one disappears at once."""
@@ -167,8 +177,8 @@ class Lock:
         self.folder, self.held, self._owner = folder, False, uuid4().hex
         self._file = None if folder.local is None else FileLock(folder.local / "lock", timeout=0, thread_local=False)
 
-    def acquire(self) -> bool:
-        """Takes the lock; False where somebody else has it."""
+    def acquire(self, *, wait: bool = False) -> bool:
+        """Takes the lock; False where somebody else has it. In an object store `wait` outlasts the lease of a holder that died."""
         if self._file is not None:
             with storage_errors("written", self.folder.name):
                 self._file_folder().mkdir(parents=True, exist_ok=True)
@@ -177,11 +187,20 @@ class Lock:
                 except Timeout:
                     return False
         else:
-            note = self.folder.read_json("lock")
-            if note is not None and time.time() - note["time"] < _LEASE_SECONDS:
+            if not self._lease_ends(wait):
                 return False
             self.renew()
         self.held = True
+        return True
+
+    def _lease_ends(self, wait: bool) -> bool:
+        """Whether the note is old, or is not renewed until it is."""
+        first = note = self.folder.read_json("lock")
+        while note is not None and (left := note["time"] + _LEASE_SECONDS - time.time()) > 0:
+            if not wait or note != first:
+                return False
+            time.sleep(min(left, _RENEWAL_SECONDS))
+            note = self.folder.read_json("lock")
         return True
 
     def is_free(self) -> bool:

@@ -261,7 +261,7 @@ class Experiment:
         check_name(name)
         folder = Folder(storage) / name
         lock = Lock(folder)
-        if not lock.acquire():
+        if not lock.acquire(wait=resume):
             raise ConfigError(f"The experiment {name!r} in {storage} is running: {_holder(folder)}. Wait for it, or stop it first.")
         try:
             there = folder.read_json("experiment.json")
