@@ -52,6 +52,17 @@ def test_what_no_checkpoint_stands_for_is_rolled_back(tmp_path: Path) -> None:
     assert seen(folder) == [(10, 10.0), (20, 20.0), (30, 60.0), (40, 80.0)]
 
 
+def test_what_was_rolled_back_does_not_come_up_between_other_parts(tmp_path: Path) -> None:
+    """As above, and checkpoints are further apart now: the part of step 30 would stand beside one of 30 and 40."""
+    folder = Folder(tmp_path)
+    filled(folder, (10, 20, 30))
+    box = filled(folder, (), committed=20)
+    for step in (30, 40):
+        box.add(step, {"train/loss": 2.0 * step})
+    box.write(40)
+    assert seen(folder) == [(10, 10.0), (20, 20.0), (30, 60.0), (40, 80.0)]
+
+
 def test_the_first_write_wins_where_it_was_delivered(tmp_path: Path) -> None:
     """The checkpoint of step 30 was damaged after its metrics had been delivered: training goes back to 20, the metrics do not."""
     folder = Folder(tmp_path)
