@@ -102,9 +102,9 @@ class Fit:
         reach = float(torch.maximum(-low, high).max())
         if reach > 1 + 1e-3:
             cure = (
-                "set action_scaler='min_max', or clip them when you import"
+                "set action_scaler='min_max', or clip them before you import"
                 if self.action_affine is None
-                else "clip them when you import"
+                else "clip them before you import"
             )
             raise DataError(f"{self.algorithm.name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
 

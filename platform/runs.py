@@ -21,7 +21,7 @@ from ..data.errors import StorageError
 from .evaluation import environment_to_play
 from .experiment_config import ExperimentConfig
 from .node_maps import prepare_node_maps
-from .session import ray_session
+from .session import node_count, ray_session
 from .storage import Experiment, Status, Trial
 from .surroundings import note_surroundings
 
@@ -126,7 +126,7 @@ def run_experiment(
     from .delivery import Delivery, settle
     from .tracking import Tracking, check_tracking
 
-    check_tracking(config.storage_place)
+    check_tracking(config.storage_place, 1 if os.environ.get("MLFLOW_TRACKING_URI") else node_count())
     dataset = Dataset.open(config.dataset_place)
     _check_data(config, dataset)
     about = describe_dataset(dataset, config.dataset_place)

@@ -46,6 +46,16 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
         ray.shutdown()
 
 
+def node_count() -> int:
+    """How many machines the trials may run on: 1 where Ray is this machine's own. Raises StorageError as `ray_session`."""
+    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
+        return 1
+    import ray
+
+    with ray_session():
+        return sum(bool(node["Alive"]) for node in ray.nodes())
+
+
 def quiet_ray_data() -> None:
     """Switches off Ray Data's own progress bars and messages: jobs show progress in their own way."""
     import ray.data

@@ -59,14 +59,14 @@ class ServerAwayError(StorageError):
     """The tracking server cannot be reached now."""
 
 
-def check_tracking(storage: str) -> None:
-    """Raises ConfigError where there is no place for runs: results elsewhere, or a cluster, and no tracking server named."""
+def check_tracking(storage: str, nodes: int = 1) -> None:
+    """Raises ConfigError where there is no place for runs: results elsewhere, or several nodes, and no tracking server named."""
     if os.environ.get("MLFLOW_TRACKING_URI"):
         return
     elsewhere = "://" in storage and not storage.startswith("file://")
     why = f"the storage {storage} is not on this machine" if elsewhere else ""
-    if (named := os.environ.get("RAY_ADDRESS", "")) not in ("", "local"):
-        why = f"trials run on the cluster {named}"
+    if nodes > 1:
+        why = f"the cluster has {nodes} nodes"
     if why:
         raise ConfigError(
             f"MLFLOW_TRACKING_URI must name an MLflow server, because {why} and runs cannot go into a local database."

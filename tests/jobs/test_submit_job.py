@@ -51,6 +51,35 @@ def test_a_job_runs_with_the_d3ray_that_was_sent(head: RayHead, tmp_path: Path) 
     assert "INFO" not in done.stderr
 
 
+def test_a_submitted_training_ends_with_the_metrics_of_a_local_one(head: RayHead, tmp_path: Path) -> None:
+    settings = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.encoder.hidden_units=[16]", "algorithm.learning_rate=1e-3"]
+    settings += [
+        "name=same",
+        "seeds=[3, 4]",
+        "n_steps=40",
+        "n_steps_per_epoch=20",
+        "evaluation=CartPole-v1",
+        "evaluation.episodes=3",
+    ]
+    sent = submit(head, "check_cluster=false", "train", *settings, f"storage={tmp_path / 'sent'}")
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    here = subprocess.run(
+        [*D3RAY, "train", *settings, f"storage={tmp_path / 'here'}"], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert here.returncode == 0, here.stderr
+    ended = [trained(tmp_path / where / "same") for where in ("sent", "here")]
+    assert ended[0] == ended[1]
+    assert {seed for seed, _ in ended[0]} == {"3", "4"}
+    assert all("evaluation/return" in metrics and "train/critic_loss" in metrics for _, metrics in ended[0])
+
+
+def trained(experiment: Path) -> list[tuple[str, dict[str, float]]]:
+    """Seeds and their last metrics, without those that are about the clock."""
+    statuses = [json.loads(file.read_text()) for file in sorted(experiment.glob("trials/*/status.json"))]
+    ended = [(seed, about["metrics"]) for status in statuses for seed, about in status.items()]
+    return [(seed, {name: value for name, value in metrics.items() if not name.startswith("time/")}) for seed, metrics in ended]
+
+
 def test_the_exit_status_is_that_of_the_job(head: RayHead) -> None:
     done = submit(head, "check_cluster=false", "inspect", "/no/such/dataset")
     assert done.returncode == 2
