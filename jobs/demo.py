@@ -32,7 +32,7 @@ class DemoConfig(RestartableConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoResult(Result):
-    """Mean score of each algorithm, of the data, and of the exported policy."""
+    """Mean return of each algorithm over its seeds after the last step, of the data, and of the exported policy."""
 
     scores: dict[str, float]
     data: float
@@ -49,20 +49,24 @@ def run(config: DemoConfig) -> DemoResult:
     note(f"{DATASET}: {dataset.n_transitions:,} transitions in {dataset.n_episodes} episodes, mean return {returns.mean:.1f}.")
     with ray_session():  # one for both
         results = {name: _train(name, config) for name in ALGORITHMS}
-    scores = {name: _mean(result) for name, result in results.items()}
-    best = max(scores, key=scores.__getitem__)
+    metric = "evaluation/return"
+    last = {name: [s.metrics[metric] for s in result.seeds if metric in s.metrics] for name, result in results.items()}
+    kept = {name: [seed.score or 0.0 for seed in result.seeds] for name, result in results.items()}  # what was exported
+    best = max(kept, key=lambda name: max(kept[name]))
     model = f"models:/{results[best].model}@champion"
     played = _evaluate(model, config)
     page = _report([result.name for result in results.values()], config)
     lines = [f"{'the data':>12}: mean return {returns.mean:6.1f}   (what the recorded agents got)"]
-    for name, result in results.items():
-        each = ", ".join(f"{seed.score:.0f}" for seed in result.seeds if seed.score is not None)
-        lines.append(f"{name:>12}: mean return {scores[name]:6.1f}   (best of each seed: {each})")
+    for name, returns_ in last.items():
+        each, top = (", ".join(f"{value:.0f}" for value in values) for values in (returns_, kept[name]))
+        lines.append(
+            f"{name:>12}: mean return {np.mean(returns_):6.1f}   (after the last step of each seed {each}; at its best {top})"
+        )
     lines.append(f"{'exported':>12}: mean return {played:6.1f}   ({model}, played through onnxruntime alone)")
     return DemoResult(
         made="\n".join(lines),
         look={"report": page, "policy": model, "runs": results[best].look},
-        scores=scores,
+        scores={name: float(np.mean(values)) for name, values in last.items()},
         data=float(np.mean(returns.mean)),
         exported=played,
     )
@@ -90,11 +94,6 @@ def _train(name: str, config: DemoConfig) -> ExperimentResult:
             advance(to=now.done, note=now.note())
 
         return run_experiment(experiment, resume=config.resume, replace=config.replace, on_progress=show)
-
-
-def _mean(result: ExperimentResult) -> float:
-    scores = [seed.score for seed in result.seeds if seed.score is not None]
-    return sum(scores) / len(scores) if scores else float("-inf")
 
 
 def _evaluate(model: str, config: DemoConfig) -> float:
