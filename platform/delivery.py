@@ -181,7 +181,7 @@ def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, 
             "d3ray.folder": trial.folder.name,
         }
         params = {"seed": str(seed), **_params(experiment, trial.configuration)}
-        tracking.known[key] = tracking.run(key, f"seed {seed}", tags, params, experiment.dataset)
+        tracking.known[key] = tracking.run(key, f"{experiment.name} seed {seed}", tags, params, experiment.dataset)
     return tracking.known[key]
 
 
