@@ -17,7 +17,7 @@ space = {
     "evaluation": {"episodes": 5},
 }
 scheduler = ASHAScheduler(grace_period=1, max_t=4, reduction_factor=2)  # stops the worse half early
-config = tune.TuneConfig("evaluation/return", "max", num_samples=2, reuse_actors=True, scheduler=scheduler)
+config = tune.TuneConfig(metric="evaluation/return", mode="max", num_samples=2, reuse_actors=True, scheduler=scheduler)
 results = tune.Tuner(trainable("DQN"), param_space=space, tune_config=config).fit()
 best = results.get_best_result()
 print(f"{len(results)} trials; best return {best.metrics['evaluation/return']:.1f} with {best.config['algorithm']}")
