@@ -263,7 +263,8 @@ def markdown(report: dict[str, Any]) -> str:
         speeds = [sorted(run["per_second"] for run in result["runs"][side]) for side in ("a", "b")]
         cells = [f"{statistics.median(s):,.0f} ({s[0]:,.0f}–{s[-1]:,.0f})" for s in speeds]
         ratio, noise = result["ratio"], result["control"]
-        shown, low, high = (as_shown(result, ratio[key]) for key in ("median", "min", "max"))
+        shown, *ends = (as_shown(result, ratio[key]) for key in ("median", "min", "max"))
+        low, high = ends if result["at_most"] is None else ends[::-1]
         sides = " : ".join(result["sides"].values())
         rows.append(
             [
@@ -326,7 +327,10 @@ def main() -> None:
                         for row in rows:
                             result = {"group": name, "device": device, **measure(row, options.repeat)}
                             results.append(result)
-                            print(f"{row.label} [{device}]: {result['ratio']['median']:.3f} {target(result)}", flush=True)
+                            print(
+                                f"{row.label} [{device}]: {as_shown(result, result['ratio']['median'])} {target(result)}",
+                                flush=True,
+                            )
                 except RuntimeError as error:
                     print(f"{error}\n{bench.log.read_text()[-2_000:]}")
                     raise SystemExit(1) from None
