@@ -27,7 +27,8 @@ OPTIONS = re.compile(r"(<!-- options of (\w+), written by generate\.py -->\n).*?
 
 def documents() -> dict[Path, str]:
     """Every document that is written here, with its content."""
-    made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in algorithm_names()}
+    ours = [name for name in algorithm_names() if algorithm_class(name).__module__.startswith("d3ray.")]
+    made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in ours}
     for file in sorted(DOCS.glob("*.md")):
         text = file.read_text(encoding="utf-8")
         if OPTIONS.search(text):

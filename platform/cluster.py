@@ -56,6 +56,12 @@ class JobEnd:
     message: str
 
 
+def _token() -> dict[str, str] | None:
+    """The header that lets us in. Ray reads the token once in a process, and this one may have run a Ray with another."""
+    token = os.environ.get("RAY_AUTH_TOKEN", "") if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+    return {"Authorization": f"Bearer {token}"} if token else None
+
+
 class Cluster:
     """A running Ray cluster, through its job server.
 
@@ -75,7 +81,7 @@ class Cluster:
         for name in _CHATTY:  # after the import, which sets their levels itself
             logging.getLogger(name).setLevel(logging.ERROR)
         with self._errors(), _without_addresses():
-            self.client: JobSubmissionClient = JobSubmissionClient(named)
+            self.client: JobSubmissionClient = JobSubmissionClient(named, headers=_token())
             self.address = self.client.get_address()
 
     def check(self, staged: Path) -> None:
