@@ -31,6 +31,7 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":
         options = {"include_dashboard": False, **options}
+        os.environ.setdefault("RAY_worker_niceness", "0")  # a trial is the work itself; Ray's 15 is for what may wait
     else:
         options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
