@@ -74,12 +74,7 @@ class Fit:
         cls, algorithm: Definition, dataset: Dataset, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None
     ) -> Self:
         """A fresh fit: checks the settings and the data, fits the scalers, builds the networks."""
-        config = algorithm.check_settings()
-        check_actions(algorithm, dataset.spec, dataset.name)
-        fitted = {n: getattr(config, n).fit(dataset) for n in ("observation_scaler", "action_scaler") if getattr(config, n, None)}
-        fit = cls(algorithm, config.model_copy(update=fitted), dataset.spec, seeds, rows)
-        fit.check_range(dataset)
-        return fit
+        return cls(algorithm, fitted_config(algorithm, dataset), dataset.spec, seeds, rows)
 
     @classmethod
     def start_online(cls, algorithm: Definition, spec: Spec, name: str) -> Self:
@@ -90,23 +85,6 @@ class Fit:
         if action_scaler is not None and isinstance(spec.action, Box):
             config = config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
         return cls(algorithm, config, spec, (algorithm.seed,), None)
-
-    def check_range(self, dataset: Dataset) -> None:
-        """Continuous policies cover [-1, 1]. Raises DataError when scaled actions of the data lie outside by more than 1e-3."""
-        statistics = dataset.statistics.action
-        if self.spec.discrete or statistics is None:
-            return
-        low, high = (torch.tensor(np.asarray(part), dtype=torch.float64) for part in (statistics.min, statistics.max))
-        if self.action_affine is not None:
-            low, high = (self.action_affine.transform(part.to(self.device, self.dtype)) for part in (low, high))
-        reach = float(torch.maximum(-low, high).max())
-        if reach > 1 + 1e-3:
-            cure = (
-                "set action_scaler='min_max', or clip them before you import"
-                if self.action_affine is None
-                else "clip them before you import"
-            )
-            raise DataError(f"{self.algorithm.name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
 
     # ---- training
 
@@ -232,11 +210,46 @@ class Fit:
         return fit
 
 
+def fitted_config(algorithm: Definition, dataset: Dataset) -> Any:
+    """The checked settings with scalers fitted to the data; looks at statistics only.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+        DataError: actions are of the other kind, a scaler does not suit the data, or scaled actions lie outside [-1, 1].
+    """
+    config = algorithm.check_settings()
+    check_actions(algorithm, dataset.spec, dataset.name)
+    fitted = {n: getattr(config, n).fit(dataset) for n in ("observation_scaler", "action_scaler") if getattr(config, n, None)}
+    config = config.model_copy(update=fitted)
+    _check_range(algorithm.name, getattr(config, "action_scaler", None), dataset)
+    return config
+
+
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
     """Raises DataError when the data's actions are of the other kind."""
     kind = "discrete" if spec.discrete else "continuous"
     if kind != algorithm.actions:
-        raise DataError(f"{algorithm.name} needs {algorithm.actions} actions, and {name!r} has {kind} ones.")
+        from .registry import algorithm_class, algorithm_names
+
+        fit = [other for other in algorithm_names() if algorithm_class(other).actions == kind]
+        raise DataError(
+            f"{algorithm.name} needs {algorithm.actions} actions, and {name!r} has {kind} ones; choose from {', '.join(fit)}."
+        )
+
+
+def _check_range(name: str, scaler: Any, dataset: Dataset) -> None:
+    """Continuous policies cover [-1, 1]. Raises DataError when scaled actions of the data lie outside by more than 1e-3."""
+    statistics = dataset.statistics.action
+    if dataset.spec.discrete or statistics is None:
+        return
+    low, high = (torch.tensor(np.asarray(part), dtype=torch.float64) for part in (statistics.min, statistics.max))
+    if scaler is not None:
+        affine = scaler.affine(torch.float64, torch.device("cpu"))
+        low, high = affine.transform(low), affine.transform(high)
+    reach = float(torch.maximum(-low, high).max())
+    if reach > 1 + 1e-3:
+        cure = "clip them before you import" if scaler else "set action_scaler='min_max', or clip them before you import"
+        raise DataError(f"{name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
 
 
 def _named(row: dict[str, float]) -> dict[str, float]:

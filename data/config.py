@@ -34,6 +34,17 @@ class Config(BaseModel):
             raise ConfigError(explain(cls, error, title or cls.title or cls.__name__.removesuffix("Config"))) from None
 
 
+_INTEGER, _NUMBER, _LIST, _MAPPING = "it must be a whole number", "it must be a number", "it must be a list", "it must be a mapping"
+_EXPECTED = {  # by pydantic's name of what went wrong, where its own words are a programmer's
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), _INTEGER),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), _NUMBER),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "it must be true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), _LIST),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _MAPPING),
+    "string_type": "it must be text",
+}
+
+
 def explain(config: type[BaseModel], error: ValidationError, title: str) -> str:
     """One sentence for the first thing wrong: whose setting, which value, what was expected or meant."""
     first = error.errors()[0]
@@ -43,10 +54,11 @@ def explain(config: type[BaseModel], error: ValidationError, title: str) -> str:
         return f"{title} has no setting {key!r}{did_you_mean(path[-1], _siblings(config, path[:-1]))}"
     if first["type"] == "missing":
         return f"{title} needs {key!r}: {_describe(config, path)}."
-    message = first["msg"].removeprefix("Value error, ")
-    if not key:
-        return f"{title}: {message[:1].lower()}{message[1:]}."
-    return f"{title}: {key} is {first['input']!r}; {message[:1].lower()}{message[1:]}."
+    message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("tuple_type", "list_type") and isinstance(first["input"], str | int | float):
+        message += f", as [{first['input']}]"
+    message = f"{message[:1].lower()}{message[1:]}{'' if message.endswith(('?', '.')) else '.'}"
+    return f"{title}: {key} is {first['input']!r}; {message}" if key else f"{title}: {message}"
 
 
 def _siblings(config: type[BaseModel], path: list[str]) -> list[str]:

@@ -240,8 +240,15 @@ class Dataset:
         return self._source if isinstance(self._source, Folder) else None
 
     def prepare(self) -> None:
-        """Makes what `columns` reads from, where that takes work: the node map of a dataset of several shards."""
+        """Makes sure that `columns` gives what was written: builds the node map, or reads the one file that is mapped as it is.
+
+        Raises:
+            DataError: a shard is missing or not what was written.
+            StorageError: the node map has no room.
+        """
         _ = self.columns
+        if self.folder is not None and self.folder.is_mapped_as_it_is:
+            self.folder.verify()
 
     def verify(self) -> None:
         """Compares every shard with its SHA-256 in the manifest. Raises DataError, which names the first that differs."""

@@ -87,6 +87,8 @@ def read_manifest(place: Place) -> Manifest:
     """
     content = place.read(MANIFEST)
     if content is None:
+        if place.local is not None and place.local.is_file():
+            raise DataError(f"{place} is a file, not a dataset folder: d3ray ingest makes one of it.")
         raise DataError(f"There is no dataset at {place}: it has no {MANIFEST}.")
     try:
         return Manifest.model_validate_json(content)

@@ -153,7 +153,7 @@ def _named(known: tuple[type[Scaler], ...]) -> Callable[[Any], Any]:
             return value
         names = {str(scaler.model_fields["name"].default): scaler for scaler in known}
         if value not in names:
-            raise ValueError(f"there is no such scaler{did_you_mean(value, names)}".rstrip(".?"))
+            raise ValueError(f"there is no such scaler{did_you_mean(value, names)}")
         return names[value]()
 
     return read

@@ -145,7 +145,7 @@ class Draft:
         if foreign := [name for name in self._existing if not _OURS.fullmatch(name)]:
             raise StorageError(f"{self.target} holds {foreign[0]!r} and is no dataset; give a folder that is new or empty.")
         if MANIFEST in self._existing and not self.overwrite:
-            raise StorageError(f"{self.target} is a dataset already; say overwrite to replace it.")
+            raise StorageError(f"{self.target} is a dataset already; say overwrite=true to replace it.")
         if self.target.local is None:
             self.target.make()
             self.target.delete([MANIFEST])  # from here on there is no dataset until the new one is committed

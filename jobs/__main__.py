@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..data.errors import ConfigError
+from ..data.errors import ConfigError, did_you_mean
 from .base import BAD_INPUT, job_names, load_job, run_command
 
 _ABOUT = """Data-driven deep reinforcement learning on Ray: from logged experience to a policy.
@@ -55,8 +55,10 @@ def application() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in job_names():
+    if arguments and arguments[0] not in ("--help", "--version", *job_names()):
         try:
+            if arguments[0].startswith("-"):
+                raise ConfigError(f"d3ray has no flag {arguments[0]!r}{did_you_mean(arguments[0], ['--help', '--version'])}")
             load_job(arguments[0])
         except ConfigError as error:
             print(error, file=sys.stderr)

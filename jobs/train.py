@@ -72,11 +72,12 @@ def describe(result: ExperimentResult) -> TrainResult:
             f"models:/{result.model}@champion" if any(s.score is not None for s in finished) else f"models:/{result.model}/1"
         )
     failed = [seed for seed in result.seeds if seed.status != "FINISHED"]
-    problems = (
-        [f"{len(failed)} of {len(result.seeds)} seeds failed: " + "; ".join(f"seed {s.seed} {s.reason}" for s in failed) + "."]
-        if failed
-        else []
-    )
+    problems: list[str] = []
+    if failed:
+        reasons = "; ".join(f"seed {seed.seed}: {seed.reason}" for seed in failed)
+        problems.append(f"{len(failed)} of {len(result.seeds)} seeds failed: {reasons.rstrip('.?')}.")
+    if not all(seed.reason.startswith("diverged") for seed in failed):
+        problems.append("Once that is mended, --resume goes on.")
     if result.undelivered:
         problems.append(result.undelivered)
     return TrainResult(made="\n".join(lines), look=look, failed=" ".join(problems), experiment=result)

@@ -11,10 +11,11 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from ..data.errors import D3rayError
+from ..data.errors import D3rayError, StorageError
 from .folders import Folder
 from .models import champion, log_policy
 from .outbox import Line, lines
@@ -88,7 +89,8 @@ class Delivery:
         if error is not None and self._begun:
             stopped = not isinstance(error, Exception)
             reason = "stopped by the user" if stopped else f"{type(error).__name__}: {error}"
-            self.experiment.set_state("KILLED" if stopped else "FAILED", reason)
+            with suppress(StorageError):  # a disk that is full: what is being raised says so
+                self.experiment.set_state("KILLED" if stopped else "FAILED", reason)
             self._attempt()
 
 

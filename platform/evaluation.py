@@ -15,7 +15,7 @@ from ..algos.environments.vector import VectorEnvironment
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError
 from ..data.random import bits, fold, root_key
-from ..data.spec import Environment
+from ..data.spec import Box, Dict, Discrete, Environment, Spec
 from .experiment_config import EvaluationConfig
 
 _HELD_OUT = 4096  # transitions of the held-out episodes that are looked at, the same at every epoch
@@ -117,6 +117,44 @@ def environment_to_play(config: EvaluationConfig, dataset: Dataset) -> str | Env
             f"evaluation: the dataset {dataset.name!r} does not say where it was recorded; name one, or say holdout: 0.1."
         )
     return environment
+
+
+def check_spaces(dataset: Dataset, spec: Spec, environment: str) -> None:
+    """Raises ConfigError where what is trained on a dataset cannot act in an environment with these spaces."""
+    for what in ("observation", "action"):
+        ours, theirs = _described(getattr(dataset.spec, what)), _described(getattr(spec, what))
+        same = ours == theirs
+        if isinstance(dataset.spec.action, Discrete) and isinstance(spec.action, Discrete) and what == "action":
+            same = dataset.spec.action.n <= spec.action.n  # the data may lack the last ones
+        if not same:
+            raise ConfigError(
+                f"evaluation: {dataset.name!r} has {what}s of {ours}, and {environment} has {theirs}: "
+                "name the environment that the data are from."
+            )
+
+
+def _described(space: Box | Dict | Discrete) -> str:
+    match space:
+        case Box():
+            return f"the shape {list(space.shape)}"
+        case Discrete():
+            return f"{space.n} kinds"
+        case Dict():
+            return "{" + ", ".join(f"{key}: {list(space.spaces[key].shape)}" for key in sorted(space.spaces)) + "}"
+
+
+def measured(
+    config: EvaluationConfig | None, environment: str | Environment | None, dataset: Dataset, algorithm: Algorithm
+) -> list[str]:
+    """The metrics that every trial has beside the algorithm's own losses."""
+    found = [] if environment is None else ["evaluation/return", "evaluation/length"]
+    if environment is not None:
+        names = (environment if isinstance(environment, str) else environment.id, dataset.name)
+        found += ["evaluation/normalized_return"] * any(normalized_score(name, 0.0) is not None for name in names)
+    if config is not None and config.holdout:
+        found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
+        found += ["holdout/td_error"] * (type(algorithm).value is not Algorithm.value)
+    return [*found, "time/updates_per_second"]
 
 
 def _observations(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> Any:

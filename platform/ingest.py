@@ -171,7 +171,14 @@ def _write(
         delete_spool(draft.folder, spooled)
     largest = max((r.largest_action for r in records if r.largest_action is not None), default=None)
     spec = spec or infer_spec(kinds, largest)
-    check_spec(kinds, largest, spec)  # before the data is measured
+    try:
+        check_spec(kinds, largest, spec)  # before the data is measured
+    except DataError as error:
+        if environment is None:
+            raise
+        raise DataError(
+            f"{environment.id} is not where these steps were taken: {str(error).replace('The spec', 'it', 1)}"
+        ) from None
     draft.commit(
         records,
         name=work.name or work.target.rstrip("/").rpartition("/")[2] or "dataset",

@@ -168,7 +168,8 @@ def read_results(storage: str, name: str) -> Results:
     """
     if (Folder(storage) / name).read("experiment.json") is None:
         names = experiment_names(storage)
-        raise ConfigError(f"There is no experiment {name!r} in {storage}{did_you_mean(name, names)}")
+        near = did_you_mean(name, names) if names else "; storage=FOLDER names another place."
+        raise ConfigError(f"There is no experiment {name!r} in {storage}{near}")
     experiment = Experiment.look(storage, name)
     status: Status = experiment.state["status"]
     if died := status == "RUNNING" and experiment.lock.is_free():

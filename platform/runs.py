@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data.dataset import Dataset
-from ..data.errors import StorageError
-from .evaluation import environment_to_play
+from ..data.errors import ConfigError, StorageError, did_you_mean
+from .evaluation import check_spaces, environment_to_play, measured
 from .experiment_config import ExperimentConfig
 from .node_maps import prepare_node_maps
 from .session import node_count, ray_session
-from .storage import Experiment, Status, Trial
+from .storage import Experiment, Status, Trial, check_name
 from .surroundings import note_surroundings
 
 _TUNE = {
@@ -126,6 +126,7 @@ def run_experiment(
     from .delivery import Delivery, settle
     from .tracking import Tracking, check_tracking
 
+    check_name(config.experiment)
     check_tracking(config.storage_place, 1 if os.environ.get("MLFLOW_TRACKING_URI") else node_count())
     dataset = Dataset.open(config.dataset_place)
     _check_data(config, dataset)
@@ -173,6 +174,7 @@ def prepare_environment() -> None:
     if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
         os.environ["RAY_AUTH_MODE"] = "token"
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)  # its snapshots are not read
 
 
 def run_trials(
@@ -269,7 +271,7 @@ def settle_the_dead(trials: Sequence[Trial], reasons: Mapping[str, str]) -> None
             try:
                 trial.settle(dict.fromkeys(trial.seeds, ended))
             except StorageError:  # of the same cause, most likely: a disk that is full
-                raise StorageError(f"The trial {trial.identity} failed: {reason}.") from None
+                raise StorageError(f"The trial {trial.identity} failed: {reason}; once that is mended, --resume goes on.") from None
 
 
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
@@ -333,14 +335,20 @@ def describe_dataset(dataset: Dataset, place: str) -> dict[str, Any]:
 
 
 def _check_data(config: ExperimentConfig, dataset: Dataset) -> None:
-    """Raises before any work what a trial would raise in its first second."""
+    """Raises before any work what a trial would raise in its first second, or after its first evaluation."""
     from ..algos.environments.make import make
-    from ..algos.fit import check_actions
+    from ..algos.fit import fitted_config
 
-    algorithm = config.make_algorithm(config.seeds[0])
-    check_actions(algorithm, dataset.spec, dataset.name)
-    if config.evaluation is not None and (environment := environment_to_play(config.evaluation, dataset)) is not None:
-        make(environment).close()
+    algorithm, best = config.make_algorithm(config.seeds[0]), config.checkpoint.best
+    fitted_config(algorithm, dataset)
+    environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)
+    if environment is not None:
+        with make(environment) as vector:
+            check_spaces(dataset, vector.spec, environment if isinstance(environment, str) else environment.id)
+    known = measured(config.evaluation, environment, dataset, algorithm)
+    if best is not None and best not in known and not best.startswith("train/"):  # an algorithm's own become known as it trains
+        raise ConfigError(f"checkpoint.best: there is no metric {best!r}{did_you_mean(best, [*known, 'train/td_error'])}")
+    dataset.prepare()
 
 
 def _interrupted(experiment: Experiment) -> str:

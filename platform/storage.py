@@ -255,11 +255,14 @@ class Experiment:
 
         Raises:
             ConfigError: there is one already and neither was said, it runs, or it was begun with another configuration or other
-            data.
+            data; or the folder holds something else.
             StorageError: the storage cannot be written.
         """
         check_name(name)
         folder = Folder(storage) / name
+        strange = [entry for entry in folder.names() if entry != "lock" and not entry.startswith(".")]
+        if strange and folder.read("experiment.json") is None:  # `discard` and `replace` would delete what is not ours
+            raise ConfigError(f"{folder} holds {strange[0]!r} and is no experiment: say another name or storage.")
         lock = Lock(folder)
         if not lock.acquire(wait=resume):
             raise ConfigError(f"The experiment {name!r} in {storage} is running: {_holder(folder)}. Wait for it, or stop it first.")
@@ -275,9 +278,7 @@ class Experiment:
             replaced: list[str] = []
             if there is not None and replace:
                 replaced = [there["key"], *(key for trial in cls(folder).trials() for key in trial.runs.values())]
-                for entry in folder.names():
-                    if entry != "lock":
-                        _remove(folder, entry)
+                _clear(folder)
                 there = None
             if there is None:
                 about = {"format": FORMAT, "name": name, "key": uuid4().hex, "created": time.time()}
@@ -311,9 +312,7 @@ class Experiment:
 
     def discard(self) -> None:
         """Deletes a new experiment in which nothing was begun."""
-        for entry in self.folder.names():
-            if entry != "lock":
-                _remove(self.folder, entry)
+        _clear(self.folder)
         self.lock.release()
         self.folder.remove()
 
@@ -344,6 +343,13 @@ def check_name(name: str) -> None:
 def _holder(folder: Folder) -> str:
     state = folder.read_json("state.json") or {}
     return f"process {state['pid']} on {state['host']}" if "pid" in state else "another command has just begun it"
+
+
+def _clear(folder: Folder) -> None:
+    """Deletes all but the lock; what says that it is an experiment last, so that a killed command can be repeated."""
+    for entry in sorted(folder.names(), key=lambda entry: entry == "experiment.json"):
+        if entry != "lock":
+            _remove(folder, entry)
 
 
 def _remove(folder: Folder, entry: str) -> None:

@@ -33,13 +33,16 @@ Statuses: FINISHED; FAILED with d3ray.reason; KILLED for what was stopped or die
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before MLflow is imported
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
@@ -48,6 +51,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 from filelock import FileLock
 
 from ..data.errors import ConfigError, StorageError
+from ..data.files import storage_errors
 from .folders import Folder
 from .outbox import Line
 
@@ -79,12 +83,13 @@ class Tracking:
     def __init__(self, uri: str, artifacts: str | None) -> None:
         from mlflow import MlflowClient
 
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints tracebacks of what is raised anyway
         self.uri = uri
         self.known: dict[str, str] = {}  # ids of runs by key, so that each is looked up once
         self.settled: set[str] = set()  # keys of trials that have ended and are delivered
-        self.client: Any = MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", MLFLOW_EXPERIMENT)
         with self.answers():
+            self.client: Any = MlflowClient(uri)
             found = self.client.get_experiment_by_name(name)
             if found is not None and found.lifecycle_stage == "deleted":
                 self.client.restore_experiment(found.experiment_id)
@@ -119,15 +124,32 @@ class Tracking:
     def _local(cls, database: Path, artifacts: Path) -> Self:
         """A database in a file. It is created under a lock: two that create it together leave it half made."""
         uri = f"sqlite:///{database}"
-        try:
+        with storage_errors("used as storage", database.parent):
             database.parent.mkdir(parents=True, exist_ok=True)
+        try:
             with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
+                if not database.exists():
+                    cls._create(database, artifacts)
                 tracking = cls(uri, artifacts.as_uri())
                 with closing(sqlite3.connect(database)) as connection:
                     connection.execute("PRAGMA journal_mode=wal")
-        except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"The database {database} cannot be written: {error}.") from error
+        except (OSError, sqlite3.Error) as error:  # ServerAwayError among them
+            cause = error.__cause__ if isinstance(error, ServerAwayError) else error
+            raise StorageError(f"The database {database} cannot be written: {_cause(cause)}.") from error
         return tracking
+
+    @classmethod
+    def _create(cls, database: Path, artifacts: Path) -> None:
+        """Makes it aside and renames it: MLflow cannot go on with one that a full disk or a kill left half made."""
+        for left in database.parent.glob(f".{database.name}.new-*"):
+            left.unlink()
+        aside = database.with_name(f".{database.name}.new-{uuid4().hex[:8]}")
+        try:
+            cls(f"sqlite:///{aside}", artifacts.as_uri())
+            aside.rename(database)
+        finally:
+            for left in database.parent.glob(f"{aside.name}*"):
+                left.unlink()
 
     @property
     def place(self) -> dict[str, str]:
@@ -144,8 +166,7 @@ class Tracking:
         try:
             yield
         except (MlflowException, requests.RequestException, SQLAlchemyError, sqlite3.Error) as error:
-            first = str(error).strip().splitlines()[0][:200].rstrip(".:")
-            raise ServerAwayError(f"The MLflow server {self.uri} does not answer: {first}.") from error
+            raise ServerAwayError(f"The MLflow server {self.uri} does not answer: {_cause(error)}.") from error
 
     @contextmanager
     def as_global(self) -> Generator[None]:
@@ -208,6 +229,14 @@ class Tracking:
         for key in keys:
             if (run_id := self.find_run(key)) is not None:
                 self.client.delete_run(run_id)
+
+
+def _cause(error: BaseException | None) -> str:
+    """What went wrong, in a few words: libraries wrap it in whole paragraphs."""
+    text = str(error).strip()
+    if found := re.search(r"\[Errno -?\d+\] ([^:'\")]+)", text):  # what a transport says last, deep in brackets
+        return found[1].lower()
+    return re.split(r"\. |\n", text.removeprefix("(sqlite3.OperationalError) "))[0][:200].rstrip(".:")
 
 
 def dataset_input(dataset: Mapping[str, Any]) -> Any:

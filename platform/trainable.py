@@ -20,6 +20,7 @@ over by another trial (population based training): its seed, random numbers, log
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import traceback
@@ -31,7 +32,7 @@ from ray import tune
 
 from ..algos.checkpoint import read_checkpoint, write_checkpoint
 from ..algos.registry import algorithm_class, algorithm_names
-from ..data.errors import D3rayError
+from ..data.errors import D3rayError, StorageError
 from .folders import Folder
 from .storage import Trial, Writer
 from .trial_run import Rows, TrialConfig, TrialRun, note_failure
@@ -119,7 +120,8 @@ class Training(tune.Trainable):
         logging.getLogger("d3ray").error("%s", "".join(traceback.format_exception(error)))
         if self.run is not None:
             self.run.fail(error)
-        else:
+            return
+        with contextlib.suppress(StorageError):  # a folder that this machine cannot see or write: the driver says it then
             note_failure(Writer(Trial(Folder(str(settings.folder)))), error, {})
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

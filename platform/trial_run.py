@@ -332,7 +332,7 @@ def open_dataset(place: str) -> Dataset:
             import socket
 
             raise DataError(
-                f"{error} (on the machine {socket.gethostname()}; every machine that trains must see the dataset)"
+                f"{str(error).rstrip('.')} (on the machine {socket.gethostname()}; every machine that trains must see the dataset)."
             ) from error
         _opened.clear()
         _opened[place] = dataset

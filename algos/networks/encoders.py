@@ -68,7 +68,7 @@ def _read(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value != "vector":
-        raise ValueError(f"there is no such encoder{did_you_mean(value, ['vector'])}".rstrip(".?"))
+        raise ValueError(f"there is no such encoder{did_you_mean(value, ['vector'])}")
     return VectorEncoder()
 
 

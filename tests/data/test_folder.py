@@ -207,7 +207,7 @@ def test_a_dataset_is_replaced_only_when_asked(tmp_path: Path) -> None:
     first = a.write(tmp_path / "it", n_shards=3)
     with pytest.raises(StorageError) as error:
         b.write(tmp_path / "it")
-    assert str(error.value) == f"{tmp_path / 'it'} is a dataset already; say overwrite to replace it."
+    assert str(error.value) == f"{tmp_path / 'it'} is a dataset already; say overwrite=true to replace it."
     assert Dataset.open(tmp_path / "it").fingerprint == a.fingerprint
     assert first.columns["reward"].sum() == a.columns["reward"].sum()
     assert b.write(tmp_path / "it", overwrite=True).fingerprint == b.fingerprint

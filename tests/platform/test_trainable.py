@@ -237,8 +237,11 @@ def test_a_failure_leaves_its_reason(tmp_path: Path) -> None:
 def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     import ray
 
+    from d3ray.platform.trainable import register
+
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    register()  # a cluster before this one, of another test, took the names with it
     yield
     ray.shutdown()
 
