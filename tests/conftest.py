@@ -32,6 +32,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["D3RAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(autouse=True)
+def _no_tracking_server() -> None:
+    """MLflow leaves the address that was last set globally in the environment; the next test would take it for the user's."""
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of recorded data that `D3RAY_TEST_DATA` names; the test skips without."""
