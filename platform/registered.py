@@ -43,7 +43,7 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
-    before = mlflow.get_tracking_uri()
+    before = os.environ.get("MLFLOW_TRACKING_URI")  # not what MLflow takes without it: that would be set for good afterwards
     with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
         mlflow.set_tracking_uri(server)  # the resolver of models:/ looks at the global one
         try:
@@ -52,7 +52,7 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
             first = str(error).strip().splitlines()[0][:200].rstrip(".:")
             raise StorageError(f"{uri} cannot be fetched from {server}: {first}.") from error
         finally:
-            mlflow.set_tracking_uri(before)
+            mlflow.set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
         root = Path(scratch)
         found = [folder for folder in (root, *sorted(path for path in root.rglob("*") if path.is_dir())) if is_package(folder)]
         if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -176,3 +177,5 @@ client.set_registered_model_alias("cartpole", "champion", version.version)
     done = subprocess.run(other, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "models:/cartpole@runner-up cannot be fetched from sqlite:///" in done.stderr
+    assert run_command("evaluate", ["models:/cartpole@runner-up", f"storage={tmp_path}"]) == 2
+    assert "MLFLOW_TRACKING_URI" not in os.environ  # the next experiment of this process goes into its own storage
