@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Generator
@@ -44,7 +45,25 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
     try:
         yield
     finally:
+        _shut_down()
+
+
+def _shut_down() -> None:
+    """Ends Ray while no other thread can end this process.
+
+    Ray leaves the process at once, with exit status 1, when a reference of its own is freed while it shuts down. The garbage
+    collector frees those that hang in cycles, in whichever thread it happens to run; it runs here first, and then waits.
+    """
+    import ray
+
+    collected = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
         ray.shutdown()
+    finally:
+        if collected:
+            gc.enable()
 
 
 def node_count() -> int:
