@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .errors import StorageError
@@ -78,6 +78,21 @@ class Place:
             from pyarrow import fs
 
             return sorted(info.base_name for info in self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True)))
+
+    def tree(self) -> list[str]:
+        """The files in the folder at any depth that are not hidden, by their paths below it; none where there is no folder."""
+        with storage_errors("listed", self.name):
+            if self.local is not None:
+                below = [path.relative_to(self.local) for path in self.local.rglob("*") if path.is_file()]
+            else:
+                from pyarrow import fs
+
+                if self._files.get_file_info(self._root).type != fs.FileType.Directory:
+                    return []
+                selector = fs.FileSelector(self._root, allow_not_found=True, recursive=True)
+                found = [info for info in self._files.get_file_info(selector) if info.is_file]
+                below = [PurePosixPath(info.path).relative_to(self._root.rstrip("/")) for info in found]
+        return sorted(path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts))
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
         """Bytes of each file; None where it is missing."""

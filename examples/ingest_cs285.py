@@ -27,13 +27,13 @@ TIME_LIMIT = 1_000  # steps, of gymnasium's Hopper-v4, HalfCheetah-v4, Walker2d-
 KEYS = ("observation", "action", "reward", "next_observation", "terminal")
 
 
-def read_cs285(path: Path, environment: str, *, time_limit: int = TIME_LIMIT) -> tuple[Dataset, int]:
+def read_cs285(path: Path, environment: str, *, timeout_at: int = TIME_LIMIT) -> tuple[Dataset, int]:
     """The dataset in a file, and how many entries of actions were clipped.
 
     Args:
         path: a pickle as above.
         environment: gymnasium id of where the expert acted, such as "Hopper-v4".
-        time_limit: steps after which a terminal is the clock's and not the task's.
+        timeout_at: steps after which a terminal is the clock's and not the task's.
 
     Raises:
         DataError: the file is no such pickle, or holds more than arrays.
@@ -47,7 +47,7 @@ def read_cs285(path: Path, environment: str, *, time_limit: int = TIME_LIMIT) ->
     lengths = np.array([len(p["reward"]) for p in paths])
     last = np.cumsum(lengths) - 1
     terminated, truncated = arrays["terminal"].astype(bool), np.zeros(len(arrays["reward"]), bool)
-    terminated[last] &= lengths < time_limit
+    terminated[last] &= lengths < timeout_at
     truncated[last] = ~terminated[last]
     clipped = np.clip(arrays["action"], -1, 1)
     steps = steps_from_arrays(

@@ -31,10 +31,17 @@ class IngestConfig(JobConfig):
         None, "gymnasium id (or {id, kwargs}) where the steps were taken; its spaces become the dataset's", example="Hopper-v4"
     )
     name: str | None = option(None, "the dataset's name; null: the target's last part")
-    time_limit: int | None = option(
+    timeout_at: int | None = option(
         None, "steps; an episode that ends terminated after exactly so many was truncated", ge=1, example=1000
     )
     discrete_action: bool | None = option(None, "whether actions are discrete; null: what the file says")
+    actions: Literal["keep", "clip", "refuse"] = option(
+        "keep", "actions out of the action space: keep and count them, clip them to its bounds, or refuse the file"
+    )
+    action_scale: float | tuple[float, ...] | None = option(
+        None, "what continuous actions are multiplied by, before bounds are looked at; one number, or one an entry", example=2.0
+    )
+    rename: dict[str, str] = option(dict, "columns by their usual name: what this file calls them, as {observations: states}")
     options: dict[str, Any] = option(dict, "further settings of the importer, such as {rewards: arriving}")
     n_shards: int | None = option(None, "files of the dataset; null: one for each GiB", ge=1)
     compression: Literal["zstd"] | None = option(None, "of the dataset's files; null: they are mapped as they are")
@@ -42,7 +49,7 @@ class IngestConfig(JobConfig):
     overwrite: bool = option(False, "replace the dataset that is at the target")
 
     def model_post_init(self, context: Any, /) -> None:
-        if twice := [key for key in ("time_limit", "discrete_action") if key in self.options]:
+        if twice := [key for key in ("timeout_at", "discrete_action", "actions", "action_scale", "rename") if key in self.options]:
             raise ConfigError(f"{twice[0]} is a setting of its own; write {twice[0]}=VALUE instead of options.{twice[0]}.")
 
 
@@ -57,12 +64,14 @@ def run(config: IngestConfig) -> IngestResult:
     """Imports everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
     from ..platform.ingest import ingest
 
-    own = {"time_limit": config.time_limit, "discrete_action": config.discrete_action}
+    own = {"timeout_at": config.timeout_at, "discrete_action": config.discrete_action, "rename": config.rename or None}
     done = ingest(
         config.source,
         config.target,
         format=config.format,
         options={**config.options, **{key: value for key, value in own.items() if value is not None}},
+        actions=config.actions,
+        action_scale=config.action_scale,
         environment=config.environment,
         name=config.name,
         n_shards=config.n_shards,

@@ -120,7 +120,9 @@ def flags(config_class: type[BaseModel]) -> dict[str, str]:
 
 
 def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: str = "d3ray") -> Line:
-    """Reads operands, `key=value` pairs, flags and `--config FILE`. Raises ConfigError: an unknown flag, a key given twice, ….
+    """Reads operands, `key=value` or `--key value`, flags and `--config FILE`.
+
+    Raises ConfigError: an unknown flag, a key given twice, ….
 
     A pair's value is YAML 1.2, unless its field holds text: then it is taken as typed.
     """
@@ -145,6 +147,9 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
             config = argument.partition("=")[2] or next(waiting, None)
             if not config:
                 raise ConfigError(f"{title}: --config needs the name of a YAML file.")
+        elif field := _setting(config_class, argument):
+            typed = _value_after(argument, waiting, title)
+            put((field,), typed if _is_text(config_class, (field,), typed) else parse_value(typed, f"{title}: {field}"))
         elif argument.startswith("-") and len(argument) > 1:
             put(*_flag(config_class, argument, title))
         elif pair := _PAIR.fullmatch(argument):
@@ -165,6 +170,24 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
     return Line(action, config, values)
 
 
+def _setting(config_class: type[BaseModel], argument: str) -> str | None:
+    """The field that `--its-name VALUE` or `--its-name=VALUE` sets, or None: a flag, or no field."""
+    if not argument.startswith("--"):
+        return None
+    word = argument[2:].partition("=")[0]
+    name = word.replace("-", "_")
+    return name if name in config_class.model_fields and word not in flags(config_class) else None
+
+
+def _value_after(argument: str, waiting: Iterator[str], title: str) -> str:
+    """What follows `=` in `--key=VALUE`, or the next argument."""
+    _, equals, typed = argument.partition("=")
+    typed = typed if equals else next(waiting, None)
+    if typed is None or (not equals and typed.startswith("--")):
+        raise ConfigError(f"{title}: {argument} needs a value.")
+    return typed
+
+
 def _flag(config_class: type[BaseModel], argument: str, title: str) -> tuple[Key, bool]:
     known, word = flags(config_class), argument.lstrip("-").partition("=")[0]
     if argument in (f"--{word}", f"--no-{word.removeprefix('no-')}"):
@@ -172,9 +195,6 @@ def _flag(config_class: type[BaseModel], argument: str, title: str) -> tuple[Key
             return (known[word],), True
         if word.startswith("no-") and word[3:] in known:
             return (known[word[3:]],), False
-    name = word.replace("-", "_")
-    if name in config_class.model_fields:
-        raise ConfigError(f"{title}: {argument} is not a flag; write {name}=VALUE.")
     near = did_you_mean(f"--{word}", [*(f"--{flag}" for flag in known), "--config", *(flag for flag in _ACTIONS if flag[1] == "-")])
     raise ConfigError(f"{title} has no flag {argument!r}{near}")
 

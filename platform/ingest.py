@@ -7,7 +7,6 @@ fingerprint, are the same whoever read which file. Nothing is a dataset before t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -19,13 +18,14 @@ import numpy as np
 
 from .. import __version__
 from ..data.dataset import Dataset
-from ..data.errors import ConfigError, DataError, did_you_mean
-from ..data.formats.registry import FORMATS
+from ..data.errors import DataError
+from ..data.formats.actions import FAR, ActionsOutside
+from ..data.formats.registry import check_options
 from ..data.rows import n_blocks
 from ..data.scan import BlockScan
 from ..data.schema import Kinds, check_spec, infer_spec, kinds_of
 from ..data.shards import Compression, ShardRecord, plan_shards
-from ..data.spec import Environment, Spec
+from ..data.spec import Box, Environment, Spec
 from ..data.steps import StepTable
 from ..data.writing import Draft, shard_rows
 from .ingest_work import (
@@ -44,7 +44,7 @@ from .ingest_work import (
     spool_file,
     write_planned_shard,
 )
-from .sources import find_sources, is_remote
+from .sources import find_sources, folders_here, is_remote
 
 _BLOCKS_AT_ONCE = 16  # blocks of 65,536 rows that one worker measures
 _SMALL = 1 << 26  # bytes of several files that are read in this process
@@ -82,6 +82,8 @@ def ingest(
     *,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
+    actions: ActionsOutside = "keep",
+    action_scale: float | tuple[float, ...] | None = None,
     environment: Environment | str | None = None,
     name: str | None = None,
     n_shards: int | None = None,
@@ -97,8 +99,10 @@ def ingest(
         sources: files, folders, patterns or URIs; see `find_sources`.
         target: the dataset's folder, new or empty, or a URI.
         format: a key of `data.formats.registry.FORMATS`; None: each file is looked at.
-        options: settings of the importer, such as `{"time_limit": 1000}`.
-        environment: where the steps were taken; its spaces become the dataset's. Actions outside them are kept and counted.
+        options: settings of the importer, such as `{"timeout_at": 1000}`.
+        actions: "keep" actions that lie out of the action space and count them, "clip" them to its bounds, or "refuse" the file.
+        action_scale: what continuous actions are multiplied by, before they are held to bounds.
+        environment: where the steps were taken; its spaces become the dataset's.
         name: the dataset's name; None: the target's last part.
         n_shards: as many Arrow files; None: as few as about 1 GiB each makes.
         max_rows_per_shard: rows of a file.
@@ -113,12 +117,37 @@ def ingest(
         ConfigError: no such format, option or environment.
         StorageError: the target exists or cannot be written, the disk is full. Nothing is left there then.
     """
-    files = find_sources([sources] if isinstance(sources, str | Path) else sources)
-    _check_format(format, dict(options or {}))
+    if format is not None:
+        check_options(format, options or ())
     spec, environment = _spaces(environment)
     work = _Work(str(target), name, compression, progress, n_shards, max_rows_per_shard)
-    reader = partial(import_file, format=format, options=dict(options or {}))
-    items = [Source(file, index) for index, file in enumerate(files)]
+    own = {"actions": actions, "action_scale": action_scale}
+    reader = partial(import_file, format=format, spec=spec, options={**(options or {}), **own})
+    with folders_here([sources] if isinstance(sources, str | Path) else sources) as (here, copies):
+        files = find_sources(here, format)
+        items = [Source(file, index, _called(file, copies)) for index, file in enumerate(files)]
+        found = _import(work, target, overwrite, parallel, reader, items, spec, environment)
+    dataset = Dataset.open(target)
+    return Ingested(dataset, found, _said(found), _warnings(dataset))
+
+
+def _called(file: str, copies: Mapping[str, str]) -> str:
+    """What a file is called: where it is in a copy of a remote folder, by its URI."""
+    copy = next((copy for copy in copies if file.startswith(copy)), None)
+    return file if copy is None else copies[copy] + file.removeprefix(copy)
+
+
+def _import(
+    work: _Work,
+    target: str | Path,
+    overwrite: bool,
+    parallel: bool | None,
+    reader: Reader,
+    items: list[Source],
+    spec: Spec | None,
+    environment: Environment | None,
+) -> list[SourceFile]:
+    files = [item.path for item in items]
     with Draft(target, overwrite=overwrite) as draft:
         if _is_parallel(files) if parallel is None else parallel and len(files) > 1:
             with ray_workers(local=not all(map(is_remote, [*files, target]))) as run:
@@ -126,8 +155,7 @@ def ingest(
         else:
             found, tables = _read_here(work, reader, items)
             _write(work, draft, in_process, found, tables, spec, environment)
-    dataset = Dataset.open(target)
-    return Ingested(dataset, found, _said(found), _warnings(dataset))
+    return found
 
 
 @dataclass(frozen=True)
@@ -236,7 +264,11 @@ def _through_spool(
 def _is_parallel(files: Sequence[str]) -> bool:
     if len(files) == 1 or any(map(is_remote, files)):
         return len(files) > 1
-    return sum(Path(file).stat().st_size for file in files) > _SMALL
+    return sum(_bytes(Path(file)) for file in files) > _SMALL
+
+
+def _bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else (path,)) if file.is_file())
 
 
 # What several files must agree on, and what is said of them.
@@ -282,17 +314,6 @@ def _agreed(values: Sequence[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def _check_format(format: str | None, options: Mapping[str, Any]) -> None:
-    if format is None:
-        return
-    if format not in FORMATS:
-        raise ConfigError(f"There is no format {format!r}{did_you_mean(format, FORMATS)}")
-    known = [name for name, p in inspect.signature(FORMATS[format].read).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"The format {format!r} has no option {option!r}{did_you_mean(option, known)}")
-
-
 def _spaces(environment: Environment | str | None) -> tuple[Spec | None, Environment | None]:
     if environment is None:
         return None, None
@@ -325,7 +346,26 @@ def _said(files: Sequence[SourceFile]) -> list[str]:
 
 
 def _warnings(dataset: Dataset) -> list[str]:
-    outside, n = dataset.statistics.action_outside, dataset.n_transitions
-    if not outside:
+    outside, n, space, seen = (
+        dataset.statistics.action_outside,
+        dataset.n_transitions,
+        dataset.spec.action,
+        dataset.statistics.action,
+    )
+    bounds = space.bounds() if isinstance(space, Box) else None
+    if not outside or bounds is None or seen is None:
         return []
-    return [f"{outside:,} of {n:,} actions ({outside / n:.2%}) lie outside the action space; they were kept as they are."]
+    low, high = (bound.reshape(-1) for bound in bounds)
+    far = np.maximum(low - np.asarray(seen.min).reshape(-1), np.asarray(seen.max).reshape(-1) - high)
+    times = far / np.maximum(high - low, np.finfo(np.float64).tiny)
+    worst = int(times.argmax())
+    where = (
+        f"{outside:,} of {n:,} actions ({outside / n:.2%}) lie outside the action space, by up to {far[worst]:.3g} "
+        f"in entry {worst} ([{low[worst]:g}, {high[worst]:g}])"
+    )
+    if times[worst] > FAR:
+        return [
+            f"{where}: more than {FAR:g} times its range, so these are hardly actions of this environment. They were kept as they "
+            "are; look at the source and at action_scale, or import with actions=refuse."
+        ]
+    return [f"{where}; they were kept as they are. If the environment clips actions, import with actions=clip."]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..data.errors import D3rayError, StorageError
-from ..data.files import Place, sha256_of, storage_errors
+from ..data.files import Place, storage_errors
 from ..data.folder import ShardFiles
 from ..data.formats.registry import read
 from ..data.manifest import Shard
@@ -22,7 +22,7 @@ from ..data.shards import Compression, ShardRecord, plan_shards, write_shard
 from ..data.spec import Environment, Spec
 from ..data.steps import StepTable, concat_steps
 from .session import quiet_ray_data, ray_session
-from .sources import local_copy
+from .sources import local_copy, size_and_sha256
 
 SPOOL = ".d3ray-spool"
 _MOST_TASKS = 1000
@@ -49,8 +49,11 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Source:
-    source: str
+    """A file or folder to read, and what it is called: the URI where it is a copy of one."""
+
+    path: str
     index: int
+    source: str
 
 
 @dataclass(frozen=True)
@@ -105,19 +108,23 @@ class Scanned:
     scans: list[BlockScan]
 
 
-def import_file(item: Source, *, format: str | None, options: Mapping[str, Any]) -> tuple[SourceFile, StepTable]:
-    with local_copy(item.source) as path, storage_errors("read", item.source):
-        imported = read(path, format, **options)
+def import_file(item: Source, *, format: str | None, spec: Spec | None, options: Mapping[str, Any]) -> tuple[SourceFile, StepTable]:
+    with local_copy(item.path) as path, storage_errors("read", item.source):
+        try:
+            imported = read(path, format, spec=spec, **options)
+        except D3rayError as error:  # a copy's name means nothing to the one who reads it
+            raise type(error)(str(error).replace(str(path), item.source)) from None
         steps = imported.steps
+        n_bytes, sha256 = size_and_sha256(path)
         file = SourceFile(
             source=item.source,
             index=item.index,
-            bytes=path.stat().st_size,
-            sha256=sha256_of(path),
+            bytes=n_bytes,
+            sha256=sha256,
             n_transitions=steps.n_transitions,
             n_episodes=steps.n_episodes,
             cuts=steps.cuts,
-            notes=imported.notes,
+            notes=[note.replace(str(path), item.source) for note in imported.notes],
             provenance=imported.provenance,
             spec=imported.spec,
             environment=imported.environment,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -10,24 +11,29 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..data.errors import ConfigError, DataError, did_you_mean
-from ..data.files import Place
+from ..data.files import Place, sha256_of
+from ..data.formats.registry import parts_of
 from ..data.manifest import MANIFEST
 
 _WILD = frozenset("*?[")
 
 
-def find_sources(sources: Sequence[str | Path]) -> list[str]:
-    """The files that are meant, in the order given, those of a folder or a pattern sorted by name.
+def find_sources(sources: Sequence[str | Path], format: str | None = None) -> list[str]:
+    """The files (and folders of formats whose datasets are folders) that are meant, in the order given.
+
+    Those of a folder or a pattern are sorted by name.
 
     Args:
-        sources: files, folders (all files in them, at any depth, that are not hidden), patterns such as `logs/*.h5`, or URIs of
-            files or with a pattern as last part.
+        sources: files, folders, patterns such as `logs/*.h5`, or URIs of files or with a pattern as last part. A folder that is
+            a dataset of a format stands for the parts that the format names; another one for all that is in it and not hidden,
+            at any depth.
+        format: the one format that is asked about folders; None: any.
 
     Raises:
         ConfigError: there is no source, or a file is meant twice.
         DataError: a file is missing, a folder is empty or a dataset already, or nothing fits a pattern.
     """
-    files = [file for source in sources for file in _files(str(source))]
+    files = [file for source in sources for file in _files(str(source), format)]
     if not files:
         raise ConfigError("There is nothing to ingest: name a file, a folder, a pattern or a URI.")
     seen: set[str] = set()
@@ -45,8 +51,32 @@ def is_remote(source: str | Path) -> bool:
 
 
 @contextmanager
+def folders_here(sources: Sequence[str | Path]) -> Generator[tuple[list[str | Path], dict[str, str]]]:
+    """The sources with remote folders copied whole to a temporary one, since many a format is more than one file.
+
+    Yields:
+        The sources, and for each copy the URI that it is a copy of.
+    """
+    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+        here: list[str | Path] = []
+        copies: dict[str, str] = {}
+        for k, source in enumerate(sources):
+            uri = str(source).rstrip("/")
+            if not is_remote(source) or _WILD & set(uri.rpartition("/")[2]) or not (names := Place(uri).tree()):
+                here.append(source)
+                continue
+            copy = Path(scratch) / str(k) / uri.rpartition("/")[2]
+            for name in names:
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                Place(uri).fetch(name, copy / name)
+            here.append(copy)
+            copies[str(copy)] = uri
+        yield here, copies
+
+
+@contextmanager
 def local_copy(source: str) -> Generator[Path]:
-    """The file on this machine; a remote one is copied to a temporary folder. Raises DataError where it is missing."""
+    """The file or folder on this machine; a remote file is copied to a temporary one. Raises DataError where it is missing."""
     if not is_remote(source):
         yield Path(source)
         return
@@ -59,7 +89,16 @@ def local_copy(source: str) -> Generator[Path]:
         yield Path(scratch) / name
 
 
-def _files(source: str) -> list[str]:
+def size_and_sha256(path: Path) -> tuple[int, str]:
+    """Bytes and SHA-256 of a file; of a folder, those of all its files, hashed over their names and hashes in order of names."""
+    if not path.is_dir():
+        return path.stat().st_size, sha256_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    listing = "".join(f"{sha256_of(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
+    return sum(file.stat().st_size for file in files), hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _files(source: str, format: str | None) -> list[str]:
     source = source.removeprefix("file://")
     if is_remote(source):
         return _remote_files(source)
@@ -67,20 +106,39 @@ def _files(source: str) -> list[str]:
     if path.is_dir():
         if (path / MANIFEST).exists():
             raise DataError(f"{path} is a d3ray dataset already; d3ray inspect {path} shows it.")
-        found = sorted(str(file) for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
+        found = _inside(path, format)
         if not found:
             raise DataError(f"The folder {path} has no files.")
         return found
     if path.exists():
         return [str(path)]
     if _WILD & set(source):
-        found = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())  # noqa: PTH207 - takes absolute patterns
+        fitting = [Path(found) for found in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 - takes absolute patterns
+        folders = {found: parts for found in fitting if found.is_dir() and (parts := parts_of(found, format))}
+        found = [
+            str(part)
+            for one in fitting
+            if not folders.keys() & set(one.parents)  # a file of a folder that is read as one already
+            for part in (folders.get(one, ()) if one.is_dir() else (one,))
+        ]
         if not found:
             raise DataError(f"No file fits {source!r}.")
         return found
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     near = did_you_mean(path.name, beside)
     raise DataError(f"There is no file {source!r}{near if near.startswith('; did') else '.'}")
+
+
+def _inside(folder: Path, format: str | None) -> list[str]:
+    """The parts of a folder that is a dataset of a format; of another one, all files and what is in its folders."""
+    if parts := parts_of(folder, format):
+        return [str(part) for part in parts]
+    found: list[str] = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        found += _inside(path, format) if path.is_dir() else [str(path)] if path.is_file() else []
+    return found
 
 
 def _remote_files(source: str) -> list[str]:
@@ -93,7 +151,3 @@ def _remote_files(source: str) -> list[str]:
     if not found:
         raise DataError(f"No file fits {source!r}.")
     return found
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

@@ -39,7 +39,7 @@ def read_d3rlpy(
     path: Path | str,
     *,
     rewards: Literal["auto", "arriving", "same row"] = "auto",
-    time_limit: int | None = None,
+    timeout_at: int | None = None,
     discrete_action: bool | None = None,
 ) -> Imported:
     """Steps of a file that d3rlpy wrote, in file order; none is dropped.
@@ -49,7 +49,7 @@ def read_d3rlpy(
         rewards: where a flat file holds the reward of (o_t, a_t): "arriving", in row t + 1 (d3rlpy 0.x), or in the "same row".
             "auto": the same row where the file has a `version` (d3rlpy 1.x) or where an episode's first row has a reward,
             which a reward on arriving never has; otherwise arriving.
-        time_limit: steps. An episode that ended terminated after exactly so many is taken as truncated.
+        timeout_at: steps. An episode that ended terminated after exactly so many is taken as truncated.
         discrete_action: None: what the file's flag says, and without one, whether the actions are integers in one column.
 
     Raises:
@@ -64,9 +64,9 @@ def read_d3rlpy(
         else:
             found, limits_known = _read_flat(file, source, rewards, discrete_action), "episode_terminals" in file
     terminated, truncated, notes = found.terminated, found.truncated, found.notes
-    if time_limit is not None:
+    if timeout_at is not None:
         may_cut = found.final_observations is None
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, time_limit, may_cut=may_cut)
+        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=may_cut)
         notes += said
     steps = steps_from_arrays(
         found.observations,
@@ -77,7 +77,7 @@ def read_d3rlpy(
         final_observations=found.final_observations,
         source=source,
     )
-    notes += count_notes(steps, limits_known=limits_known or time_limit is not None or bool(truncated.any()))
+    notes += count_notes(steps, limits_known=limits_known or timeout_at is not None or bool(truncated.any()))
     return Imported(steps, notes=notes, provenance={"format": "d3rlpy", "layout": found.layout, "file": Path(path).name})
 
 

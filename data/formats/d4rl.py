@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..steps import steps_from_arrays
 from .hdf5 import array_names, find, is_hdf5, open_hdf5, read_array, read_arrays, scalar
-from .imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, typed_actions
+from .imported import Array, Imported, apply_time_limit, check_rename, count_notes, flags, one_column, typed_actions
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations")
@@ -25,7 +26,13 @@ def is_d4rl(path: Path) -> bool:
         return all(find(file, name) is not None for name in REQUIRED) and not {"episode_terminals", "discrete_action"} & set(file)
 
 
-def read_d4rl(path: Path | str, *, time_limit: int | None = None, discrete_action: bool | None = None) -> Imported:
+def read_d4rl(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> Imported:
     """Steps of a D4RL HDF5 file, in file order; none is dropped.
 
     Reads observations [N, ...], actions [N, A] (or [N] integers), rewards [N], terminals [N]; where present timeouts [N],
@@ -38,16 +45,18 @@ def read_d4rl(path: Path | str, *, time_limit: int | None = None, discrete_actio
 
     Args:
         path: the file.
-        time_limit: steps. The step of that number in an episode truncates it, whatever the file says; for files without timeouts.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says; for files without timeouts.
         discrete_action: None: integer actions in one column are discrete.
+        rename: what this file calls an array, by its usual name above.
 
     Raises:
         DataError: not HDF5, damaged, an array missing, lengths that differ, NaN or infinity (column and row are named), no rows.
 
     Source: D4RL (Fu et al. 2020, arXiv:2004.07219), `d4rl/offline_env.py` and its generation scripts.
     """
+    rename = check_rename(rename, (*REQUIRED, *OPTIONAL), "d4rl")
     with open_hdf5(path) as file:
-        raw = read_arrays(file, REQUIRED, OPTIONAL, "a D4RL")
+        raw = read_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
         n = len(raw["rewards"])
         extra, notes = _infos(file, n)
         metadata = _metadata(file)
@@ -58,10 +67,10 @@ def read_d4rl(path: Path | str, *, time_limit: int | None = None, discrete_actio
         truncated = timeouts & ~terminated
         if both := int((timeouts & terminated).sum()):
             notes.append(f"{both} rows are terminal and timeout at once; they were taken as terminal.")
-    elif time_limit is None:
+    elif timeout_at is None:
         notes.append("The file has no timeouts: episodes end at terminals and at the last row only.")
-    if time_limit is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, time_limit, may_cut=True)
+    if timeout_at is not None:
+        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
         notes += said
     steps = steps_from_arrays(
         raw["observations"],
@@ -73,7 +82,7 @@ def read_d4rl(path: Path | str, *, time_limit: int | None = None, discrete_actio
         extra=extra,
         source=source,
     )
-    notes += count_notes(steps, limits_known="timeouts" in raw or time_limit is not None)
+    notes += count_notes(steps, limits_known="timeouts" in raw or timeout_at is not None)
     return Imported(steps, notes=notes, provenance={"format": "d4rl", "file": Path(path).name, **metadata})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,18 +75,22 @@ def read_array(file: h5py.File, name: str) -> Array | None:
     return native(np.asarray(dataset[()]))
 
 
-def read_arrays(file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str) -> dict[str, Array]:
-    """Those of the arrays that are there, all of one length.
+def read_arrays(
+    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str] | None = None
+) -> dict[str, Array]:
+    """Those of the arrays that are there, all of one length. `rename` has what the file calls an array, by its usual name.
 
     Raises:
-        DataError: a required one is not (it is named, and so is what the file has), lengths differ, or there are no rows.
+        DataError: a required or a renamed one is not (it is named, and so is what the file has), lengths differ, or there are no
+            rows.
     """
-    there = {name: dataset for name in (*required, *optional) if (dataset := find(file, name)) is not None}
-    for name in required:
+    called = {name: (rename or {}).get(name, name) for name in (*required, *optional)}
+    there = {name: dataset for name, said in called.items() if (dataset := find(file, said)) is not None}
+    for name in (*required, *(rename or {})):
         if name not in there:
-            raise DataError(f"{file.filename} is not {kind} file: it has no {name!r}, only {listed(file)}.")
+            raise DataError(f"{file.filename} is not {kind} file: it has no {called[name]!r}, only {listed(file)}.")
     same_rows(file.filename, **there)  # from the headers, before anything is loaded
-    arrays = {name: read_array(file, name) for name in there}
+    arrays = {name: read_array(file, called[name]) for name in there}
     return {name: array for name, array in arrays.items() if array is not None}
 
 

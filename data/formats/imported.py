@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Environment, Spec
 from ..steps import StepTable
 
@@ -44,6 +45,19 @@ def existing_file(path: Path | str) -> Path:
     if not size:
         raise DataError(f"{path} is empty.")
     return path
+
+
+def check_rename(rename: Mapping[str, str] | None, known: Iterable[str], format: str) -> Mapping[str, str]:
+    """The renames, none where there are none.
+
+    Raises:
+        ConfigError: a format has no column of that usual name; the nearest is said.
+    """
+    known = tuple(known)
+    for name in rename or {}:
+        if name not in known:
+            raise ConfigError(f"rename: {format} has no column {name!r}{did_you_mean(name, known)}")
+    return rename or {}
 
 
 class Rows(Protocol):
@@ -156,22 +170,22 @@ def apply_time_limit(
         terminated, truncated (new arrays) and notes.
     """
     if limit < 1:
-        raise DataError(f"time_limit is {limit}; it is a number of steps, at least 1.")
+        raise DataError(f"timeout_at is {limit}; it is a number of steps, at least 1.")
     end = terminated | truncated
     end[-1] = True
     first = np.r_[0, np.flatnonzero(end)[:-1] + 1]
     lengths = np.diff(np.r_[first, len(end)])
     position = np.arange(len(end)) - np.repeat(first, lengths)
     if not may_cut and (long := np.flatnonzero(lengths > limit)).size:
-        raise DataError(f"{source}: episode {long[0]} has {lengths[long[0]]} steps, more than time_limit={limit}.")
+        raise DataError(f"{source}: episode {long[0]} has {lengths[long[0]]} steps, more than timeout_at={limit}.")
     at_limit = (position + 1) % limit == 0
     # Past the limit the count begins again, so a terminal inside the second stretch stays one.
     changed, cut = int((terminated & at_limit).sum()), int((at_limit & ~end).sum())
     notes: list[str] = []
     if changed:
-        notes.append(f"{changed} episodes that ended terminated after exactly {limit} steps were taken as truncated (time_limit).")
+        notes.append(f"{changed} episodes that ended terminated after exactly {limit} steps were taken as truncated (timeout_at).")
     if cut:
-        notes.append(f"{cut} ends were added where {limit} steps had passed without one (time_limit).")
+        notes.append(f"{cut} ends were added where {limit} steps had passed without one (timeout_at).")
     return terminated & ~at_limit, truncated | at_limit, notes
 
 
@@ -191,6 +205,6 @@ def count_notes(steps: StepTable, *, limits_known: bool) -> list[str]:
     if not limits_known and longest > 1 and suspects > 1:
         notes.append(
             f"{suspects} of {len(steps.steps)} episodes end terminated after exactly {longest} steps, the most of any: "
-            f"if that is a time limit, import with time_limit={longest}."
+            f"if that is a time limit, import with timeout_at={longest}."
         )
     return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .imported import (
     Array,
     Imported,
     apply_time_limit,
+    check_rename,
     count_notes,
     existing_file,
     flags,
@@ -45,8 +46,8 @@ LISTED = 8  # names in a message
 class Archive:
     """The arrays of one `.npz`, read one by one; headers say what is inside before anything is loaded."""
 
-    def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
-        self.path, self._zip = path, file
+    def __init__(self, path: Path, file: zipfile.ZipFile, rename: Mapping[str, str]) -> None:
+        self.path, self._zip, self._rename = path, file, rename
         self.names = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         self._read: set[str] = set()
 
@@ -75,6 +76,10 @@ class Archive:
 
     def find(self, word: str) -> str | None:
         """What the archive calls `word`."""
+        if word in self._rename:
+            if self._rename[word] not in self.names:
+                raise DataError(f"{self.path} has no {self._rename[word]!r}, only {_either(self.names) or 'nothing'}.")
+            return self._rename[word]
         return next((name for name in NAMES[word] if name in self.names), None)
 
     def get(self, word: str) -> Array | None:
@@ -92,8 +97,8 @@ class Archive:
 
 
 @contextmanager
-def open_npz(path: Path | str) -> Generator[Archive]:
-    """The archive, opened for reading; what reading it raises becomes a `DataError`.
+def open_npz(path: Path | str, rename: Mapping[str, str] | None = None) -> Generator[Archive]:
+    """The archive, opened for reading; what reading it raises becomes a `DataError`. `rename` goes before `NAMES`.
 
     Raises:
         DataError: not there, not an archive, cut short or damaged.
@@ -103,7 +108,7 @@ def open_npz(path: Path | str) -> Generator[Archive]:
         raise DataError(f"{path} is not an .npz archive.")
     try:
         with zipfile.ZipFile(path) as file:
-            yield Archive(path, file)
+            yield Archive(path, file, rename or {})
     except DataError:
         raise
     except MemoryError as error:
@@ -126,7 +131,13 @@ def is_npz(path: Path) -> bool:
         return all(archive.find(word) for word in REQUIRED)
 
 
-def read_npz(path: Path | str, *, time_limit: int | None = None, discrete_action: bool | None = None) -> Imported:
+def read_npz(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> Imported:
     """Steps of a NumPy archive, in file order; none is dropped.
 
     Flat archives hold arrays of one row a step, under d3ray's, d3rlpy's or gymnasium's names: observations (or obs) [N, ...],
@@ -140,8 +151,9 @@ def read_npz(path: Path | str, *, time_limit: int | None = None, discrete_action
 
     Args:
         path: the file.
-        time_limit: steps. The step of that number in an episode truncates it, whatever the file says.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
         discrete_action: None: what the file says, and without a word, whether actions are integers in one column.
+        rename: what this archive calls an array, by d3ray's name (the first of each above).
 
     Raises:
         DataError: not an archive, damaged, an array missing or of objects, lengths that differ, NaN or infinity (column and row are
@@ -149,7 +161,7 @@ def read_npz(path: Path | str, *, time_limit: int | None = None, discrete_action
 
     Source: `imitation` (Gleave et al. 2022, arXiv:2211.11972), `imitation/data/types.py` and `serialize.py`.
     """
-    with open_npz(path) as archive:
+    with open_npz(path, check_rename(rename, NAMES, "npz")) as archive:
         for word in REQUIRED:
             if archive.find(word) is None:
                 raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
@@ -166,7 +178,7 @@ def read_npz(path: Path | str, *, time_limit: int | None = None, discrete_action
     if discrete_action is None and flag is not None:
         discrete_action = bool(flags(source, "discrete_action", flag.reshape(-1)).all())
     raw["actions"] = typed_actions(source, raw["actions"], discrete_action)
-    limits_known = "truncated" in raw or time_limit is not None
+    limits_known = "truncated" in raw or timeout_at is not None
     trajectories = False
     if indices is not None and len(raw["observations"]) == len(raw["actions"]) + len(indices) + 1:
         trajectories = True
@@ -177,9 +189,9 @@ def read_npz(path: Path | str, *, time_limit: int | None = None, discrete_action
         truncated = flags(source, found["truncated"], raw["truncated"]) & ~terminated
     if found["terminated"] in ("dones", "done") and not limits_known:
         notes.append(f"{found['terminated']!r} was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
-    if time_limit is not None:
+    if timeout_at is not None:
         may_cut = "final_observations" not in raw
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, time_limit, may_cut=may_cut)
+        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=may_cut)
         notes += said
     steps = steps_from_arrays(
         raw["observations"],

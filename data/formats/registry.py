@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError, DataError, did_you_mean
+from ..spec import Spec
+from .actions import ActionsOutside, adjust_actions
 from .d3rlpy_hdf5 import is_d3rlpy, read_d3rlpy
 from .d4rl import is_d4rl, read_d4rl
 from .hdf5 import is_hdf5, listed, open_hdf5
@@ -14,14 +17,27 @@ from .imported import Imported, existing_file
 from .npz import is_npz, is_zip, read_npz
 
 
+def no_parts(folder: Path) -> list[Path]:
+    """What a format says whose datasets are single files: no folder is one."""
+    del folder
+    return []
+
+
 @dataclass(frozen=True)
 class Format:
-    """One importer: how a file of its kind is known, and how it is read."""
+    """One importer: how a file (or folder) of its kind is known, and how it is read.
+
+    `detect` looks at first bytes and keys: False for what it does not know, DataError for what is damaged. It is asked about a
+    folder only where `parts` is given. `read(path, *, timeout_at=None, discrete_action=None)` takes keyword-only options, its own
+    and `rename` (the usual name to the name in this file) where that makes sense. `parts` lists, for a folder that is a dataset
+    of this format, the paths (files, or the folder itself) that `read` takes one by one, and nothing for another folder.
+    """
 
     name: str
     description: str
-    detect: Callable[[Path], bool]  # a look at first bytes and keys; False for what it does not know, DataError for what is damaged
-    read: Callable[..., Imported]  # read(path, *, time_limit=None, discrete_action=None)
+    detect: Callable[[Path], bool]
+    read: Callable[..., Imported]
+    parts: Callable[[Path], list[Path]] = no_parts
 
 
 FORMATS: dict[str, Format] = {
@@ -48,35 +64,73 @@ def register_format(new: Format) -> None:
 
 
 def detect(path: Path | str) -> str:
-    """The name of the format that a file is in.
+    """The name of the format that a file is in, or a folder that is one dataset.
 
     Raises:
         DataError: there is no such file, it is damaged, or no format knows it; then the formats are listed.
     """
-    path = existing_file(path)
+    path = Path(path)
+    folder = path.is_dir()
+    path = path if folder else existing_file(path)
     for name, known in FORMATS.items():
-        if known.detect(path):
+        if (known.parts is not no_parts or not folder) and known.detect(path):
             return name
     choices = "; ".join(f"{name} ({f.description})" for name, f in FORMATS.items())
-    raise DataError(f"{path} {_seen(path)}; the formats are: {choices}.")
+    raise DataError(f"{path} {'is a folder in no known format' if folder else _seen(path)}; the formats are: {choices}.")
 
 
-def read(path: Path | str, format: str | None = None, **options: object) -> Imported:
+def parts_of(folder: Path, format: str | None = None) -> list[Path]:
+    """What is read one by one of a folder that is a dataset of a format (of that one, or of any); nothing for another folder."""
+    asked = FORMATS.values() if format is None else [FORMATS[format]] if format in FORMATS else []
+    return next((parts for known in asked if (parts := known.parts(folder))), [])
+
+
+def check_options(format: str, options: Iterable[str]) -> None:
+    """Whether an importer takes the options.
+
+    Raises:
+        ConfigError: no format has that name, or it has no such option; the nearest name is said.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"There is no format {format!r}{did_you_mean(format, FORMATS)}")
+    known = [name for name, p in inspect.signature(FORMATS[format].read).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"The format {format!r} has no option {option!r}{did_you_mean(option, known)}")
+
+
+def read(
+    path: Path | str,
+    format: str | None = None,
+    *,
+    actions: ActionsOutside = "keep",
+    action_scale: float | tuple[float, ...] | None = None,
+    spec: Spec | None = None,
+    **options: object,
+) -> Imported:
     """The steps in a file, by the importer named or, with None, the one that knows the file.
 
     Args:
-        path: the file.
+        path: the file, or a folder that is one dataset.
         format: a key of `FORMATS`.
-        options: what the importer takes besides, such as `time_limit`.
+        actions: what becomes of actions out of the space's bounds: "keep" them, "clip" them to the bounds, or "refuse" the file.
+        action_scale: what continuous actions are multiplied by, one number or one an entry, before bounds are looked at. Bounds
+            that the file itself gives are multiplied too; those of `spec` are not.
+        spec: the spaces of the environment; None: those that the file gives, if it does.
+        options: what the importer takes besides, such as `timeout_at`.
 
     Raises:
-        DataError: the file cannot be read.
-        ConfigError: no format has that name.
+        DataError: the file cannot be read, or `actions` is "refuse" and an action is out of bounds.
+        ConfigError: no format or option has that name, or actions are to be scaled or held to bounds and cannot be.
     """
-    name = detect(path) if format is None else format
-    if name not in FORMATS:
-        raise ConfigError(f"There is no format {name!r}{did_you_mean(name, FORMATS)}")
-    return FORMATS[name].read(path, **options)
+    try:
+        name = detect(path) if format is None else format
+    except DataError as error:
+        hint = " Where columns are renamed, name the format as well." if options.get("rename") else ""
+        raise DataError(f"{error}{hint}") from None
+    check_options(name, options)
+    imported = FORMATS[name].read(path, **options)
+    return adjust_actions(imported, str(path), actions=actions, scale=action_scale, spec=spec)
 
 
 def _seen(path: Path) -> str:

@@ -50,7 +50,7 @@ def test_the_time_limit_truncates_and_actions_are_clipped(script: ModuleType, tm
     paths[0]["action"][1] = 1.5, -3
     paths[2]["terminal"][:] = False
     (tmp_path / "file.pkl").write_bytes(pickle.dumps(paths))
-    dataset, clipped = script.read_cs285(tmp_path / "file.pkl", "Hopper-v4", time_limit=5)
+    dataset, clipped = script.read_cs285(tmp_path / "file.pkl", "Hopper-v4", timeout_at=5)
     assert clipped == 2
     assert dataset.columns["action"][1].tolist() == [1, -1]
     assert dataset.episodes.steps.tolist() == [5, 3, 2]

@@ -169,9 +169,9 @@ def test_2020_files_of_rough_ends(tmp_path: Path) -> None:
 def test_a_time_limit_that_was_stored_as_a_terminal(tmp_path: Path) -> None:
     for layout in ("2020", "2x"):
         path = getattr(Played([4, 2, 4], [True, True, True]), f"write_{layout}")(tmp_path / layout)
-        assert read_d3rlpy(path, time_limit=4).steps.terminated.tolist() == [False, True, False]
-    with pytest.raises(DataError, match="episode 0 has 4 steps, more than time_limit=3"):
-        read_d3rlpy(tmp_path / "2020", time_limit=3)
+        assert read_d3rlpy(path, timeout_at=4).steps.terminated.tolist() == [False, True, False]
+    with pytest.raises(DataError, match="episode 0 has 4 steps, more than timeout_at=3"):
+        read_d3rlpy(tmp_path / "2020", timeout_at=3)
 
 
 def test_observations_that_are_tuples_become_a_column_each(tmp_path: Path) -> None:

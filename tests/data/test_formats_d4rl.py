@@ -136,13 +136,13 @@ def test_a_time_limit_ends_episodes_where_a_file_has_no_timeouts(tmp_path: Path)
     del raw["timeouts"]
     raw["terminals"][[1, 5, 6]] = True  # episodes of 2, 4, 1 and 4 steps: the second ends at the limit, the last is cut there
     path = write(tmp_path / "file", **raw)
-    imported = read_d4rl(path, time_limit=4)
+    imported = read_d4rl(path, timeout_at=4)
     assert imported.steps.steps.tolist() == [2, 4, 1, 4]
     assert imported.steps.terminated.tolist() == [True, False, True, False]
-    longer = read_d4rl(path, time_limit=3)
+    longer = read_d4rl(path, timeout_at=3)
     assert longer.steps.steps.tolist() == [2, 3, 1, 1, 3, 1]
     assert longer.steps.terminated.tolist() == [True, False, True, True, False, False]
-    assert "2 ends were added where 3 steps had passed without one (time_limit)." in longer.notes
+    assert "2 ends were added where 3 steps had passed without one (timeout_at)." in longer.notes
     assert read_d4rl(path).notes[0] == "The file has no timeouts: episodes end at terminals and at the last row only."
 
 

@@ -120,7 +120,7 @@ def test_trajectories_of_imitation(tmp_path: Path) -> None:
     assert table.final_recorded.all()
     assert imported.notes == ["'infos' holds Python objects and was not read."]
     assert imported.provenance["layout"] == "imitation"
-    limited = read_npz(tmp_path / "file", time_limit=3)
+    limited = read_npz(tmp_path / "file", timeout_at=3)
     assert limited.steps.terminated.tolist() == [True, False, False]
 
 
@@ -145,7 +145,7 @@ def test_real_cartpole_expert() -> None:
     assert (imported.steps.n_transitions, imported.steps.n_episodes) == (26_964, 57)
     assert imported.steps.returns.mean() == pytest.approx(473.05, abs=0.01)
     assert "15 of 57 episodes end terminated after exactly 500 steps, the most of any: " in imported.notes[-1]
-    table = read_npz(path, time_limit=500).steps
+    table = read_npz(path, timeout_at=500).steps
     assert int(table.terminated.sum()) == 42
     # CartPole ends by itself where the cart is beyond 2.4 or the pole beyond 12 degrees: the final observations say the same.
     final = table.columns["observation"][table.first_row + table.steps]

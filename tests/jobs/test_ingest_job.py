@@ -25,12 +25,12 @@ def npz(path: Path, n: int = 20, **changes: np.ndarray) -> str:
 
 def test_it_says_what_it_made_decided_and_found_strange(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(tmp_path / "set")
-    assert run_command("ingest", [npz(tmp_path / "a.npz"), target, "environment=Pendulum-v1", "time_limit=10"]) == 0
+    assert run_command("ingest", [npz(tmp_path / "a.npz"), target, "environment=Pendulum-v1", "timeout_at=10"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == ("set: 20 transitions in 2 episodes from 1 file, mean return 10.0 (standard deviation 0.0).")
     assert f"d3ray inspect {target}" in out
     assert "Warning: 10 of 20 actions (50.00%) lie outside the action space; they were kept as they are." in err
-    assert "2 episodes that ended terminated after exactly 10 steps were taken as truncated (time_limit)." in err
+    assert "2 episodes that ended terminated after exactly 10 steps were taken as truncated (timeout_at)." in err
     assert "reading files: 1 of 1" in err
     dataset = Dataset.open(target)
     assert dataset.environment is not None
@@ -54,7 +54,7 @@ def test_several_files_stand_alone_before_the_target(tmp_path: Path, capsys: pyt
         (["{}/a.npz", "{}/set", "format=nzp"], "There is no format 'nzp'; did you mean 'npz'?"),
         (["{}/a.npz", "{}/set", "formt=npz"], "d3ray ingest has no setting 'formt'; did you mean 'format'?"),
         (["{}/a.npz"], "d3ray ingest needs TARGET"),
-        (["{}/a.npz", "{}/set", "options.time_limit=3"], "write time_limit=VALUE"),
+        (["{}/a.npz", "{}/set", "options.timeout_at=3"], "write timeout_at=VALUE"),
     ],
 )
 def test_bad_input_ends_with_one_sentence(

@@ -199,8 +199,8 @@ def test_what_is_there_is_not_replaced_unless_asked(tmp_path: Path) -> None:
     [
         ({"format": "d4r"}, "There is no format 'd4r'; did you mean 'd4rl'?"),
         (
-            {"format": "d4rl", "options": {"time_limt": 3}},
-            "The format 'd4rl' has no option 'time_limt'; did you mean 'time_limit'?",
+            {"format": "d4rl", "options": {"timeout_a": 3}},
+            "The format 'd4rl' has no option 'timeout_a'; did you mean 'timeout_at'?",
         ),
         ({"environment": "Pendulm-v1"}, "did you mean 'Pendulum-v1'?"),
     ],

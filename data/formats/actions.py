@@ -1,0 +1,120 @@
+"""Actions that are scaled, or lie out of their space: what every importer's steps go through after they were read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from ..errors import ConfigError, DataError
+from ..spec import Box, Spec
+from ..steps import CHUNK, StepTable, chunks
+from .imported import Array, Imported
+
+ActionsOutside = Literal["keep", "clip", "refuse"]
+FAR = 10.0  # out of the space by more than so many times its range, actions are of another unit
+
+
+def adjust_actions(
+    imported: Imported,
+    source: str,
+    *,
+    actions: ActionsOutside = "keep",
+    scale: float | tuple[float, ...] | None = None,
+    spec: Spec | None = None,
+) -> Imported:
+    """Steps with their actions multiplied by `scale` and held to the space's bounds; what was done is in notes and provenance.
+
+    Args:
+        imported: what an importer gave.
+        source: what an error names.
+        actions: "keep", "clip" or "refuse" those out of bounds.
+        scale: one number, or one for each entry of an action. Bounds that the file gives are multiplied too.
+        spec: the environment's spaces, whose bounds go before the file's and are not multiplied.
+
+    Raises:
+        DataError: an action is out of bounds and they are to be refused; the first is named with its step.
+        ConfigError: actions are not continuous, `scale` has another number of entries or a zero, or no bounds are known.
+    """
+    if actions not in ("keep", "clip", "refuse"):
+        raise ConfigError(f"actions is {actions!r}; choose from 'keep', 'clip', 'refuse'.")
+    if scale is None and actions == "keep":
+        return imported
+    column = imported.steps.columns["action"]
+    if column.dtype.kind != "f":
+        asked = "action_scale" if scale is not None else f"actions={actions}"
+        raise ConfigError(f"{source}: actions are not continuous, so {asked} means nothing there.")
+    notes, provenance = list(imported.notes), dict(imported.provenance)
+    if scale is not None:
+        factor = _factor(scale, column.shape[1:], source)
+        column = column * factor
+        if imported.spec is not None and isinstance(imported.spec.action, Box):
+            action = _scaled(imported.spec.action, factor)
+            imported = replace(imported, spec=imported.spec.model_copy(update={"action": action}))
+        provenance["action_scale"] = list(scale) if isinstance(scale, tuple) else scale
+        notes.append(f"Actions were multiplied by {_brief(scale)} (action_scale).")
+    if actions != "keep":
+        provenance["actions"] = actions
+        column, clipped = _held(column, imported, source, actions, spec)
+        if actions == "clip":
+            provenance["actions_clipped"] = clipped
+            notes.append(
+                f"{clipped} of {imported.steps.n_transitions} actions were clipped to the action space's bounds (actions=clip)."
+            )
+    steps = imported.steps
+    steps = StepTable(
+        columns={**steps.columns, "action": column},
+        first_row=steps.first_row,
+        steps=steps.steps,
+        terminated=steps.terminated,
+        final_recorded=steps.final_recorded,
+        cuts=steps.cuts,
+    )
+    return replace(imported, steps=steps, notes=notes, provenance=provenance)
+
+
+def _factor(scale: float | tuple[float, ...], shape: tuple[int, ...], source: str) -> Array:
+    factor = np.asarray(scale, np.float32)
+    if factor.ndim and factor.shape != shape:
+        raise ConfigError(f"{source}: action_scale has {factor.size} numbers and an action has the shape {list(shape)}.")
+    if not np.isfinite(factor).all() or (factor == 0).any():
+        raise ConfigError(f"action_scale is {_brief(scale)}; it takes numbers that are finite and not 0.")
+    return factor
+
+
+def _brief(scale: float | tuple[float, ...]) -> str:
+    return ", ".join(f"{s:g}" for s in scale) if isinstance(scale, tuple) else f"{scale:g}"
+
+
+def _scaled(space: Box, factor: Array) -> Box:
+    bounds = space.bounds()
+    if bounds is None:
+        return space
+    low, high = (b * factor for b in bounds)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    return space.model_copy(update={"low": tuple(low.reshape(-1).tolist()), "high": tuple(high.reshape(-1).tolist())})
+
+
+def _held(column: Array, imported: Imported, source: str, actions: str, spec: Spec | None) -> tuple[Array, int]:
+    """Actions clipped to bounds and how many were changed, or a refusal of the first that would be."""
+    space = (spec or imported.spec or Spec(observation=Box(shape=()), action=Box(shape=()))).action
+    bounds = space.bounds() if isinstance(space, Box) else None
+    if bounds is None:
+        raise ConfigError(f"{source}: actions={actions} needs the bounds of the action space; name the environment.")
+    if space.shape != column.shape[1:]:
+        raise DataError(f"{source}: actions have the shape {list(column.shape[1:])} and the action space has {list(space.shape)}.")
+    low, high = (b.astype(column.dtype) for b in bounds)
+    closing, out, clipped = imported.steps.columns["closing"], column.copy(), 0
+    axes = tuple(range(1, column.ndim))
+    for part in chunks(len(column), CHUNK):
+        outside = ((column[part] < low) | (column[part] > high)).any(axes) & ~closing[part]
+        if outside.any() and actions == "refuse":
+            row = part.start + int(outside.argmax())
+            step = row - int(np.count_nonzero(closing[:row]))
+            value = np.round(column[row].astype(np.float64), 6).reshape(-1).tolist()
+            raise DataError(f"{source}: the action in row {step} is {value}, out of the action space (actions=refuse).")
+        clipped += int(outside.sum())
+        # A closing row's zeros stay zeros, also where the bounds leave zero out.
+        np.clip(column[part], low, high, out=out[part], where=~closing[part].reshape(-1, *[1] * len(axes)))
+    return out, clipped
