@@ -15,6 +15,7 @@ from .d4rl import is_d4rl, read_d4rl
 from .hdf5 import is_hdf5, listed, open_hdf5
 from .imported import Imported, existing_file
 from .npz import is_npz, is_zip, read_npz
+from .rlds import is_rlds, read_rlds, rlds_files
 
 
 def no_parts(folder: Path) -> list[Path]:
@@ -48,6 +49,7 @@ FORMATS: dict[str, Format] = {
         Format(
             "npz", "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories", is_npz, read_npz
         ),
+        Format("rlds", "RLDS: TFRecord files of TensorFlow Datasets beside features.json", is_rlds, read_rlds, rlds_files),
     )
 }
 

@@ -1,0 +1,98 @@
+"""What formats of recorded episodes share: rows of observations, some of which are only the last thing that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..steps import StepTable, steps_from_arrays
+from .imported import Array, apply_time_limit
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Episodes back to back, each of T steps and, where it was recorded, the observation after the last of them."""
+
+    observations: Array | Mapping[str, Array]  # [R, ...]: N steps and final observations, each in its place
+    final: Array  # [R] bool: only a final observation; never the first row of an episode
+    last: Array  # [N] bool: the last step of an episode
+    actions: Array  # [N, ...]
+    rewards: Array  # [N]
+    terminated: Array  # [N] bool
+    truncated: Array  # [N] bool
+    extra: Mapping[str, Array]  # further columns, [N, ...]
+
+    def steps(self, source: str, timeout_at: int | None = None) -> tuple[StepTable, list[str]]:
+        """The table, and notes. A flag within an episode ends it there: the next row's observation is its final one."""
+        terminated, truncated = self.terminated, (self.truncated | self.last) & ~self.terminated
+        notes: list[str] = []
+        if timeout_at is not None:
+            terminated, truncated, notes = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
+        end = terminated | truncated
+        row = np.flatnonzero(~self.final)[end]  # of the last step of each episode
+        recorded = ~self.last[end] | np.r_[self.final[1:], False][row]
+        following = row + recorded
+        several = isinstance(self.observations, Mapping)
+        columns: Mapping[str, Array] = self.observations if isinstance(self.observations, Mapping) else {"": self.observations}
+        seen = {name: column[~self.final] for name, column in columns.items()}
+        final = {name: column[following] for name, column in columns.items()}
+        table = steps_from_arrays(
+            seen if several else seen[""],
+            self.actions,
+            self.rewards,
+            terminated,
+            truncated,
+            final_observations=final if several else final[""],
+            extra=self.extra,
+            source=source,
+        )
+        return replace(table, final_recorded=recorded), notes
+
+
+def ends_of(rows: Array, steps: Array) -> tuple[Array, Array]:
+    """`final` [R] and `last` [N] of episodes with so many rows of observations and so many steps: as many, or one fewer."""
+    final, last = np.zeros(int(rows.sum()), bool), np.zeros(int(steps.sum()), bool)
+    final[np.cumsum(rows)[rows > steps] - 1] = True
+    last[np.cumsum(steps) - 1] = True
+    return final, last
+
+
+def join(parts: list[dict[str, Array]], source: str, names: list[str]) -> dict[str, Array]:
+    """The arrays of all episodes by name, one after the other.
+
+    Args:
+        parts: one an episode.
+        source: what an error names.
+        names: what each episode is called.
+
+    Raises:
+        DataError: an episode has other arrays than the first, or other entries in one; episode and array are named.
+    """
+    first = parts[0]
+    for part, name in zip(parts, names, strict=True):
+        if odd := sorted(part.keys() ^ first.keys()):
+            raise DataError(f"{source}: {name} has other arrays than {names[0]} ({odd[0]!r}).")
+        for key, array in part.items():
+            if array.shape[1:] != first[key].shape[1:]:
+                theirs, ours = list(array.shape[1:]), list(first[key].shape[1:])
+                raise DataError(f"{source}: {key!r} has entries of shape {theirs} in {name} and {ours} in {names[0]}.")
+    return {key: np.concatenate([part[key] for part in parts]) for key in first}
+
+
+def join_actions(source: str, leaves: Mapping[str, Array]) -> tuple[Array, list[str]]:
+    """Actions that are one array, or the entries of several side by side [N, A], with a note on their order.
+
+    Raises:
+        DataError: one of several is not of numbers that can stand beside others.
+    """
+    if len(leaves) == 1:
+        return next(iter(leaves.values())), []
+    if whole := [name for name, array in leaves.items() if array.dtype.kind not in "f"]:
+        raise DataError(f"{source}: actions have several parts and {whole[0]!r} holds no floats; name one with rename.action.")
+    order = ", ".join(f"{name} ({int(np.prod(array.shape[1:]))})" for name, array in leaves.items())
+    flat: list[Any] = [array.reshape(len(array), -1) for array in leaves.values()]
+    return np.concatenate(flat, axis=1), [f"Actions have several parts; their entries stand side by side: {order}."]
