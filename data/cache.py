@@ -29,9 +29,14 @@ BUILDING = ".building"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
+def cache_root() -> Path:
+    """The cache of this machine, whether it is there or not."""
+    return Path(os.environ.get("D3RAY_CACHE") or "~/.cache/d3ray").expanduser().absolute()
+
+
 def cache_folder() -> Path:
     """Where node maps lie. Raises StorageError where it cannot be made."""
-    folder = Path(os.environ.get("D3RAY_CACHE") or "~/.cache/d3ray").expanduser().absolute() / "node_maps"
+    folder = cache_root() / "node_maps"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,18 +1,16 @@
 """D4RL-normalised scores: 100 · (return - min) / (max - min), where min is a random policy's return and max an expert's.
 
-The references are those of D4RL (`reference_scores.json` beside this file; Fu et al. 2020, "D4RL: Datasets for Deep Data-Driven
-Reinforcement Learning", arXiv:2004.07219, appendix; figures from the repository's `d4rl/infos.py`).
+The references are D4RL's; `data/catalog/references.py` says where they come from.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 import re
-from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
+
+from ...data.catalog.references import references
 
 
 class Reference(NamedTuple):
@@ -35,7 +33,7 @@ def reference_score(name: str) -> Reference | None:
             MuJoCo's Hopper, HalfCheetah, Walker2d or Ant, version 2 to 4. Version 5 changed the rewards of some of them, and
             gets none. D4RL's figures come from mujoco-py; the label of an id says where the return does.
     """
-    known = _known()
+    known = references()
     dataset = re.sub(r"\.(hdf5|h5)$", "", name.rsplit("/", 1)[-1]).replace("_", "-").lower()
     if dataset in known["datasets"]:
         return Reference(*known["datasets"][dataset], "D4RL-normalised return")
@@ -48,8 +46,3 @@ def normalized_score(name: str, return_: float) -> float | None:
     """The D4RL-normalised score of a return, 0 for random and 100 for expert; None where `reference_score` knows none."""
     reference = reference_score(name)
     return None if reference is None else float(reference.score(return_))
-
-
-@functools.cache
-def _known() -> dict[str, dict[str, tuple[float, float]]]:
-    return json.loads(files(__name__.rpartition(".")[0]).joinpath("reference_scores.json").read_text("utf-8"))

@@ -1,0 +1,296 @@
+"""Entries of the catalog: what is known of a dataset that has a name, and where it is had.
+
+They come from the JSON files beside this one, each of which lists its sources, and from those that `D3RAY_CATALOG` names
+(several with the path separator between them), which add entries, replace those of the same name, and may name mirrors:
+
+    {"mirrors": {"http://rail.eecs.berkeley.edu/datasets/": "https://mirror.example/d4rl/"},
+     "defaults": {"licence": "MIT"},
+     "entries": {"team/arm": {"files": [{"url": "s3://bucket/arm.hdf5", "sha256": "…"}], "format": "d4rl"},
+                 "team/walk": {"folder": "s3://bucket/walk"}}}
+
+A size or a hash stands there only where its publisher gives it. The scores that are 0 and 100 are in `references.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import Field, ValidationError, model_validator
+
+from ..config import Config, explain, setting
+from ..errors import ConfigError
+from ..files import storage_errors
+from ..manifest import MANIFEST
+from ..spec import Environment
+
+VARIABLE = "D3RAY_CATALOG"
+_HERE = Path(__file__).parent
+_SHIPPED = _HERE.parent / "shipped"
+_NAME = r"^[\w.-]+(/[\w.-]+)+$"
+
+
+class RemoteFile(Config):
+    """One file to download."""
+
+    url: str = Field(description="http, https, or what pyarrow.fs opens", min_length=1)
+    name: str = setting("", "its place in the dataset's folder; empty: the last part of the URL")
+    bytes: int | None = setting(None, "its size where that is published", ge=0)
+    sha256: str | None = setting(None, "its SHA-256 where that is published", pattern=r"^[0-9a-f]{64}$")
+
+    @property
+    def place(self) -> str:
+        """Path within the dataset's folder of downloads."""
+        return self.name or unquote(urlsplit(self.url).path.rpartition("/")[2])
+
+    @model_validator(mode="after")
+    def _stays_inside(self) -> Self:
+        if self.place.startswith("/") or not self.place or {"..", ""} & set(self.place.split("/")):
+            raise ValueError(f"the file of {self.url} needs a name within a folder, not {self.place!r}")
+        return self
+
+
+class Entry(Config):
+    """A dataset: files to download and import, or a folder that is one already."""
+
+    files: tuple[RemoteFile, ...] = ()
+    folder: str | None = setting(None, "folder or URI of a d3ray dataset")
+    format: str | None = setting(None, "importer; null: found out from each file")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the importer")
+    environment: Environment | None = setting(None, "where the steps were taken, or gymnasium's nearest to it")
+    action_range: tuple[float, float] | None = setting(None, "bounds of each entry of a continuous action")
+    licence: str | None = setting(None, "of the data, as SPDX calls it, where its publisher says so")
+    about: str = setting("", "one line")
+
+    @model_validator(mode="after")
+    def _has_one_place(self) -> Self:
+        if bool(self.files) == (self.folder is not None):
+            raise ValueError("an entry has either files or a folder")
+        if len({file.place for file in self.files}) < len(self.files):
+            raise ValueError("two files of an entry have one name")
+        return self
+
+    @property
+    def bytes(self) -> int | None:
+        """Of all files; None where one's size is not published."""
+        sizes = [file.bytes for file in self.files]
+        return sum(size for size in sizes if size is not None) if sizes and None not in sizes else None
+
+    @property
+    def files_key(self) -> str:
+        """Differs between entries of one name that have other files."""
+        return _key([[file.url, file.place, file.sha256] for file in self.files])
+
+    @property
+    def key(self) -> str:
+        """Differs between entries of one name that are not the same dataset."""
+        return _key(self.model_dump(mode="json", exclude={"about", "licence"}))
+
+
+class Family(Config):
+    """Entries that differ in a few words: in names `{word}` stands for a key of the word's values, elsewhere for its value.
+
+    A word's values are a mapping, a list (key and value are the same), or whole numbers such as "1..50".
+    """
+
+    name: str
+    values: dict[str, dict[str, str] | tuple[str, ...] | str]
+    entry: dict[str, Any]
+
+    @functools.cached_property
+    def words(self) -> dict[str, Mapping[str, str]]:
+        """The values of each word, by key."""
+        return {word: _values(values) for word, values in self.values.items()}
+
+    def __len__(self) -> int:
+        return functools.reduce(lambda n, values: n * len(values), self.words.values(), 1)
+
+    def names(self) -> Iterator[str]:
+        """Every name, in order."""
+        found = [self.name]
+        for word, values in self.words.items():
+            found = [name.replace(f"{{{word}}}", key) for name in found for key in values]
+        yield from found
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        """What an entry of that name says; None where the family has none."""
+        match = self._pattern.fullmatch(name)
+        if match is None:
+            return None
+        chosen = {word: values[match[word]] for word, values in self.words.items()}
+        return _filled(self.entry, chosen)
+
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        pattern = re.escape(self.name)
+        for word, values in self.words.items():
+            choices = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+            pattern = pattern.replace(rf"\{{{word}\}}", f"(?P<{word}>{choices})")
+        return re.compile(pattern)
+
+
+class Shelf(Config):
+    """One file of the catalog."""
+
+    sources: tuple[str, ...] = setting((), "where what it says comes from")
+    base: str = setting("", "what a URL without a scheme is appended to")
+    mirrors: dict[str, str] = Field(default_factory=dict, description="beginnings of URLs, and what is asked in their place")
+    defaults: dict[str, Any] = Field(default_factory=dict, description="of every entry of the file")
+    entries: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    families: tuple[Family, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _family_entries(cls, raw: Any) -> Any:
+        """A family's own keys are its name and values; the rest is what its entries say."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("families"), list):
+            return raw
+        own = ("name", "values")
+        split = [
+            {**{k: f[k] for k in own if k in f}, "entry": {k: v for k, v in f.items() if k not in own}}
+            if isinstance(f, dict)
+            else f
+            for f in raw["families"]
+        ]
+        return {**raw, "families": split}
+
+    def entry(self, said: Mapping[str, Any], mirrors: Mapping[str, str]) -> Entry:
+        """The entry, with defaults, whole URLs and mirrors. Raises ValidationError."""
+        whole = {**self.defaults, **said}
+        if isinstance(whole.get("files"), list | tuple):
+            whole["files"] = [
+                {**file, "url": _mirrored(file["url"] if "://" in file["url"] else self.base + file["url"], mirrors)}
+                if isinstance(file, dict) and isinstance(file.get("url"), str)
+                else file
+                for file in whole["files"]
+            ]
+        return Entry.model_validate(whole)
+
+
+class Catalog:
+    """All shelves; of two entries of one name the later counts."""
+
+    def __init__(self, shelves: Mapping[str, Shelf]) -> None:
+        self.shelves = shelves
+        self.mirrors = {old: new for shelf in shelves.values() for old, new in shelf.mirrors.items()}
+        self._entries = {name: (where, said) for where, shelf in shelves.items() for name, said in shelf.entries.items()}
+
+    def find(self, name: str) -> Entry | None:
+        """The entry of that name. Raises ConfigError where what stands there is no entry."""
+        if name in self._entries:
+            where, said = self._entries[name]
+            return self._entry(where, name, said)
+        for where, shelf in reversed(list(self.shelves.items())):
+            for family in shelf.families:
+                if (said := family.find(name)) is not None:
+                    return self._entry(where, name, said)
+        return None
+
+    @property
+    def families(self) -> list[Family]:
+        """All families."""
+        return [family for shelf in self.shelves.values() for family in shelf.families]
+
+    def single_names(self) -> list[str]:
+        """The names of entries that belong to no family."""
+        return list(self._entries)
+
+    def names(self) -> Iterator[str]:
+        """Every name."""
+        yield from self._entries
+        yield from (name for family in self.families for name in family.names() if name not in self._entries)
+
+    def _entry(self, where: str, name: str, said: Mapping[str, Any]) -> Entry:
+        if not re.fullmatch(_NAME, name) or ".." in name:
+            raise ConfigError(f"{where}: {name!r} is no name of a dataset; write it as GROUP/NAME.")
+        try:
+            return self.shelves[where].entry(said, self.mirrors)
+        except ValidationError as error:
+            raise ConfigError(explain(Entry, error, f"{where}: {name}")) from None
+
+
+def catalog() -> Catalog:
+    """The catalog as it stands now.
+
+    Raises:
+        ConfigError: a file that `D3RAY_CATALOG` names is not one of a catalog.
+        StorageError: it cannot be read.
+    """
+    own = tuple(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)))
+    stamps: list[tuple[str, int]] = []
+    for path in own:
+        with storage_errors("read", f"{path}, which {VARIABLE} names,"):
+            stamps.append((path, Path(path).expanduser().stat().st_mtime_ns))
+    return _read(tuple(stamps))
+
+
+@functools.lru_cache(maxsize=4)
+def _read(own: tuple[tuple[str, int], ...]) -> Catalog:
+    shelves = {"d3ray": Shelf(entries={f"d3ray/{folder.name}": _shipped(folder) for folder in shipped_folders()})}
+    for file in sorted(_HERE.glob("*.json")):
+        if file.name != "references.json":
+            shelves[file.name] = Shelf.model_validate_json(file.read_bytes())
+    for path, _ in own:
+        shelves[path] = _own(Path(path).expanduser())
+    return Catalog(shelves)
+
+
+def shipped_folders() -> list[Path]:
+    """Folders of the datasets that come with d3ray."""
+    return [manifest.parent for manifest in sorted(_SHIPPED.glob(f"*/{MANIFEST}"))]
+
+
+def _shipped(folder: Path) -> dict[str, Any]:
+    environment = json.loads((folder / MANIFEST).read_bytes())["environment"]
+    return {"folder": str(folder), "environment": environment, "licence": "MIT", "about": "comes with d3ray"}
+
+
+def _own(path: Path) -> Shelf:
+    with storage_errors("read", f"{path}, which {VARIABLE} names,"):
+        content = path.read_bytes()
+    try:
+        raw = json.loads(content)
+    except ValueError as error:
+        raise ConfigError(f"{path}, which {VARIABLE} names, is not JSON: {error}.") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}, which {VARIABLE} names, is no catalog: it must be an object with entries.")
+    shelf = Shelf.check(raw, title=str(path))
+    checked = Catalog({str(path): shelf})
+    for name in checked.single_names():
+        checked.find(name)
+    return shelf
+
+
+def _values(values: Mapping[str, str] | tuple[str, ...] | str) -> Mapping[str, str]:
+    if isinstance(values, str):
+        first, _, last = values.partition("..")
+        return {str(k): str(k) for k in range(int(first), int(last) + 1)}
+    return values if isinstance(values, Mapping) else {value: value for value in values}
+
+
+def _filled(said: Any, chosen: Mapping[str, str]) -> Any:
+    """`said` with the words of a family in its texts replaced."""
+    if isinstance(said, str):
+        for word, value in chosen.items():
+            said = said.replace(f"{{{word}}}", value)
+        return said
+    if isinstance(said, Mapping):
+        return {key: _filled(value, chosen) for key, value in said.items()}
+    return [_filled(value, chosen) for value in said] if isinstance(said, list | tuple) else said
+
+
+def _mirrored(url: str, mirrors: Mapping[str, str]) -> str:
+    """The URL by the mirror of its longest known beginning."""
+    old = max((old for old in mirrors if url.startswith(old)), key=len, default=None)
+    return url if old is None else mirrors[old] + url.removeprefix(old)
+
+
+def _key(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,0 +1,201 @@
+"""Datasets of the catalog on this machine: downloaded and imported once, by one process, into the cache.
+
+`D3RAY_CACHE` (`~/.cache/d3ray` unless set) gets `downloads/NAME.KEY/`, the files as their publisher has them, and
+`datasets/NAME.KEY/`, the dataset made of them; KEY changes with the entry. Neither is ever removed by d3ray: either can be deleted
+while nothing uses it, the downloads as soon as the dataset is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from filelock import FileLock, Timeout
+
+from ... import __version__
+from ..cache import cache_root
+from ..errors import DataError, did_you_mean
+from ..files import Place, sha256_of, storage_errors
+from ..manifest import MANIFEST
+from ..spec import Box, Spec
+from .entries import Catalog, Entry, RemoteFile, catalog
+from .progress import Display, bar
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+    from .download import Patience
+
+Where = Literal["dataset", "downloaded", "in part", ""]
+_MOST = 2000  # names of a family among which the nearest to a misspelt one is looked for
+
+
+def find(where: str | Path) -> Place:
+    """The place of a folder, a URI or a catalog name, which is downloaded and imported first where it is not yet here.
+
+    A folder that exists wins over a name.
+
+    Raises:
+        DataError: there is no such folder and no such name (the nearest is given), or its files are not what was published.
+        StorageError: a URI cannot be opened, a server cannot be reached, or the disk is full.
+        ConfigError: `D3RAY_CATALOG` names what is no catalog.
+    """
+    text = str(where)
+    if "://" in text or Path(text).expanduser().exists():
+        return Place(where)
+    known = catalog()
+    entry = known.find(text)
+    if entry is None:
+        raise DataError(f"There is no dataset folder {text!r} and no dataset of that name{nearest(text, known)}")
+    return Place(entry.folder) if entry.folder is not None else Place(prepare(text, entry))
+
+
+def named(source: str | Path) -> tuple[str, Entry] | None:
+    """The name and the entry that a source of an import is, where there is no such file or folder; None for other sources.
+
+    Raises:
+        DataError: the name is that of a d3ray dataset, which needs no import.
+    """
+    text = str(source)
+    if "://" in text or Path(text).expanduser().exists() or (entry := catalog().find(text)) is None:
+        return None
+    if entry.folder is not None:
+        raise DataError(f"{text} is a d3ray dataset already; d3ray inspect {text} shows it.")
+    return text, entry
+
+
+def nearest(name: str, known: Catalog) -> str:
+    """The end of a sentence on a name that the catalog does not have."""
+    group = name.partition("/")[0]
+    names = [*known.single_names(), *(n for family in known.families if len(family) <= _MOST for n in family.names())]
+    near = did_you_mean(name, [n for n in names if n.startswith(f"{group}/")] or names)
+    return near if near.startswith("; did") else "; d3ray datasets lists those that there are."
+
+
+def prepare(name: str, entry: Entry, *, show: Display = bar, patience: Patience | None = None) -> Path:
+    """The folder of the dataset made of an entry's files; they are downloaded and imported first where it is not there.
+
+    Raises:
+        DataError, StorageError: as for `find`.
+    """
+    folder = dataset_folder(name, entry)
+    if (folder / MANIFEST).exists():
+        return folder
+    with _alone(folder, f"waiting for another process that prepares {name}", show):
+        if not (folder / MANIFEST).exists():
+            files = fetch(name, entry, show=show, patience=patience)
+            _imported(name, entry, files).write(folder)
+    return folder
+
+
+def fetch(name: str, entry: Entry, *, show: Display = bar, patience: Patience | None = None) -> Path:
+    """The folder of an entry's files, whole and compared with what is published; what is missing is downloaded.
+
+    Raises:
+        DataError, StorageError: as for `download`.
+    """
+    from .download import download
+
+    folder = download_folder(name, entry)
+    with _alone(folder, f"waiting for another process that downloads {name}", show):
+        for file in entry.files:
+            with show(f"downloading {name}" + (f" ({file.place})" if len(entry.files) > 1 else "")) as tell:
+                download(file, folder / file.place, tell, patience)
+    return folder
+
+
+def download_folder(name: str, entry: Entry) -> Path:
+    """Where an entry's files lie once they are downloaded, or are put by hand."""
+    return cache_root() / "downloads" / f"{name}.{entry.files_key}"
+
+
+def dataset_folder(name: str, entry: Entry) -> Path:
+    """Where the dataset lies that is made of an entry's files."""
+    return cache_root() / "datasets" / f"{name}.{entry.key}"
+
+
+def state(name: str, entry: Entry) -> Where:
+    """What of an entry is on this machine; a folder that the entry names counts where it is local."""
+    if entry.folder is not None:
+        local = Place(entry.folder).local
+        return "dataset" if local is not None and (local / MANIFEST).exists() else ""
+    if (dataset_folder(name, entry) / MANIFEST).exists():
+        return "dataset"
+    folder = download_folder(name, entry)
+    there = [(folder / file.place).exists() for file in entry.files]
+    return "downloaded" if all(there) else "in part" if any(there) or any(_parts(folder, entry.files)) else ""
+
+
+def bounded(spec: Spec, entry: Entry) -> Spec:
+    """The spaces with the bounds of actions that the entry knows, where they have none."""
+    action = spec.action
+    if entry.action_range is None or not isinstance(action, Box) or action.bounds() is not None:
+        return spec
+    low, high = entry.action_range
+    return spec.model_copy(update={"action": action.model_copy(update={"low": low, "high": high})})
+
+
+def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
+    """The dataset in memory, without Ray. Raises DataError, which says how to have a file again that cannot be read."""
+    from ..dataset import Dataset
+    from ..formats.registry import parts_of, read
+    from ..schema import infer_spec, kinds_of, largest_numbers
+    from ..steps import concat_steps
+
+    paths = parts_of(folder, entry.format) or [folder / file.place for file in entry.files]
+    try:
+        found = [read(path, entry.format, **entry.options) for path in paths]
+    except DataError as error:
+        raise DataError(f"{str(error).rstrip('.')}; to have it downloaded again, delete {folder}.") from None
+    tables = [imported.steps for imported in found]
+    table = tables[0] if len(tables) == 1 else concat_steps(tables)
+    spec = found[0].spec if all(imported.spec == found[0].spec for imported in found) else None
+    spec = spec or infer_spec(kinds_of(table.columns), largest_numbers(table.columns))
+    described = [
+        {
+            **imported.provenance,
+            **_identity(path, folder, entry),
+            "n_transitions": imported.steps.n_transitions,
+            "n_episodes": imported.steps.n_episodes,
+            "notes": imported.notes,
+        }
+        for path, imported in zip(paths, found, strict=True)
+    ]
+    return Dataset.from_steps(
+        table,
+        name=name,
+        spec=bounded(spec, entry),
+        environment=entry.environment or found[0].environment,
+        provenance={"catalog": name, "licence": entry.licence, "ingested": {"by": f"d3ray {__version__}", "files": described}},
+    )
+
+
+def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
+    """Where what was read came from, its size and hash; of several files those of the first, the rest beside it."""
+    files = [file for file in entry.files if folder / file.place == path] or list(entry.files)
+    known = [{"source": f.url, "bytes": (folder / f.place).stat().st_size, "sha256": sha256_of(folder / f.place)} for f in files]
+    return {**known[0], **({"more_files": known[1:]} if len(known) > 1 else {})}
+
+
+@contextmanager
+def _alone(folder: Path, waiting: str, show: Display) -> Generator[None]:
+    """Only one process at a time is inside, for one folder; a killed one leaves the lock to the next."""
+    with storage_errors("made", folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with storage_errors("locked", f"{folder}.lock"):
+        lock = FileLock(f"{folder}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            with show(waiting) as tell:
+                tell(0, None)
+                lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _parts(folder: Path, files: Iterable[RemoteFile]) -> Iterable[bool]:
+    return ((folder / f"{file.place}.part").exists() for file in files)
