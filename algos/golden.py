@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ..data.errors import StorageError
-from ..data.spec import Box, Dict
+from ..data.spec import Leaf, ObservationSpace
 from .policy_inputs import named_inputs
 
 BATCHES = (1, 32)
@@ -17,7 +18,9 @@ Arrays = dict[str, np.ndarray]
 Numbers = tuple[np.ndarray, np.ndarray]
 
 
-def golden_observations(space: Box | Dict, n: int, scale_shift: Numbers | None = None, seed: int = 0) -> Arrays:
+def golden_observations(
+    space: ObservationSpace, n: int, scale_shift: Mapping[str, Numbers] = MappingProxyType({}), seed: int = 0
+) -> Arrays:
     """`n` raw observations by input name, in the data's types, the same at every call.
 
     They are made up, so that a policy gives away none of the data it learned from: what the scaler brings to standard normal, else
@@ -26,14 +29,14 @@ def golden_observations(space: Box | Dict, n: int, scale_shift: Numbers | None =
     Args:
         space: Of the observations.
         n: How many.
-        scale_shift: Of the observation scaler: scaled = raw · scale + shift.
+        scale_shift: Of the observation scalers, by input: scaled = raw · scale + shift.
         seed: Of the draws.
     """
     rng = np.random.default_rng(seed)
-    return {name: _draw(box, n, rng, scale_shift) for name, box in named_inputs(space).items()}
+    return {name: _draw(box, n, rng, scale_shift.get(name)) for name, box in named_inputs(space).items()}
 
 
-def _draw(box: Box, n: int, rng: np.random.Generator, scale_shift: Numbers | None) -> np.ndarray:
+def _draw(box: Leaf, n: int, rng: np.random.Generator, scale_shift: Numbers | None) -> np.ndarray:
     dtype, shape, bounds = np.dtype(box.dtype), (n, *box.shape), box.bounds()
     if dtype.kind not in "fiu":
         return rng.integers(0, 2, shape).astype(dtype)

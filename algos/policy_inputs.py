@@ -8,37 +8,33 @@ from typing import Any
 import numpy as np
 
 from ..data.errors import DataError
-from ..data.spec import Box, Dict
+from ..data.spec import Leaf, ObservationSpace, space_columns, value_columns
 
 
-def named_inputs(space: Box | Dict) -> dict[str, Box]:
-    """The inputs of a policy over `space`: `observation`, or one `observation/KEY` for each key, sorted."""
-    if isinstance(space, Box):
-        return {"observation": space}
-    return {f"observation/{key}": space.spaces[key] for key in sorted(space.spaces)}
+def named_inputs(space: ObservationSpace) -> dict[str, Leaf]:
+    """The inputs of a policy over `space`: `observation`, or one `observation/KEY` for each leaf, sorted."""
+    return dict(sorted(space_columns(space).items()))
 
 
-def raw_inputs(space: Box | Dict, observation: Any) -> dict[str, np.ndarray]:
-    """Raw observations [B, ...], an array or a mapping of them, by input name; their types are left as they are.
+def raw_inputs(space: ObservationSpace, observation: Any) -> dict[str, np.ndarray]:
+    """Raw observations [B, ...], an array or mappings and tuples of them, by input name; their types are left as they are.
 
     Raises:
         DataError: a key is missing or unknown, or a shape is not (batch, *shape of the space).
     """
-    if isinstance(space, Box):
-        parts = {"observation": observation}
-    elif not isinstance(observation, Mapping) or set(observation) != set(space.spaces):
-        given = f"the keys {sorted(observation)}" if isinstance(observation, Mapping) else f"a {type(observation).__name__}"
-        raise DataError(f"Observations of this policy are a mapping with the keys {sorted(space.spaces)}, not {given}.")
-    else:
-        parts = {f"observation/{key}": value for key, value in observation.items()}
-    inputs = {name: _rows(name, box, np.asarray(parts[name])) for name, box in named_inputs(space).items()}
+    wanted, parts = named_inputs(space), {"observation": observation}
+    if "observation" not in wanted and (parts := value_columns(observation)).keys() != wanted.keys():
+        keys, given = ([name.partition("/")[2] for name in sorted(names)] for names in (wanted, parts))
+        found = f"the keys {given}" if isinstance(observation, Mapping | tuple) else f"a {type(observation).__name__}"
+        raise DataError(f"Observations of this policy are a mapping with the keys {keys}, not {found}.")
+    inputs = {name: _rows(name, box, np.asarray(parts[name])) for name, box in wanted.items()}
     if len({len(rows) for rows in inputs.values()}) > 1:
         sizes = ", ".join(f"{name} {len(rows)}" for name, rows in inputs.items())
         raise DataError(f"The parts of an observation have different numbers of rows: {sizes}.")
     return inputs
 
 
-def _rows(name: str, box: Box, array: np.ndarray) -> np.ndarray:
+def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:
     if array.ndim != len(box.shape) + 1 or array.shape[1:] != box.shape:
         hint = "; a single one needs a batch axis: x[None]" if array.shape == box.shape else ""
         wanted = ", ".join(("batch", *map(str, box.shape)))

@@ -14,7 +14,7 @@ from .episodes import Columns, ColumnSource, Episodes
 from .errors import ConfigError, DataError
 from .rows import ArrayRows, Rows
 from .scan import Summary, scan_blocks, summarise_scans
-from .schema import check_spec, infer_spec, kinds_of, largest_action
+from .schema import check_spec, infer_spec, kinds_of, largest_numbers
 from .spec import Environment, Spec
 from .statistics import Statistics
 from .steps import StepTable, concat_steps, steps_from_arrays, steps_from_rows
@@ -164,7 +164,7 @@ class Dataset:
         provenance: Mapping[str, Any] | None = None,
     ) -> Dataset:
         """A dataset in memory over the table's own columns. Raises DataError where they are not of the given spec."""
-        kinds, largest = kinds_of(table.columns), largest_action(table.columns)
+        kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
         spec = spec or infer_spec(kinds, largest)
         check_spec(kinds, largest, spec)
         source = _Memory(table.columns)

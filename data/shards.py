@@ -24,7 +24,7 @@ import pyarrow as pa
 from .errors import ConfigError, DataError
 from .files import Place, sha256_of, storage_errors
 from .manifest import File, Shard
-from .schema import Kinds, kinds_of, largest_action
+from .schema import Kinds, Largest, kinds_of, largest_numbers
 from .steps import StepTable
 
 Compression = Literal["zstd"] | None
@@ -38,7 +38,7 @@ class ShardRecord:
 
     shard: Shard
     kinds: Kinds
-    largest_action: int | None
+    largest: Largest
     first_episode: int
     first_row: np.ndarray  # within the shard
     steps: np.ndarray
@@ -130,7 +130,7 @@ def write_shard(
     return ShardRecord(
         shard=Shard(**file.model_dump(), rows=table.n_rows, episodes=table.n_episodes),
         kinds=kinds_of(table.columns),
-        largest_action=largest_action(table.columns),
+        largest=largest_numbers(table.columns),
         first_episode=first_episode,
         first_row=table.first_row,
         steps=table.steps,
@@ -229,6 +229,10 @@ class ShardColumns(Mapping[str, np.ndarray]):
                 raise KeyError(name)
             self._made[name] = self._make(name)
         return self._made[name]
+
+    def forget(self, name: str) -> None:
+        """Drops what was unpacked of a column; it is made again when it is asked for."""
+        self._made.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -31,6 +32,16 @@ class Box(Config):
         """Number of entries."""
         return int(np.prod(self.shape, dtype=np.int64))
 
+    @property
+    def channels(self) -> Literal["first", "last"] | None:
+        """Where an image has its channels: on the shorter of its outer axes, the first where both are as long. None: no image.
+
+        Images are uint8 with three axes.
+        """
+        if self.dtype != "uint8" or len(self.shape) != 3:
+            return None
+        return "last" if self.shape[2] < self.shape[0] else "first"
+
 
 class Discrete(Config):
     """Integers 0 … n - 1."""
@@ -43,34 +54,134 @@ class Discrete(Config):
     def shape(self) -> tuple[int, ...]:
         return ()
 
+    @property
+    def size(self) -> int:
+        """One."""
+        return 1
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """0 and n - 1."""
+        return np.zeros(()), np.asarray(self.n - 1.0)
+
+
+class MultiDiscrete(Config):
+    """Vectors of integers, entry k of them 0 … nvec[k] - 1."""
+
+    kind: Literal["multi_discrete"] = "multi_discrete"
+    nvec: tuple[Annotated[int, Field(gt=0)], ...] = Field(min_length=1)
+    dtype: str = "int64"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return len(self.nvec)
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Zeros, and nvec - 1."""
+        return np.zeros(self.shape), np.asarray(self.nvec, np.float64) - 1
+
+
+class MultiBinary(Config):
+    """Vectors of n zeros and ones."""
+
+    kind: Literal["multi_binary"] = "multi_binary"
+    n: int = Field(gt=0)
+    dtype: str = "uint8"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n,)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.n
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Zeros and ones."""
+        return np.zeros(self.shape), np.ones(self.shape)
+
 
 class Dict(Config):
-    """Named boxes; one column each."""
+    """Named spaces, one column for each leaf."""
 
     kind: Literal["dict"] = "dict"
-    spaces: dict[str, Box]
+    spaces: dict[str, Space] = Field(min_length=1)
 
 
-Space = Annotated[Box | Discrete | Dict, Field(discriminator="kind")]
+class Tuple(Config):
+    """Numbered spaces, one column for each leaf."""
+
+    kind: Literal["tuple"] = "tuple"
+    spaces: tuple[Space, ...] = Field(min_length=1)
+
+
+Leaf = Box | Discrete | MultiDiscrete | MultiBinary
+ObservationSpace = Leaf | Dict | Tuple
+Space = Annotated[ObservationSpace, Field(discriminator="kind")]
+Dict.model_rebuild()
+Tuple.model_rebuild()
+
+
+def space_columns(space: ObservationSpace, name: str = "observation") -> dict[str, Leaf]:
+    """The leaves of a space by the columns that hold them: `observation`, or `observation/KEY`, `observation/KEY/0`, …."""
+    match space:
+        case Dict():
+            inner: Mapping[str, ObservationSpace] = space.spaces
+        case Tuple():
+            inner = {str(k): part for k, part in enumerate(space.spaces)}
+        case _:
+            return {name: space}
+    return {column: leaf for key, part in inner.items() for column, leaf in space_columns(part, f"{name}/{key}").items()}
+
+
+def flat_space(space: ObservationSpace) -> Leaf | Dict:
+    """The leaves of a nested space as a dict of one level, its keys joined by `/`, which is how batches have them."""
+    if not isinstance(space, Dict | Tuple):
+        return space
+    return Dict(spaces={name.partition("/")[2]: leaf for name, leaf in space_columns(space).items()})
+
+
+def value_columns(values: Any, name: str = "observation") -> dict[str, Any]:
+    """Nested values by column, as `space_columns` names them: mappings by their keys, tuples of arrays by their places."""
+    if isinstance(values, Mapping):
+        inner: Mapping[str, Any] = values
+    elif isinstance(values, tuple) and any(isinstance(part, np.ndarray | Mapping | tuple) for part in values):
+        inner = {str(k): part for k, part in enumerate(values)}
+    else:
+        return {name: values}
+    return {column: leaf for key, part in inner.items() for column, leaf in value_columns(part, f"{name}/{key}").items()}
+
+
+_KINDS = {"box": "continuous", "discrete": "discrete", "multi_discrete": "multi-discrete", "multi_binary": "binary"}
 
 
 class Spec(Config):
     """The two spaces of a problem."""
 
-    observation: Annotated[Box | Dict, Field(discriminator="kind")]
-    action: Annotated[Box | Discrete, Field(discriminator="kind")]
+    observation: Space
+    action: Annotated[Leaf, Field(discriminator="kind")]
 
     @property
     def discrete(self) -> bool:
-        """Whether actions are discrete."""
+        """Whether an action is one of n."""
         return isinstance(self.action, Discrete)
 
     @property
+    def action_kind(self) -> str:
+        """What actions are, in a word: continuous, discrete, multi-discrete or binary."""
+        return _KINDS[self.action.kind]
+
+    @property
     def n_actions(self) -> int:
-        """How many discrete actions there are. Raises TypeError when actions are continuous."""
+        """How many discrete actions there are. Raises TypeError when actions are of another kind."""
         if isinstance(self.action, Discrete):
             return self.action.n
-        raise TypeError("actions are continuous")
+        raise TypeError(f"actions are {self.action_kind}")
 
 
 class Environment(Config):

@@ -14,7 +14,7 @@ from .episodes import Episodes
 from .rows import Rows, block
 from .spec import Box, Discrete, Spec
 
-_ENTRIES = 1 << 20  # entries of an image column that are measured at once
+_ENTRIES = 1 << 20  # entries of an image column that are measured at once; of vectors 16 times as many
 
 
 class Moments(Config):
@@ -37,7 +37,7 @@ class Statistics(Config):
     observation: Moments | dict[str, Moments] = Field(
         description="by entry for vectors, over all entries for images, and by key for dict observations"
     )
-    action: Moments | None = Field(description="by entry; null for discrete actions")
+    action: Moments | None = Field(description="by entry; null for discrete actions, one number each")
     action_counts: tuple[int, ...] | None = Field(description="how often each discrete action was taken; null for continuous ones")
     action_outside: int = Field(description="transitions whose action lies outside the action space's bounds")
     n_terminated: int = Field(description="episodes that the MDP ended")
@@ -71,10 +71,10 @@ def measure_block(rows: Rows, k: int, spec: Spec) -> BlockStatistics:
     counts, outside = None, 0
     if isinstance(spec.action, Discrete):
         counts = np.bincount(action, minlength=spec.action.n)
-    else:
+    elif isinstance(spec.action, Box):
         outside = count_outside(action, spec.action)
     names = [name for name in rows.names() if name == "reward" or name.split("/")[0] == "observation"]
-    parts = {name: measure(block(rows, name, k)[steps]) for name in names}
+    parts = {name: measure(block(rows, name, k), steps) for name in names}
     if counts is None:
         parts["action"] = measure(action)
     return BlockStatistics(parts, counts, outside)
@@ -89,14 +89,19 @@ def count_outside(action: np.ndarray, space: Box) -> int:
     return int(((action < low) | (action > high)).reshape(len(action), -1).any(1).sum())
 
 
-def measure(values: np.ndarray) -> Part:
-    """Moments over rows, by entry for [N] and [N, A], over all entries for images."""
-    if len(values) == 0:
+def measure(values: np.ndarray, chosen: np.ndarray | None = None) -> Part:
+    """Moments over rows, or those that are `chosen` [N] bool: by entry for [N] and [N, A], over all entries for images.
+
+    Images, and vectors as long as images, are measured in pieces: float64 copies of a whole block of them would fill the memory.
+    """
+    n = len(values) if chosen is None else int(np.count_nonzero(chosen))
+    if n == 0:
         return Part(0, np.zeros(values.shape[1:2]), np.zeros(values.shape[1:2]), np.zeros(0), np.zeros(0))
-    if values.ndim > 2:
-        some = max(1, _ENTRIES // values[0].size)
-        return merge(_measure_entries(values[k : k + some].reshape(-1)) for k in range(0, len(values), some))
-    return _measure_entries(values)
+    image, width = values.ndim > 2, max(1, int(np.prod(values.shape[1:], dtype=np.int64)))
+    some = max(1, (_ENTRIES if image else _ENTRIES << 4) // width)
+    pieces = (slice(k, k + some) for k in range(0, len(values), some))
+    rows = (values[piece] if chosen is None else values[piece][chosen[piece]] for piece in pieces)
+    return merge(_measure_entries(part.reshape(-1) if image else part) for part in rows if len(part))
 
 
 def _measure_entries(values: np.ndarray) -> Part:

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .errors import DataError
+from .spec import value_columns
 
 FLAGS = ("terminated", "truncated", "closing")
 RESERVED = ("episode", "step", "observation", "action", "reward", *FLAGS)
 CHUNK = 1 << 14  # rows looked at at once, so that a check of a large column needs little memory
 SAME = 1e-6  # next observations that differ by more than this share of the row's largest value, or of 1, end an episode
 
+_EXACT: ContextVar[bool] = ContextVar("exact floats", default=False)
+
+
+@contextmanager
+def exact_floats() -> Generator[None]:
+    """Inside, `steps_from_arrays` keeps float64 as it is where nothing else is said: for importers, which do not ask."""
+    token = _EXACT.set(True)
+    try:
+        yield
+    finally:
+        _EXACT.reset(token)
+
 
 @dataclass(frozen=True)
 class StepTable:
     """Rows of E back-to-back episodes. One of T transitions is T + 1 rows, the last of which is its closing row.
 
-    Columns: `observation` [R, ...] (or one `observation/KEY` each), `action` [R, A] float32 or [R] int64, `reward` [R] float32,
-    `terminated`, `truncated` and `closing` [R] bool, and further ones such as `log_prob`. A closing row holds the final
-    observation and zeros. Where `final_recorded` is false it repeats the last observation instead.
+    Columns: `observation` [R, ...] (or one `observation/KEY` each), `action` ([R, ...] floats, [R] or [R, K] int64, [R, n] uint8),
+    `reward` [R] float32, `terminated`, `truncated` and `closing` [R] bool, and further ones such as `log_prob`. A closing row
+    holds the final observation and zeros. Where `final_recorded` is false it repeats the last observation instead.
     """
 
     columns: dict[str, np.ndarray]
@@ -76,7 +91,7 @@ def steps_from_arrays(
     final_observations: Any = None,
     next_observations: Any = None,
     extra: Mapping[str, Any] | None = None,
-    keep_float64: bool = False,
+    keep_float64: bool | None = None,
     source: str = "the arrays",
 ) -> StepTable:
     """Steps of episodes that lie back to back. No step is dropped, and columns are copied once, to make room for closing rows.
@@ -85,9 +100,11 @@ def steps_from_arrays(
     row (by more than 1e-6 of that row's largest value, or of 1; `cuts` counts these).
 
     Args:
-        observations: [N, ...] or a dict of such arrays. The dtype is kept (uint8 images stay uint8), but float64 becomes float32
-            unless `keep_float64`, bool becomes uint8, and [N] becomes [N, 1].
-        actions: [N, A] or [N] floats, or [N] or [N, 1] integers from 0 for discrete actions.
+        observations: [N, ...], or dicts and tuples of such arrays, nested as they are. The dtype is kept (uint8 images stay uint8),
+            but float64 becomes float32 unless `keep_float64`, and bool becomes uint8. [N] integers from 0 are discrete
+            observations; other [N] become [N, 1].
+        actions: [N, ...] or [N] floats, which are kept as observations are; [N] or [N, 1] integers from 0 for discrete actions;
+            [N, K] integers from 0 for multi-discrete ones; [N, n] bool (or int8 or uint8 zeros and ones) for binary ones.
         rewards: [N] or [N, 1], of the action in the same row.
         terminated: [N] bool (or zeros and ones); the MDP ended with this step.
         truncated: [N] bool; the recording was cut after this step. Where `terminated` is set too, that wins.
@@ -95,7 +112,7 @@ def steps_from_arrays(
             `final_recorded` is false.
         next_observations: [N, ...] like `observations`; its row at an end is the final observation.
         extra: further columns by name, [N, ...] each.
-        keep_float64: keep float64 observations and further columns as they are.
+        keep_float64: keep float64 observations, actions and further columns as they are. None: not, but inside `exact_floats`.
         source: what a message calls these arrays.
 
     Raises:
@@ -103,14 +120,17 @@ def steps_from_arrays(
             row are named), or `final_observations` has not one row an episode.
     """
     where = f"In {source}, "
+    keep_float64 = _EXACT.get() if keep_float64 is None else keep_float64
     if final_observations is not None and next_observations is not None:
         raise DataError(f"{where}final_observations and next_observations are both given: give one of them.")
-    observation = _observation_columns(observations, "observations", where, keep_float64)
+    observation = _observation_columns(_one_array(observations, rewards), "observations", where, keep_float64)
     n = len(next(iter(observation.values())))
     ended = _flags(terminated, "terminated", where)
     cut = None if truncated is None else _flags(truncated, "truncated", where)
     reward = _flat(_floats(rewards, "rewards", where), "rewards", where)
-    columns = {"action": _actions(actions, where), "reward": reward} | _extra_columns(extra or {}, where, keep_float64)
+    columns = {"action": _actions(actions, where, keep_float64), "reward": reward} | _extra_columns(
+        extra or {}, where, keep_float64
+    )
     lengths = {_label(name, "observations"): len(column) for name, column in observation.items()}
     lengths |= {"actions": len(columns["action"]), "rewards": len(reward), "terminated": len(ended)}
     lengths |= {} if cut is None else {"truncated": len(cut)}
@@ -121,7 +141,8 @@ def steps_from_arrays(
     end[-1] = True
     following, cuts = None, 0
     if next_observations is not None:
-        following = _observation_columns(next_observations, "next_observations", where, keep_float64, finite=False)
+        following = _one_array(next_observations, rewards)
+        following = _observation_columns(following, "next_observations", where, keep_float64, finite=False)
         _like(observation, following, "next_observations", where, (n, "one row a step"))
         jump = _jumps(observation, following) & ~end[:-1]
         end[:-1] |= jump
@@ -270,37 +291,46 @@ def _flags(values: Any, name: str, where: str) -> np.ndarray:
     return array.astype(bool, copy=False)
 
 
-def _actions(values: Any, where: str) -> np.ndarray:
+def _actions(values: Any, where: str, keep_float64: bool) -> np.ndarray:
     array = _array(values, "actions", where)
     if array.dtype.kind == "f":
-        column = _floats(array, "actions", where)
+        column = _floats(array, "actions", where, keep_float64=keep_float64)
         return column[:, None] if column.ndim == 1 else column
-    if array.ndim > 1 and array.shape != (len(array), 1):
-        raise DataError(f"{where}actions are integers of shape {list(array.shape)}; give floats, or one integer a step.")
-    column = array.reshape(-1).astype(np.int64)
+    if array.ndim > 2:
+        raise DataError(f"{where}actions are integers of shape {list(array.shape)}; give floats, or one row of integers a step.")
+    if array.ndim == 2 and array.shape[1] > 1 and array.dtype.itemsize == 1 and ((array == 0) | (array == 1)).all():
+        return array.astype(np.uint8)
+    column = (array[:, 0] if array.shape[1:] == (1,) else array).astype(np.int64)
     if (column < 0).any():
-        k = int((column < 0).argmax())
-        raise DataError(f"{where}actions has {column[k]} in row {k}; discrete actions count from 0.")
+        k, *entry = np.argwhere(column < 0)[0].tolist()
+        raise DataError(f"{where}actions has {column[k, *entry]} in row {k}; discrete actions count from 0.")
     return column
 
 
+def _one_array(values: Any, rewards: Any) -> Any:
+    """A tuple of N rows, as `zip` makes them, as an array; a tuple of arrays of N rows each as it is."""
+    n = len(rewards) if hasattr(rewards, "__len__") else 0
+    rows = isinstance(values, tuple) and len(values) == n and any(np.shape(part)[:1] != (n,) for part in values)
+    return np.asarray(values) if rows else values
+
+
 def _observation_columns(values: Any, name: str, where: str, keep_float64: bool, finite: bool = True) -> dict[str, np.ndarray]:
-    if not isinstance(values, Mapping):
-        return {"observation": _column(values, name, where, keep_float64, finite)}
-    if not values:
+    parts = value_columns(values)
+    if not parts:
         raise DataError(f"{where}{name} is empty.")
-    return {f"observation/{key}": _column(v, f"{name}[{key!r}]", where, keep_float64, finite) for key, v in values.items()}
+    return {column: _column(part, _label(column, name), where, keep_float64, finite) for column, part in parts.items()}
 
 
 def _column(values: Any, name: str, where: str, keep_float64: bool, finite: bool = True) -> np.ndarray:
     array = _array(values, name, where)
+    numbers = array.dtype.kind in "iu" and array.ndim == 1 and not (array < 0).any()  # of kinds, so they stay one a row
     if array.dtype == np.bool_:
         array = array.astype(np.uint8)
     elif array.dtype == np.float16:
         _require_finite(array, name, where)
     elif array.dtype.kind == "f":
         array = _floats(array, name, where, keep_float64=keep_float64, finite=finite)
-    return array[:, None] if array.ndim == 1 else array
+    return array[:, None] if array.ndim == 1 and not numbers else array
 
 
 def _extra_columns(extra: Mapping[str, Any], where: str, keep_float64: bool) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from .files import Place, storage_errors, sync_folder
 from .folder import ShardFiles
 from .manifest import EPISODES, MANIFEST, Column, Manifest, write_manifest
 from .scan import BlockScan, Summary, scan_blocks, summarise_scans
-from .schema import check_spec, infer_spec
+from .schema import check_spec, infer_spec, merge_largest
 from .shards import ShardRecord, write_episodes
 from .spec import Environment, Spec
 
@@ -60,7 +60,7 @@ def commit(
     place = Place(folder)
     rows = shard_rows(place, records)
     records = sorted(records, key=lambda record: record.shard.file)
-    largest = max((r.largest_action for r in records if r.largest_action is not None), default=None)
+    largest = merge_largest(r.largest for r in records)
     spec = spec or infer_spec(rows.kinds, largest)
     check_spec(rows.kinds, largest, spec)
     arrays = {

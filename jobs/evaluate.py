@@ -13,7 +13,7 @@ import numpy as np
 
 from ..data.errors import ConfigError
 from ..data.files import storage_errors, write_atomically
-from ..data.spec import Box, Dict, Discrete, Environment, Spec
+from ..data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
 from .base import JobConfig, Result, option
 
 if TYPE_CHECKING:
@@ -124,14 +124,21 @@ def _check_spaces(policy: Spec, environment: Spec, name: str) -> None:
             raise ConfigError(f"The policy {verb} {ours}, and {name} has {theirs}: it was trained for another environment.")
 
 
-def _describe(space: Box | Dict | Discrete) -> str:
+def _describe(space: ObservationSpace) -> str:
     match space:
-        case Box():
-            return f"arrays of the shape {space.shape}"
         case Discrete():
-            return f"one of {space.n} actions"
-        case Dict():
-            return "{" + ", ".join(f"{key}: {space.spaces[key].shape}" for key in sorted(space.spaces)) + "}"
+            return f"one of {space.n} kinds"
+        case MultiDiscrete():
+            return f"one of {space.nvec} kinds"
+        case Dict() | Tuple():
+            leaves = {name.partition("/")[2]: leaf for name, leaf in sorted(space_columns(space).items())}
+            return (
+                "{"
+                + ", ".join(f"{key}: {_describe(leaf).removeprefix('arrays of the shape ')}" for key, leaf in leaves.items())
+                + "}"
+            )
+        case _:
+            return f"arrays of the shape {space.shape}"
 
 
 def _write(result: EvaluateResult, config: EvaluateConfig, policy: OnnxPolicy) -> None:

@@ -15,7 +15,7 @@ from ..algos.environments.vector import VectorEnvironment
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError
 from ..data.random import bits, fold, root_key
-from ..data.spec import Box, Dict, Discrete, Environment, Spec
+from ..data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
 from .experiment_config import EvaluationConfig
 
 _HELD_OUT = 4096  # transitions of the held-out episodes that are looked at, the same at every epoch
@@ -55,7 +55,7 @@ class HeldOut:
 
     `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared
     distance of continuous ones; and `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards,
-    where the algorithm learns values.
+    where the algorithm learns values, in the units of its scaled rewards.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -81,7 +81,7 @@ class HeldOut:
             after = algorithm.predict_value(self.next, algorithm.predict(self.next))
         except ConfigError:  # it learns none
             return found
-        error = self.reward + algorithm.config_.gamma * self.alive * after - value
+        error = algorithm.fit_.scale_reward(self.reward) + algorithm.config_.gamma * self.alive * after - value
         return {**found, "td_error": float(np.abs(error).mean())}
 
     def close(self) -> None:
@@ -133,14 +133,17 @@ def check_spaces(dataset: Dataset, spec: Spec, environment: str) -> None:
             )
 
 
-def _described(space: Box | Dict | Discrete) -> str:
+def _described(space: ObservationSpace) -> str:
     match space:
-        case Box():
-            return f"the shape {list(space.shape)}"
         case Discrete():
             return f"{space.n} kinds"
-        case Dict():
-            return "{" + ", ".join(f"{key}: {list(space.spaces[key].shape)}" for key in sorted(space.spaces)) + "}"
+        case MultiDiscrete():
+            return f"{list(space.nvec)} kinds"
+        case Dict() | Tuple():
+            leaves = {name.partition("/")[2]: leaf for name, leaf in sorted(space_columns(space).items())}
+            return "{" + ", ".join(f"{key}: {_described(leaf).removeprefix('the shape ')}" for key, leaf in leaves.items()) + "}"
+        case _:
+            return f"the shape {list(space.shape)}"
 
 
 def measured(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from .spaces import kind_of
+
 
 class ClassicEnvironment:
     """A classic gym environment that behaves as a gymnasium one.
@@ -29,8 +31,13 @@ class ClassicEnvironment:
             if hasattr(self.environment, "seed"):
                 self.environment.seed(seed)
             shown = self.environment.reset()
-        # an observation that is itself a pair of (anything, dict) does not exist: spaces of kind Tuple are refused
-        return shown if isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict) else (shown, {})
+        pair = isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
+        # an observation may be a tuple of something and a dict itself, and then comes without an info
+        return (
+            shown
+            if pair and not (kind_of(self.observation_space) == "Tuple" and self.observation_space.contains(shown))
+            else (shown, {})
+        )
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated, info."""

@@ -15,15 +15,21 @@ from pydantic import Field
 from ...data.config import Config, setting
 from ...data.errors import ConfigError
 from ...data.random import fold, normal, root_key, uniform
-from ...data.spec import Box, Discrete
+from ...data.spec import Box, Discrete, Leaf
 
 BLOCK = 64  # steps whose numbers are drawn at once; changes no value, and makes the cost of a draw vanish
 
 
-def random_actions(space: Box | Discrete, n: int, *, step: int, seed: int) -> np.ndarray:
-    """Uniform actions for n environments: int64 [n], or float32 [n, *shape]; standard normal where the space has no bounds."""
+def random_actions(space: Leaf, n: int, *, step: int, seed: int) -> np.ndarray:
+    """Uniform actions for n environments, of the types that datasets have; standard normal where a box has no bounds.
+
+    int64 [n] for discrete, int64 [n, K] for multi-discrete, uint8 [n, N] for binary and float32 [n, *shape] for continuous ones.
+    """
     if isinstance(space, Discrete):
         return (_uniform(seed, "random action", step, n) * space.n).astype(np.int64)
+    if not isinstance(space, Box):
+        kinds = space.bounds()[1] + 1
+        return (_uniform(seed, "random action", step, n * space.size).reshape(n, -1) * kinds).astype(space.dtype)
     shape, bounds = (n, *space.shape), _bounds(space)  # pyright: ignore[reportArgumentType]
     if bounds is None:
         return _normal(seed, "random action", step, n * space.size).reshape(shape).astype(np.float32)
@@ -35,7 +41,7 @@ class Greedy(Config):
 
     name: Literal["greedy"] = "greedy"
 
-    def explore(self, action: np.ndarray, space: Box | Discrete, *, step: int, seed: int) -> np.ndarray:
+    def explore(self, action: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
         """`action` [n, ...] as it is."""
         return action
 
@@ -54,7 +60,7 @@ class EpsilonGreedy(Config):
         """ε of a step."""
         return self.start + (self.end - self.start) * min(step / self.duration, 1.0)
 
-    def explore(self, action: np.ndarray, space: Box | Discrete, *, step: int, seed: int) -> np.ndarray:
+    def explore(self, action: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
         """Raw actions [n, ...] of which about ε·n are replaced."""
         wander = _uniform(seed, "epsilon greedy", step, len(action)) < self.epsilon(step)
         if not wander.any():
@@ -72,9 +78,9 @@ class GaussianNoise(Config):
         0.1, "standard deviation, in halves of each entry's range", source="TD3 (Fujimoto et al. 2018), appendix C", ge=0
     )
 
-    def explore(self, action: np.ndarray, space: Box | Discrete, *, step: int, seed: int) -> np.ndarray:
+    def explore(self, action: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
         """Raw actions [n, *shape] plus noise. Raises ConfigError where actions are discrete."""
-        if isinstance(space, Discrete):
+        if not isinstance(space, Box):
             raise ConfigError("The explorer 'gaussian' needs continuous actions; did you mean 'epsilon_greedy'?")
         noise = self.std * _normal(seed, "gaussian noise", step, action.size).reshape(action.shape)
         if (bounds := _bounds(space)) is None:  # pyright: ignore[reportArgumentType]

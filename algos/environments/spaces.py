@@ -11,59 +11,91 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError
-from ...data.spec import Box, Dict, Discrete, Spec
+from ...data.spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple
 
-Encode = Callable[[Any], np.ndarray]
+Encode = Callable[[Any], Any]
 
 
 def spec_of(environment: Any) -> Spec:
     """The spec of an environment object: of gymnasium, or of classic gym.
 
-    Observations are boxes or dicts of boxes; float64 becomes float32, as in datasets. A discrete observation (FrozenLake's) is a
-    box of n zeros and a one. Actions are a box or discrete, counted from 0 whatever the space's `start`. Bounds of which an entry
-    is infinite are None: nothing is known that one could scale by.
+    Observations are Box, Discrete, MultiDiscrete and MultiBinary, and dicts and tuples of these; actions the same but for the
+    latter two. float64 becomes float32, as in datasets. What is discrete is counted from 0 whatever the space's `start`. Bounds of
+    which an entry is infinite are None: nothing is known that one could scale by.
 
     Raises:
-        ConfigError: a space of another kind (Tuple, MultiDiscrete, …).
+        ConfigError: a space of another kind (Text, Sequence, Graph, …), or a dict or tuple of actions.
     """
     observation, action = environment.observation_space, environment.action_space
-    match kind_of(action):
-        case "Box":
-            action_spec: Box | Discrete = _box(action)
-        case "Discrete":
-            action_spec = Discrete(n=int(action.n))
-        case kind:
-            raise ConfigError(f"Actions of kind {kind} cannot be learned; d3ray takes Box and Discrete.")
-    if kind_of(observation) == "Dict":
-        return Spec(
-            observation=Dict(spaces={str(k): _observation_box(s) for k, s in observation.spaces.items()}), action=action_spec
-        )
-    return Spec(observation=_observation_box(observation), action=action_spec)
+    if kind_of(action) not in _LEAVES:
+        raise ConfigError(f"Actions of kind {kind_of(action)} cannot be recorded; d3ray takes {', '.join(_LEAVES)}.")
+    return Spec(observation=_space(observation), action=_leaf(action))
+
+
+_LEAVES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 
 
 def kind_of(space: Any) -> str:
     """Box, Discrete, Dict, … of a space or of a subclass of one."""
     names = [cls.__name__ for cls in type(space).__mro__]
-    return next((name for name in ("Box", "Discrete", "Dict") if name in names), names[0])
+    return next((name for name in (*_LEAVES, "Dict", "Tuple") if name in names), names[0])
 
 
-def encoder(space: Any) -> Encode:
-    """What turns an observation of `space` (not a Dict) into an array of the spec."""
-    if kind_of(space) == "Discrete":
-        n, start = int(space.n), int(getattr(space, "start", 0))
-        eye = np.eye(n, dtype=np.float32)
-        return lambda observation: eye[int(observation) - start]
+def encoders(space: Any, name: str = "observation") -> dict[str, tuple[Encode, Encode]]:
+    """For each column of a space: how its part is taken out of an observation, and how that becomes an array of the spec."""
+    match kind_of(space):
+        case "Dict":
+            inner = space.spaces
+        case "Tuple":
+            inner = dict(enumerate(space.spaces))
+        case _:
+            return {name: (lambda observation: observation, _encoder(space))}
+    return {
+        column: (lambda observation, key=key, take=take: take(observation[key]), encode)
+        for key, part in inner.items()
+        for column, (take, encode) in encoders(part, f"{name}/{key}").items()
+    }
+
+
+def starts(space: Any) -> np.ndarray | int:
+    """What a discrete or multi-discrete space counts from."""
+    start = getattr(space, "start", 0)
+    return int(start) if np.ndim(start) == 0 else np.asarray(start, np.int64).reshape(-1)
+
+
+def _encoder(space: Any) -> Encode:
+    start, kind = starts(space), kind_of(space)
+    if kind == "Discrete":
+        return lambda observation: int(observation) - start
+    if kind in ("MultiDiscrete", "MultiBinary"):
+        return lambda observation: np.asarray(observation).reshape(-1) - start
     return np.asarray
 
 
-def _observation_box(space: Any) -> Box:
+def _space(space: Any) -> ObservationSpace:
     match kind_of(space):
-        case "Box":
-            return _box(space)
-        case "Discrete":
-            return Box(shape=(int(space.n),), low=0.0, high=1.0)
+        case "Dict":
+            return Dict(spaces={str(key): _space(part) for key, part in space.spaces.items()})
+        case "Tuple":
+            return Tuple(spaces=tuple(_space(part) for part in space.spaces))
+        case kind if kind in _LEAVES:
+            return _leaf(space)
         case kind:
-            raise ConfigError(f"Observations of kind {kind} cannot be learned from; d3ray takes Box, Discrete and dicts of these.")
+            raise ConfigError(
+                f"Observations of kind {kind} cannot be recorded; d3ray takes {', '.join(_LEAVES)}, and dicts and tuples of these."
+            )
+
+
+def _leaf(space: Any) -> Leaf:
+    match kind_of(space):
+        case "Discrete":
+            return Discrete(n=int(space.n))
+        case "MultiDiscrete":
+            return MultiDiscrete(nvec=tuple(np.asarray(space.nvec).reshape(-1).tolist()))
+        case "MultiBinary":
+            return MultiBinary(n=int(np.prod(space.n)))
+        case _:
+            return _box(space)
 
 
 def _box(space: Any) -> Box:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...data.errors import ConfigError, DataError
 from ...data.seeds import fold, integers, root_key
-from ...data.spec import Dict, Discrete
-from .spaces import encoder, spec_of
+from ...data.spec import Box, Discrete, space_columns
+from .spaces import encoders, spec_of, starts
 
 
 class Policy(Protocol):
@@ -47,7 +47,8 @@ class VectorEnvironment:
     are the caller's own.
 
     Actions of a box are clipped to the space's bounds here, at the edge, so what a policy proposes may lie outside, and what was
-    proposed is what a caller should record. Actions of a discrete space are counted from 0.
+    proposed is what a caller should record. Actions of discrete and
+    multi-discrete spaces are counted from 0. Observations that are nested are shown as a dict of one level, as columns are named.
 
     Args:
         environments: Objects with gymnasium's reset and step; their spaces are taken from the first.
@@ -64,15 +65,17 @@ class VectorEnvironment:
         self.spec = spec_of(environments[0])
         self.single = environments[0]  # the first one, for whoever needs its id or time limit
         self._resets = [0] * self.n
-        spaces, space = self.spec.observation, environments[0].observation_space
-        parts = {k: (b, space.spaces[k]) for k, b in spaces.spaces.items()} if isinstance(spaces, Dict) else {"": (spaces, space)}
-        self._shown = {key: np.zeros((self.n, *box.shape), box.dtype) for key, (box, _) in parts.items()}
-        self._encode = {key: encoder(s) for key, (_, s) in parts.items()}
+        leaves = space_columns(self.spec.observation)
+        self._shown = {name.partition("/")[2]: np.zeros((self.n, *leaf.shape), leaf.dtype) for name, leaf in leaves.items()}
+        read = encoders(environments[0].observation_space)
+        self._read = {name.partition("/")[2]: both for name, both in read.items()}
         action = environments[0].action_space
-        self._discrete = isinstance(self.spec.action, Discrete)
-        self._start = int(getattr(action, "start", 0)) if self._discrete else 0
-        self._action_shape = tuple(action.shape)
-        self._low, self._high = (None, None) if self._discrete else (np.asarray(action.low), np.asarray(action.high))
+        self._start, self._action_shape, self._action_type = (
+            starts(action),
+            tuple(action.shape or ()),
+            np.dtype(getattr(action, "dtype", np.int64)),
+        )
+        self._low, self._high = (action.low, action.high) if isinstance(self.spec.action, Box) else (None, None)
 
     def reset(self, indices: Iterable[int] | None = None, seeds: Sequence[int] | None = None) -> Any:
         """Starts new episodes.
@@ -124,9 +127,11 @@ class VectorEnvironment:
 
     def _raw_actions(self, actions: np.ndarray) -> Any:
         """What the environments take: plain integers (gymnasium looks them up fastest), or arrays within bounds."""
-        if self._discrete:
-            rows = actions.reshape(len(actions)).tolist()
-            return [int(a) + self._start for a in rows]
+        if isinstance(self.spec.action, Discrete):
+            return (actions.reshape(len(actions)).astype(np.int64) + self._start).tolist()
+        if not isinstance(self.spec.action, Box):
+            shifted = actions.reshape(len(actions), -1).astype(np.int64) + self._start
+            return shifted.reshape(-1, *self._action_shape).astype(self._action_type)
         clipped = np.clip(actions.reshape(len(actions), *self._action_shape), self._low, self._high)
         if np.isnan(clipped).any():
             raise DataError(
@@ -136,7 +141,8 @@ class VectorEnvironment:
 
     def _show(self, i: int, observation: Any) -> None:
         for key, shown in self._shown.items():
-            shown[i] = self._encode[key](observation[key] if key else observation)
+            take, encode = self._read[key]
+            shown[i] = encode(take(observation))
 
     def _observation(self) -> Any:
         if "" in self._shown:

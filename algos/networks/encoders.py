@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from ...data.config import Config, setting
 from ...data.errors import did_you_mean
-from ...data.spec import Box, Dict
+from ...data.spec import ObservationSpace
 from .layers import BatchNorm, Dropout, Linear
+from .vectors import vector_size
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -24,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class VectorEncoder(Config):
-    """A multi-layer perceptron over a vector; observations of other shapes are flattened.
+    """A multi-layer perceptron over a vector; observations of other shapes are flattened (`Flat`).
 
     Each layer is: affine, activation, batch norm, dropout; d3rlpy 2.8.1's order.
     """
@@ -37,11 +38,9 @@ class VectorEncoder(Config):
     use_batch_norm: bool = setting(False, "normalise each layer over the batch")
     dropout_rate: float | None = setting(None, "probability of zeroing an entry while training", ge=0, lt=1)
 
-    def build(self, observation: Box | Dict, action_size: int = 0, members: int | None = None) -> Perceptron:
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> Perceptron:
         """The module. `action_size` entries of an action are appended to the observation; `members` builds an ensemble."""
-        boxes = observation.spaces.values() if isinstance(observation, Dict) else (observation,)
-        size = sum(box.size for box in boxes)
-        return Perceptron(size + action_size, self, members)
+        return Perceptron(vector_size(observation) + action_size, self, members)
 
 
 class Perceptron(nn.Module):

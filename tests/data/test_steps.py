@@ -161,8 +161,8 @@ def with_value(name: str, row: int, value: float) -> np.ndarray:
         ({"terminated": [0, 1, 2, 0]}, "In the arrays, terminated has 2 in row 2; it takes true and false, or 1 and 0."),
         ({"actions": [0, -1, 2, 0]}, "In the arrays, actions has -1 in row 1; discrete actions count from 0."),
         (
-            {"actions": np.zeros((4, 2), int)},
-            "In the arrays, actions are integers of shape [4, 2]; give floats, or one integer a step.",
+            {"actions": np.zeros((4, 2, 2), int)},
+            "In the arrays, actions are integers of shape [4, 2, 2]; give floats, or one row of integers a step.",
         ),
         (
             {"final_observations": np.zeros((1, 2))},

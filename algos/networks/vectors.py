@@ -1,0 +1,56 @@
+"""Observations of any space as one vector each, which is what perceptrons take."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ...data.spec import Discrete, Leaf, MultiDiscrete, ObservationSpace, space_columns
+
+Observation = Tensor | dict[str, Tensor]
+
+
+def vector_size(space: ObservationSpace) -> int:
+    """Entries of the vector that `Flat` makes."""
+    return sum(_entries(leaf) for leaf in space_columns(space).values())
+
+
+class Flat(nn.Module):
+    """[B, ...] or a dict of such to [B, entries]; dicts in the order of their keys. It has no parameters.
+
+    Numbers of kinds become as many zeros and a one: a discrete n n entries, a multi-discrete vector the sum of its `nvec`.
+    """
+
+    def __init__(self, space: ObservationSpace) -> None:
+        super().__init__()
+        self.leaves = {name.partition("/")[2]: leaf for name, leaf in space_columns(space).items()}
+
+    def forward(self, observation: Observation) -> Tensor:
+        named = observation if isinstance(observation, dict) else {"": observation}
+        parts = [_vector(self.leaves.get(key), named[key]) for key in sorted(named)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def _entries(leaf: Leaf) -> int:
+    match leaf:
+        case Discrete():
+            return leaf.n
+        case MultiDiscrete():
+            return sum(leaf.nvec)
+        case _:
+            return leaf.size
+
+
+def _vector(leaf: Leaf | None, part: Tensor) -> Tensor:
+    match leaf:
+        case Discrete():
+            return _one_hot(part, leaf.n)
+        case MultiDiscrete():
+            return torch.cat([_one_hot(part[:, k], n) for k, n in enumerate(leaf.nvec)], -1)
+        case _:
+            return part.reshape(part.shape[0], -1) if part.ndim != 2 else part
+
+
+def _one_hot(number: Tensor, n: int) -> Tensor:
+    """[B] whole numbers, as floats, to [B, n]."""
+    return (number[:, None] == torch.arange(n, dtype=number.dtype, device=number.device)).to(number.dtype)
