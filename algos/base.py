@@ -159,7 +159,10 @@ class Algorithm(Definition):
         return self.predict(x)
 
     def predict_value(self, x: Any, action: Any) -> np.ndarray:
-        """Q(s, a) at raw observations [B, ...] and raw actions, [B]. Raises ConfigError where an algorithm learns no values."""
+        """Q(s, a) at raw observations [B, ...] and raw actions, [B], in the units of scaled rewards.
+
+        Raises ConfigError where an algorithm learns no values.
+        """
         fit = self._fitted
         with torch.no_grad():
             values = self.value(fit.nets(), fit.scale_observation(x), fit.scale_action(action))

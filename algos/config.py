@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..data.augmentation import Augmentations
 from ..data.config import Config, setting
-from ..data.scalers import ActionScaler, ObservationScaler
+from ..data.scalers import ActionScaler, ObservationScaler, RewardScaler
 
 
 class AlgorithmConfig(Config):
@@ -16,7 +17,14 @@ class AlgorithmConfig(Config):
     batch_size: int = setting(256, "transitions in a gradient step", gt=0)
     gamma: float = setting(0.99, "γ: discount of one step", ge=0, le=1)
     td_steps: int = setting(1, "n of the n-step return", gt=0)
-    observation_scaler: ObservationScaler | None = setting(None, "how observations are scaled: standard, min_max or pixel")
+    observation_scaler: ObservationScaler | None = setting(
+        None, "how observations are scaled: standard, min_max or pixel; of a dict, one for each key"
+    )
+    reward_scaler: RewardScaler | None = setting(
+        None, "how each reward is scaled: standard, min_max, clip, multiply, constant_shift or return_based"
+    )
+    augmentation: Augmentations = setting((), "how observations are changed at random while training: names or settings, in order")
+    n_augmentations: int = setting(1, "copies of a batch, each augmented for itself; their losses are averaged", gt=0)
 
 
 class ContinuousConfig(AlgorithmConfig):

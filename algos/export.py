@@ -40,11 +40,8 @@ class PortablePolicy(PolicyModule):
 
     def __init__(self, source: PolicyModule, used: list[str], spec: Spec, dtype: torch.dtype | None = None) -> None:
         dtype = dtype or source.dtype
-        observation, action = source.affine("observation"), source.affine("action")
         networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
-        # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
-        wide = torch.float64 if observation is not None and bool(observation.shift.any()) else dtype
-        super().__init__(source.algorithm, networks, _own(observation, wide), _own(action, dtype), dtype)
+        super().__init__(source.algorithm, networks, {name: _own(name, a, dtype) for name, a in source.affines().items()}, dtype)
         self.spec = spec
         self.action_dtype: torch.dtype = getattr(torch, action_dtype(spec))
         self.eval()
@@ -62,8 +59,10 @@ class PortablePolicy(PolicyModule):
         return module_input(self.spec.observation, {name: torch.as_tensor(rows) for name, rows in inputs.items()})
 
 
-def _own(affine: Affine | None, dtype: torch.dtype) -> Affine | None:
-    return affine and Affine(*(part.detach().to("cpu", dtype, copy=True) for part in (affine.scale, affine.shift)))
+def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:
+    # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
+    wide = torch.float64 if name != "action" and bool(affine.shift.any()) else dtype
+    return Affine(*(part.detach().to("cpu", wide, copy=True) for part in (affine.scale, affine.shift)))
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,10 @@ def action_dtype(spec: Spec) -> str:
 def portable(policy: Policy) -> Portable:
     """A policy taken out of what trains it, with golden observations and actions."""
     space, spec = policy.spec.observation, policy.spec
-    affine = policy.module.affine("observation")
-    numbers = affine and (affine.scale.double().cpu().numpy(), affine.shift.double().cpu().numpy())
+    numbers = {
+        name: (affine.scale.double().cpu().numpy(), affine.shift.double().cpu().numpy())
+        for name, affine in policy.module.affines().items()
+    }
     drawn = golden_observations(space, 8 * sum(BATCHES), numbers)
     used = _networks_used(policy, take(drawn, slice(2)))
     module = PortablePolicy(policy.module, used, spec)

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.augmentation import AugmentationPipeline, AugmentedSource
 from ..data.errors import ConfigError, DataError
 from ..data.sampling import Source, TransitionSampler
-from ..data.spec import Box, Spec
+from ..data.scalers import Affine
+from ..data.spec import Box, Spec, space_columns
 from .learner import Learner
 from .nets import Nets
 from .policy import Policy, PolicyModule
@@ -63,8 +65,8 @@ class Fit:
             device=self.device,
             dtype=self.dtype,
         )
-        self.observation_affine = config.observation_scaler and config.observation_scaler.affine(self.dtype, self.device)
-        action_scaler = getattr(config, "action_scaler", None)
+        scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
+        self.observation_affines: dict[str, Affine] = scaler.affines(self.dtype, self.device) if scaler else {}  # by column
         self.action_affine = action_scaler and action_scaler.affine(self.dtype, self.device)
         self._sampler: tuple[Any, TransitionSampler] | None = None
         self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
@@ -78,9 +80,12 @@ class Fit:
 
     @classmethod
     def start_online(cls, algorithm: Definition, spec: Spec, name: str) -> Self:
-        """A fresh fit without data: actions are scaled by their space, observations by the numbers that the scaler was given."""
+        """A fresh fit without data: actions are scaled by their space, all else by the numbers that the scalers were given."""
         config = algorithm.check_settings()
         check_actions(algorithm, spec, name)
+        AugmentationPipeline(augmentations=config.augmentation).check_space(spec.observation, name)
+        if config.observation_scaler is not None:
+            config = config.model_copy(update={"observation_scaler": config.observation_scaler.for_space(spec.observation, name)})
         action_scaler = getattr(config, "action_scaler", None)
         if action_scaler is not None and isinstance(spec.action, Box):
             config = config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
@@ -101,6 +106,7 @@ class Fit:
                 td_steps=self.config.td_steps,
                 observation_scaler=self.config.observation_scaler,
                 action_scaler=getattr(self.config, "action_scaler", None),
+                reward_scaler=self.config.reward_scaler,
                 bootstrap=self.algorithm.bootstraps,
                 next_action=self.algorithm.needs_next_action,
                 extra=self.algorithm.extra_columns,
@@ -111,9 +117,25 @@ class Fit:
             self.data = {"name": dataset.name, "fingerprint": dataset.fingerprint}
         return self._sampler[1]
 
+    def augmented(self, source: Source) -> Source:
+        """The source with the augmentation of the settings, which only training sees."""
+        if not self.config.augmentation:
+            return source
+        return AugmentedSource(
+            source,
+            AugmentationPipeline(augmentations=self.config.augmentation),
+            self.seeds if len(self.seeds) > 1 else self.seeds[0],  # pyright: ignore[reportGeneralTypeIssues]
+            self.spec.observation,
+            copies=self.config.n_augmentations,
+            scaled=frozenset(self.observation_affines),
+            following=self.algorithm.bootstraps,
+            device=self.device,
+        )
+
     @staticmethod
-    def _shapes(spec: Spec) -> tuple[Any, Any]:
-        return getattr(spec.observation, "shape", None), spec.action.shape if isinstance(spec.action, Box) else spec.action.n
+    def _shapes(spec: Spec) -> dict[str, Any]:
+        leaves = {**space_columns(spec.observation), "action": spec.action}
+        return {name: (leaf.shape, getattr(leaf, "n", None), getattr(leaf, "nvec", None)) for name, leaf in leaves.items()}
 
     def epochs(self, dataset: Dataset, n_steps: int, n_steps_per_epoch: int) -> Iterator[tuple[int, list[dict[str, float]]]]:
         """Trains `n_steps` more; yields after each epoch its number and one dictionary of metrics a seed."""
@@ -121,7 +143,7 @@ class Fit:
             raise ConfigError(
                 f"n_steps is {n_steps} and n_steps_per_epoch {n_steps_per_epoch}; both count gradient steps and must be positive."
             )
-        source: Source = self.sampler(dataset)
+        source = self.augmented(self.sampler(dataset))
         end = self.learner.step + n_steps
         while self.learner.step < end:
             stop = min(end, (self.learner.step // n_steps_per_epoch + 1) * n_steps_per_epoch)
@@ -154,7 +176,8 @@ class Fit:
     def policy_module(self) -> PolicyModule:
         """Raw observations to raw actions, scalers inside."""
         self.nets()
-        return PolicyModule(self.algorithm, self.learner.modules, self.observation_affine, self.action_affine, self.dtype)
+        scalers = self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})
+        return PolicyModule(self.algorithm, self.learner.modules, scalers, self.dtype)
 
     def policy(self) -> Policy:
         """The greedy policy over NumPy arrays."""
@@ -163,9 +186,12 @@ class Fit:
     def scale_observation(self, x: Any) -> Any:
         """Raw observations, arrays or a dict of them, as the networks see them."""
         if isinstance(x, Mapping):
-            return {key: torch.as_tensor(np.asarray(part), device=self.device).to(self.dtype) for key, part in x.items()}
-        raw = torch.as_tensor(np.asarray(x), device=self.device)
-        return self.observation_affine.transform(raw) if self.observation_affine else raw.to(self.dtype)
+            return {key: self._scaled(f"observation/{key}", part) for key, part in x.items()}
+        return self._scaled("observation", x)
+
+    def _scaled(self, column: str, x: Any) -> Tensor:
+        raw, affine = torch.as_tensor(np.asarray(x), device=self.device), self.observation_affines.get(column)
+        return affine.transform(raw) if affine else raw.to(self.dtype)
 
     def scale_action(self, action: Any) -> Tensor:
         """Raw actions as the networks see them."""
@@ -173,6 +199,11 @@ class Fit:
         if self.spec.discrete:
             return raw.to(torch.int64)
         return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
+
+    def scale_reward(self, reward: np.ndarray) -> np.ndarray:
+        """Raw rewards as losses see them."""
+        scaler = self.config.reward_scaler
+        return scaler.transform(reward).numpy() if scaler else reward
 
     # ---- state
 
@@ -215,26 +246,28 @@ def fitted_config(algorithm: Definition, dataset: Dataset) -> Any:
 
     Raises:
         ConfigError: a setting cannot be used.
-        DataError: actions are of the other kind, a scaler does not suit the data, or scaled actions lie outside [-1, 1].
+        DataError: actions are of the other kind, a scaler or an augmentation does not suit the data, or scaled actions lie
+            outside [-1, 1].
     """
     config = algorithm.check_settings()
     check_actions(algorithm, dataset.spec, dataset.name)
-    fitted = {n: getattr(config, n).fit(dataset) for n in ("observation_scaler", "action_scaler") if getattr(config, n, None)}
+    AugmentationPipeline(augmentations=config.augmentation).check_space(dataset.spec.observation, dataset.name)
+    scalers = ("observation_scaler", "action_scaler", "reward_scaler")
+    fitted = {n: getattr(config, n).fit(dataset) for n in scalers if getattr(config, n, None)}
     config = config.model_copy(update=fitted)
     _check_range(algorithm.name, getattr(config, "action_scaler", None), dataset)
     return config
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
-    """Raises DataError when the data's actions are of the other kind."""
-    kind = "discrete" if spec.discrete else "continuous"
+    """Raises DataError when the data's actions are of another kind."""
+    kind = spec.action_kind
     if kind != algorithm.actions:
         from .registry import algorithm_class, algorithm_names
 
         fit = [other for other in algorithm_names() if algorithm_class(other).actions == kind]
-        raise DataError(
-            f"{algorithm.name} needs {algorithm.actions} actions, and {name!r} has {kind} ones; choose from {', '.join(fit)}."
-        )
+        cure = f"choose from {', '.join(fit)}" if fit else "no algorithm takes those yet"
+        raise DataError(f"{algorithm.name} needs {algorithm.actions} actions, and {name!r} has {kind} ones; {cure}.")
 
 
 def _check_range(name: str, scaler: Any, dataset: Dataset) -> None:

@@ -88,10 +88,12 @@ def fitter_online(
         td_steps=fit.config.td_steps,
         observation_scaler=fit.config.observation_scaler,
         action_scaler=getattr(fit.config, "action_scaler", None),
+        reward_scaler=fit.config.reward_scaler,
         next_action=algorithm.needs_next_action,
         device=fit.device,
         dtype=fit.dtype,
     )
+    training = fit.augmented(source)
     observation = env.reset()
     buffer.cut_episodes()  # those that an earlier run left unfinished do not go on here
     begin = max(update_start_step, -(-fit.config.batch_size // env.n))
@@ -110,7 +112,7 @@ def fitter_online(
             continue
         stop = min(learner.step + n_updates, end)
         while learner.step < stop:
-            learner.update(source.sample(learner.step))
+            learner.update(training.sample(learner.step))
             if learner.step % n_steps_per_epoch and learner.step < end:
                 continue
             metrics = fit.metrics()[0] | {"train/environment_steps": float(now * env.n)}

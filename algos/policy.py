@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ..data.scalers import Affine
-from ..data.spec import Box, Dict, Spec
+from ..data.spec import ObservationSpace, Spec
 from .nets import Nets
-from .networks.heads import Observation
-from .policy_inputs import raw_inputs
+from .networks.vectors import Observation
+from .policy_inputs import named_inputs, raw_inputs
 
 if TYPE_CHECKING:
     from .definition import Definition
@@ -38,33 +38,39 @@ class PolicyModule(nn.Module):
         self,
         algorithm: Definition,
         modules: Mapping[str, nn.Module],
-        observation: Affine | None,
-        action: Affine | None,
+        scalers: Mapping[str, Affine],
         dtype: torch.dtype,
     ) -> None:
         super().__init__()
         self.algorithm, self.dtype = algorithm, dtype
         self.networks = nn.ModuleDict(dict(modules))
-        self._affines: dict[str, bool] = {"observation": observation is not None, "action": action is not None}
-        for name, affine in (("observation", observation), ("action", action)):
-            if affine is not None:
-                self.register_buffer(f"{name}_scale", affine.scale)
-                self.register_buffer(f"{name}_shift", affine.shift)
+        self._buffers_of: dict[str, str] = {}  # by what is scaled; a key of a dict may be no name for a buffer, so it is numbered
+        for at, (name, affine) in enumerate(sorted(scalers.items())):
+            self._buffers_of[name] = buffer = f"observation_{at}" if "/" in name else name
+            self.register_buffer(f"{buffer}_scale", affine.scale)
+            self.register_buffer(f"{buffer}_shift", affine.shift)
 
-    def affine(self, name: str) -> Affine | None:
-        """The scaler of "observation" or "action", or None."""
-        return Affine(getattr(self, f"{name}_scale"), getattr(self, f"{name}_shift")) if self._affines[name] else None
+    def affines(self) -> dict[str, Affine]:
+        """The scalers that there are: `action`, and `observation` or `observation/KEY` of dicts."""
+        return {
+            name: Affine(getattr(self, f"{buffer}_scale"), getattr(self, f"{buffer}_shift"))
+            for name, buffer in self._buffers_of.items()
+        }
 
     def forward(self, observation: Observation) -> Tensor:
-        scaler, unscaler = self.affine("observation"), self.affine("action")
-        if isinstance(observation, dict):  # no scaler takes these
-            scaled = {key: part.to(self.dtype) for key, part in observation.items()}
+        affines = self.affines()
+
+        def scaled(name: str, raw: Tensor) -> Tensor:
+            return (affines[name].transform(raw) if name in affines else raw).to(self.dtype)
+
+        if isinstance(observation, dict):
+            seen = {key: scaled(f"observation/{key}", part) for key, part in observation.items()}
         else:
-            scaled = (scaler.transform(observation) if scaler else observation).to(self.dtype)
+            seen = scaled("observation", observation)
         key = torch.zeros((), dtype=torch.int64)
         nets = Nets(dict(self.networks.items()), {}, None, key, self.dtype)
-        action = self.algorithm.act(nets, scaled)
-        return unscaler.reverse(action) if unscaler else action
+        action = self.algorithm.act(nets, seen)
+        return affines["action"].reverse(action) if "action" in affines else action
 
 
 class Policy:
@@ -89,6 +95,7 @@ class Policy:
             return self.module(module_input(self.space, inputs)).cpu().numpy()
 
 
-def module_input(space: Box | Dict, inputs: Mapping[str, Tensor]) -> Observation:
+def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:
     """What a policy module takes, from inputs by name: a tensor, or a dict of them."""
-    return inputs["observation"] if isinstance(space, Box) else {key: inputs[f"observation/{key}"] for key in sorted(space.spaces)}
+    names = named_inputs(space)
+    return inputs["observation"] if "observation" in names else {name.partition("/")[2]: inputs[name] for name in names}

@@ -15,7 +15,7 @@ from ..random import bits, fold, root_key, shift_right
 from ..sampling import BLOCK, Gather, as_tensors
 
 if TYPE_CHECKING:
-    from ..scalers import Scaler
+    from ..scalers import ActionScaler, ObservationScaler, RewardScaler
     from .buffer import ReplayBuffer
 
 
@@ -32,7 +32,7 @@ class ReplaySampler:
         seed: One seed, or S of them for batches [S, B, ...].
         gamma: Discount of one step; a tensor of shape () or (S,) is read at every draw.
         td_steps: n of the n-step return.
-        observation_scaler, action_scaler: Fitted scalers.
+        observation_scaler, action_scaler, reward_scaler: Fitted scalers.
         next_action, dtype: See `Gather`.
         device: Where a batch lies. Rows are gathered on the host and copied.
     """
@@ -45,8 +45,9 @@ class ReplaySampler:
         *,
         gamma: float | Tensor = 0.99,
         td_steps: int = 1,
-        observation_scaler: Scaler | None = None,
-        action_scaler: Scaler | None = None,
+        observation_scaler: ObservationScaler | None = None,
+        action_scaler: ActionScaler | None = None,
+        reward_scaler: RewardScaler | None = None,
         next_action: bool = True,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -61,6 +62,7 @@ class ReplaySampler:
             td_steps=td_steps,
             observation_scaler=observation_scaler,
             action_scaler=action_scaler,
+            reward_scaler=reward_scaler,
             dtype=dtype,
             next_action=next_action,
         )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..errors import DataError
-from ..scalers import Scaler
+from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 
 
 def as_tensors(columns: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
@@ -36,7 +36,7 @@ class Gather:
         columns: Tensors whose rows are steps, with a closing row after each episode (or a ring of them).
         gamma: Discount of one step, shape () or (S,): one a seed. Read at every call, so it may be written in place.
         td_steps: n of the n-step return.
-        observation_scaler, action_scaler: Fitted scalers, or None.
+        observation_scaler, action_scaler, reward_scaler: Fitted scalers, or None. Rewards are scaled one by one, before the sum.
         dtype: Type of all floats in a batch.
         next_action: Whether the batch carries the next action.
         extra: Names of further columns that the batch carries in `extra`.
@@ -48,16 +48,18 @@ class Gather:
         *,
         gamma: Tensor,
         td_steps: int = 1,
-        observation_scaler: Scaler | None = None,
-        action_scaler: Scaler | None = None,
+        observation_scaler: ObservationScaler | None = None,
+        action_scaler: ActionScaler | None = None,
+        reward_scaler: RewardScaler | None = None,
         dtype: torch.dtype = torch.float32,
         next_action: bool = False,
         extra: Sequence[str] = (),
     ) -> None:
         self.columns, self.gamma, self.td_steps, self.dtype = columns, gamma, td_steps, dtype
         self.device = columns["reward"].device
-        self.observation_affine = observation_scaler.affine(dtype, self.device) if observation_scaler else None
+        self.observation_affines = observation_scaler.affines(dtype, self.device) if observation_scaler else {}
         self.action_affine = action_scaler.affine(dtype, self.device) if action_scaler else None
+        self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
         self.next_action, self.extra = next_action, tuple(extra)
         for name in self.extra:
             if name not in columns:
@@ -78,7 +80,7 @@ class Gather:
         gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None]  # rows are [..., S, B]
         alive = (~self._take("terminated", last)).to(self.dtype)
         if count is None:
-            reward, discount = self._take("reward", rows).to(self.dtype), alive * gamma
+            reward, discount = self._reward(rows), alive * gamma
         else:
             reward, discount = self._n_step_sum(rows, count, gamma, wrap), alive * gamma**count
         both = observations(
@@ -100,7 +102,7 @@ class Gather:
         """Σ γᵏ r over k < count, [..., B]."""
         k = torch.arange(self.td_steps, device=self.device).reshape(-1, *[1] * rows.ndim)
         inside = k < count
-        reward = self._take("reward", self._step(rows, k * inside, wrap)).to(self.dtype)  # outside: the first, and no weight
+        reward = self._reward(self._step(rows, k * inside, wrap))  # outside: the first, and no weight
         return (reward * (gamma**k * inside)).sum(0)
 
     @staticmethod
@@ -115,8 +117,12 @@ class Gather:
         return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
 
     def _observation(self, name: str, rows: Tensor) -> Tensor:
-        raw = self._take(name, rows)
-        return self.observation_affine.transform(raw) if self.observation_affine else raw.to(self.dtype)
+        raw, affine = self._take(name, rows), self.observation_affines.get(name)
+        return affine.transform(raw) if affine else raw.to(self.dtype)
+
+    def _reward(self, rows: Tensor) -> Tensor:
+        raw = self._take("reward", rows).to(self.dtype)
+        return self.reward_transform.transform(raw) if self.reward_transform else raw
 
     def _action(self, rows: Tensor) -> Tensor:
         raw = self._take("action", rows)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..random import fold, integers, root_key
-from ..scalers import Scaler
+from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .gather import Gather, as_tensors
 from .source import BLOCK
 from .windows import Windows
@@ -30,7 +30,7 @@ class TransitionSampler:
         seed: One seed: tensors of a batch are [B, ...]. A sequence of S seeds: [S, B, ...], each row drawn by its own seed.
         gamma: Discount of one step; a tensor of shape () or (S,) is read at every draw.
         td_steps: n of the n-step return. Windows stop at an episode's end and never reach over it.
-        observation_scaler, action_scaler: Fitted scalers, applied to what is drawn.
+        observation_scaler, action_scaler, reward_scaler: Fitted scalers, applied to what is drawn.
         bootstrap: See `Windows`.
         next_action, extra, dtype: See `Gather`.
         device: Where the columns are copied to and the batch lies.
@@ -47,8 +47,9 @@ class TransitionSampler:
         *,
         gamma: float | Tensor = 0.99,
         td_steps: int = 1,
-        observation_scaler: Scaler | None = None,
-        action_scaler: Scaler | None = None,
+        observation_scaler: ObservationScaler | None = None,
+        action_scaler: ActionScaler | None = None,
+        reward_scaler: RewardScaler | None = None,
         bootstrap: bool = True,
         next_action: bool = True,
         extra: Sequence[str] = (),
@@ -71,6 +72,7 @@ class TransitionSampler:
             td_steps=td_steps,
             observation_scaler=observation_scaler,
             action_scaler=action_scaler,
+            reward_scaler=reward_scaler,
             dtype=dtype,
             next_action=next_action,
             extra=extra,

@@ -7,7 +7,16 @@ import torch
 from d3ray.data.config import Config
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.scalers import ActionScaler, MinMaxActionScaler, MinMaxScaler, ObservationScaler, PixelScaler, StandardScaler
+from d3ray.data.sampling import TransitionSampler
+from d3ray.data.scalers import (
+    ActionScaler,
+    KeywiseScaler,
+    MinMaxActionScaler,
+    MinMaxScaler,
+    ObservationScaler,
+    PixelScaler,
+    StandardScaler,
+)
 from d3ray.data.spec import Box, Spec
 
 OBSERVATIONS = np.array([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]], "f4")  # the second entry is constant
@@ -78,3 +87,86 @@ def test_action_scalers_refuse_discrete_actions():
     discrete = Dataset.from_arrays(OBSERVATIONS, np.array([0, 1, 1]), np.zeros(3, "f4"), np.array([False, False, True]))
     with pytest.raises(DataError, match="needs continuous actions, and 'dataset' has discrete ones"):
         MinMaxActionScaler().fit(discrete)
+
+
+# ---- dict observations
+
+SEEN = np.random.default_rng(3).integers(0, 256, (3, 3, 4, 4)).astype(np.uint8)
+KEYED = Dataset.from_arrays(
+    {"seen": SEEN, "felt": OBSERVATIONS, "told": OBSERVATIONS + 1},
+    ACTIONS,
+    np.zeros(3, "f4"),
+    np.array([False, False, True]),
+    name="keyed",
+)
+
+
+def test_each_key_has_its_own_scaler():
+    scaler = Holder.check({"observation": {"seen": "pixel", "felt": {"name": "standard", "epsilon": 0.0}}}).observation
+    assert isinstance(scaler, KeywiseScaler)
+    fitted = scaler.fit(KEYED)
+    found = fitted.transform({"seen": SEEN, "felt": OBSERVATIONS, "told": OBSERVATIONS})
+    np.testing.assert_allclose(found["seen"], SEEN / 255, rtol=1e-6)
+    np.testing.assert_allclose(found["felt"][:, 0], (OBSERVATIONS[:, 0] - 2) / np.sqrt(8 / 3), rtol=1e-6)
+    np.testing.assert_allclose(found["told"], OBSERVATIONS)
+    np.testing.assert_allclose(fitted.reverse_transform(found)["felt"], OBSERVATIONS, atol=1e-6)
+    assert Holder.model_validate_json(Holder(observation=fitted).model_dump_json()).observation == fitted
+    assert set(fitted.affines()) == {"observation/seen", "observation/felt"}
+
+
+def test_samplers_scale_each_key():
+    scaler = Holder.check({"observation": {"seen": "pixel", "told": "min_max"}}).observation.fit(KEYED)
+    raw = TransitionSampler(KEYED, 32).sample(0)
+    batch = TransitionSampler(KEYED, 32, observation_scaler=scaler).sample(0)
+    torch.testing.assert_close(batch.observation["seen"], raw.observation["seen"] / 255)
+    torch.testing.assert_close(batch.next_observation["told"][:, 0], raw.next_observation["told"][:, 0] / 2 - 1.5)
+    assert torch.equal(batch.observation["felt"], raw.observation["felt"])
+
+
+def test_one_scaler_stands_for_all_keys_where_it_fits():
+    vectors = Dataset.from_arrays(
+        {"a": OBSERVATIONS, "b": OBSERVATIONS * 2}, ACTIONS, np.zeros(3, "f4"), np.array([False, False, True])
+    )
+    fitted = StandardScaler().fit(vectors)
+    assert fitted.scalers["a"].mean == (2, 5)
+    assert fitted.scalers["b"].mean == (4, 10)
+    with pytest.raises(DataError, match="'standard' needs vectors, and 'seen' of 'keyed' is something else: give each key"):
+        StandardScaler().fit(KEYED)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"sen": "pixel"}, "Observations of 'keyed' have no key 'sen' to scale; did you mean 'seen'"),
+        ({"felt": "pixel"}, "'pixel' needs images, and 'felt' of 'keyed' is something else"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(given, sentence):
+    scaler = Holder.check({"observation": given}).observation
+    with pytest.raises(DataError, match=sentence):
+        scaler.fit(KEYED)
+    with pytest.raises(DataError, match="and observations of 'dataset' have no keys"):
+        scaler.fit(DATA)
+
+
+def test_nested_keys_are_joined_and_parts_of_a_tuple_are_numbered():
+    nested = Holder.check({"observation": {"arm": {"left": "standard", "right": None}, "seen": "pixel"}}).observation
+    assert list(nested.scalers) == ["arm/left", "seen"]
+    assert list(Holder.check({"observation": ["pixel", None, "min_max"]}).observation.scalers) == ["0", "2"]
+    with pytest.raises(ConfigError, match="there is no such scaler; did you mean 'pixel'"):
+        Holder.check({"observation": {"seen": "pixl"}})
+
+
+def test_vectors_are_no_images():
+    with pytest.raises(DataError, match="'pixel' needs images, and 'dataset' has observations of another kind"):
+        PixelScaler().fit(DATA)
+
+
+def test_d3rlpys_methods():
+    fitted = MinMaxScaler().fit(DATA)
+    assert fitted.get_type() == "min_max"
+    assert fitted.get_params() == {"minimum": (0, 5), "maximum": (4, 5)}
+    assert MinMaxScaler(**fitted.get_params()) == fitted
+    assert PixelScaler().get_params() == {}
+    np.testing.assert_allclose(fitted.reverse_transform(fitted.transform(OBSERVATIONS)), OBSERVATIONS)
+    assert fitted.transform(OBSERVATIONS.astype(np.float64)).dtype == torch.float64

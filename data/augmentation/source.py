@@ -1,0 +1,87 @@
+"""A source whose batches are augmented: what training reads from, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..random import fold, root_key
+from .layout import layouts
+from .pipeline import AugmentationPipeline
+
+if TYPE_CHECKING:
+    from ..batch import Batch
+    from ..sampling import Source
+    from ..spec import ObservationSpace
+
+
+class AugmentedSource:
+    """Batches of another source with their observations augmented; a function of the batch, the seed and the step.
+
+    With `copies` = n a batch of B becomes one of n · B, copy after copy, each augmented for itself. The mean of a loss of
+    one value a sample over n · B is the mean over the copies of its means over B: DrQ's average, in one pass. What a
+    loss takes over a whole batch, as TD3+BC's λ or batch normalisation, is taken over all copies.
+
+    `observation` and `next_observation` draw for themselves, as in DrQ.
+
+    Args:
+        source: Where batches come from.
+        pipeline: What is done to them.
+        seed: One, or S of them for batches [S, B, ...].
+        space: Of the observations.
+        copies: n.
+        scaled: Columns that an observation scaler acts on.
+        following: Whether next observations are augmented too; False where no loss looks at them.
+        device: Where batches lie.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        pipeline: AugmentationPipeline,
+        seed: int | Sequence[int],
+        space: ObservationSpace,
+        *,
+        copies: int = 1,
+        scaled: frozenset[str] = frozenset(),
+        following: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.source, self.pipeline, self.copies, self.following = source, pipeline, copies, following
+        self._layouts = layouts(space, scaled)
+        keys = root_key(seed, device) if isinstance(seed, int) else torch.stack([root_key(s, device) for s in seed])
+        self._key = fold(keys, "augmentation")
+
+    def sample(self, step: int) -> Batch:
+        """The batch of a gradient step."""
+        batch = self.source.sample(step)
+        if self.copies > 1:
+            batch = pytree.tree_map(self._repeated, batch)
+        key = fold(self._key, step)
+        observation, following = self._augmented(batch.observation, fold(key, "observation")), batch.next_observation
+        if self.following:
+            following = self._augmented(following, fold(key, "next_observation"))
+        return replace(batch, observation=observation, next_observation=following)
+
+    def between_epochs(self, epoch: int) -> None:
+        """As the source does."""
+        self.source.between_epochs(epoch)
+
+    def _repeated(self, part: Tensor) -> Tensor:
+        return torch.cat([part] * self.copies, self._key.ndim)
+
+    def _augmented(self, observation: Any, key: Tensor) -> Any:
+        if isinstance(observation, dict):
+            return {name: self._one(f"observation/{name}", part, fold(key, name)) for name, part in observation.items()}
+        return self._one("observation", observation, key)
+
+    def _one(self, column: str, part: Tensor, key: Tensor) -> Tensor:
+        layout = self._layouts.get(column)
+        if layout is None:
+            return part
+        return self.pipeline.transform(part, key, channels=layout.channels, top=layout.top, wants=layout.wants)

@@ -1,0 +1,41 @@
+"""Scalers: how raw observations, actions and rewards become what a network learns from, and back.
+
+Scalers of observations and actions are affine once they are fitted, so a fitted one is two arrays and the exported policy carries
+them. Those of rewards are a clip and an affine map, and belong to training alone. All are fitted from the statistics that a
+dataset's manifest has, so fitting reads no data. Observations and actions without spread (a constant entry) are shifted and not
+divided.
+"""
+
+from .action import ActionScaler, MinMaxActionScaler
+from .base import Affine, Scaler
+from .observation import KeywiseScaler, MinMaxScaler, ObservationScaler, PixelScaler, StandardScaler
+from .reward import (
+    ClipRewardScaler,
+    ConstantShiftRewardScaler,
+    MinMaxRewardScaler,
+    MultiplyRewardScaler,
+    ReturnBasedRewardScaler,
+    RewardScaler,
+    RewardTransform,
+    StandardRewardScaler,
+)
+
+__all__ = [
+    "ActionScaler",
+    "Affine",
+    "ClipRewardScaler",
+    "ConstantShiftRewardScaler",
+    "KeywiseScaler",
+    "MinMaxActionScaler",
+    "MinMaxRewardScaler",
+    "MinMaxScaler",
+    "MultiplyRewardScaler",
+    "ObservationScaler",
+    "PixelScaler",
+    "ReturnBasedRewardScaler",
+    "RewardScaler",
+    "RewardTransform",
+    "Scaler",
+    "StandardRewardScaler",
+    "StandardScaler",
+]

@@ -1,0 +1,109 @@
+"""What all scalers are: settings as written, numbers once fitted, and an affine map of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..config import Config
+from ..errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+
+Vector = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x · scale + shift, entry by entry. `scale` and `shift` broadcast against [..., *shape]."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def transform(self, x: Tensor) -> Tensor:
+        """Raw [..., *shape] of any type to scaled floats."""
+        return torch.addcmul(self.shift, x.to(self.scale.dtype), self.scale)
+
+    def reverse(self, x: Tensor) -> Tensor:
+        """Scaled floats back to raw units."""
+        return (x - self.shift) / self.scale
+
+
+class Scaler(Config):
+    """Base of the scalers: settings as written by the user, with numbers once fitted."""
+
+    @property
+    def label(self) -> str:
+        """The name that a config gives."""
+        return str(getattr(self, "name"))  # noqa: B009 - subclasses narrow it to one literal
+
+    def fit(self, dataset: Dataset) -> Self:
+        """The same scaler with what it takes from the dataset's statistics; given numbers are kept."""
+        raise NotImplementedError
+
+    def affine(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Affine:
+        """The fitted scaler as tensors."""
+        scale, shift = self.numbers()
+        return Affine(*(torch.tensor(part, dtype=torch.float64).to(device, dtype) for part in (scale, shift)))
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and shift in float64. Raises ConfigError before `fit`."""
+        raise NotImplementedError
+
+    # ---- as d3rlpy calls it
+
+    def transform(self, x: Any) -> Any:
+        """Raw values, an array or a tensor of any type, to scaled ones: a tensor on the same device, float64 stays so."""
+        return self._mapped(x, reverse=False)
+
+    def reverse_transform(self, x: Any) -> Any:
+        """Scaled values back to raw units."""
+        return self._mapped(x, reverse=True)
+
+    def get_type(self) -> str:
+        """The name that a config gives."""
+        return self.label
+
+    def get_params(self, deep: bool = False) -> dict[str, Any]:
+        """Settings and numbers by name; `type(scaler)(**params)` is the same scaler."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "name"}
+
+    def _mapped(self, x: Any, *, reverse: bool) -> Any:
+        x = torch.as_tensor(x)
+        affine = self.affine(torch.float64 if x.dtype == torch.float64 else torch.float32, x.device)
+        return affine.reverse(x) if reverse else affine.transform(x)
+
+    def _fitted(self, *values: Vector | float | None) -> list[np.ndarray]:
+        if any(value is None for value in values):
+            raise ConfigError(f"The scaler {self.label!r} has no numbers yet: fit it on a dataset first.")
+        return [np.asarray(value, np.float64) for value in values]
+
+
+def named(known: tuple[type[Scaler], ...]) -> Callable[[Any], Any]:
+    """A validator: a string stands for the scaler of that name."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = [str(scaler.model_fields["name"].default) for scaler in known]
+        if value not in names:
+            raise ValueError(f"there is no such scaler{did_you_mean(value, names)}")
+        return {"name": value}
+
+    return read
+
+
+def vector(values: Any) -> Vector:
+    """Numbers as a config holds them."""
+    return tuple(float(v) for v in np.asarray(values, np.float64).reshape(-1))
+
+
+def inverse(spread: np.ndarray) -> np.ndarray:
+    """1 / spread; 1 where there is no spread: what is constant is shifted and not divided."""
+    return 1 / np.where(spread > 0, spread, 1.0)

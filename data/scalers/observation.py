@@ -1,0 +1,197 @@
+"""Observation scalers: `standard`, `min_max` and `pixel` for one array, and one of them for each key of a dict.
+
+A policy carries them: what it is given stays raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field
+
+from ..config import setting
+from ..errors import ConfigError, DataError, did_you_mean
+from ..spec import Box, Dict, ObservationSpace, flat_space
+from .base import Affine, Scaler, Vector, inverse, named, vector
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+
+
+class SingleScaler(Scaler):
+    """Base of the scalers of one array."""
+
+    def fit(self, dataset: Dataset) -> Any:
+        """Fitted on the dataset's statistics; for dict observations a `KeywiseScaler` with one such scaler a key."""
+        found = self.for_space(dataset.spec.observation, dataset.name)
+        return found.fit(dataset) if isinstance(found, KeywiseScaler) else self.with_statistics(dataset.statistics.observation)
+
+    def for_space(self, space: ObservationSpace, name: str) -> ObservationScaler:
+        """This scaler, or one for each key where observations are dicts.
+
+        Raises:
+            DataError: it does not suit these observations.
+        """
+        if isinstance(flat := flat_space(space), Dict):
+            return KeywiseScaler(scalers={key: cast("AnySingleScaler", self) for key in flat.spaces}).for_space(flat, name)
+        if not isinstance(space, Box) or not self.suits(space):
+            raise DataError(
+                f"The observation scaler {self.label!r} needs {self.wants}, and {name!r} has observations of another kind."
+            )
+        return cast("ObservationScaler", self)
+
+    def affines(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> dict[str, Affine]:
+        """The fitted scaler as tensors, by column: `observation`."""
+        return {"observation": self.affine(dtype, device)}
+
+    @property
+    def wants(self) -> str:
+        """What it can scale, for messages."""
+        return "vectors"
+
+    def suits(self, space: Box) -> bool:
+        """Whether it can scale arrays of this space."""
+        return len(space.shape) == 1
+
+    def with_statistics(self, moments: Any) -> Self:
+        """The same scaler with what it takes from the statistics of its array; given numbers are kept."""
+        raise NotImplementedError
+
+
+class StandardScaler(SingleScaler):
+    """(x - mean) / (std + epsilon), entry by entry; 1e-3 is what TD3+BC adds (Fujimoto and Gu 2021, section 4)."""
+
+    name: Literal["standard"] = "standard"
+    mean: Vector | None = setting(None, "mean of each entry; None: from the dataset")
+    std: Vector | None = setting(None, "standard deviation of each entry; None: from the dataset")
+    epsilon: float = setting(1e-3, "added to the standard deviation", source="TD3+BC, section 4", ge=0)
+
+    def with_statistics(self, moments: Any) -> Self:
+        return self.model_copy(update={"mean": self.mean or vector(moments.mean), "std": self.std or vector(moments.std)})
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = self._fitted(self.mean, self.std)
+        scale = inverse(std + self.epsilon)
+        return scale, -mean * scale
+
+
+class MinMaxScaler(SingleScaler):
+    """To [-1, 1]: 2 (x - minimum) / (maximum - minimum) - 1, entry by entry.
+
+    d3rlpy's manual of 2020 maps observations to [0, 1]; today's maps to [-1, 1], which is followed here.
+    """
+
+    name: Literal["min_max"] = "min_max"
+    minimum: Vector | None = setting(None, "smallest value of each entry; None: from the dataset")
+    maximum: Vector | None = setting(None, "largest value of each entry; None: from the dataset")
+
+    def with_statistics(self, moments: Any) -> Self:
+        return self.model_copy(
+            update={"minimum": self.minimum or vector(moments.min), "maximum": self.maximum or vector(moments.max)}
+        )
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        low, high = self._fitted(self.minimum, self.maximum)
+        scale = inverse((high - low) / 2)
+        return scale, -(low + high) / 2 * scale
+
+
+class PixelScaler(SingleScaler):
+    """x / 255."""
+
+    name: Literal["pixel"] = "pixel"
+
+    @property
+    def wants(self) -> str:
+        return "images"
+
+    def suits(self, space: Box) -> bool:
+        return len(space.shape) > 1 or space.dtype == "uint8"
+
+    def with_statistics(self, moments: Any) -> Self:
+        return self
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(1 / 255), np.asarray(0.0)
+
+
+_KNOWN = (StandardScaler, MinMaxScaler, PixelScaler)
+AnySingleScaler = Annotated[
+    Annotated[StandardScaler | MinMaxScaler | PixelScaler, Field(discriminator="name")], BeforeValidator(named(_KNOWN))
+]
+
+
+class KeywiseScaler(Scaler):
+    """A scaler for each key of dict observations; keys that are not named are only brought to the float type.
+
+    Nested keys are joined by "/", and the parts of a tuple are "0", "1", …, as the columns `observation/KEY` are named.
+    """
+
+    name: Literal["keys"] = "keys"
+    scalers: dict[str, AnySingleScaler] = setting(..., "scaler of each key", min_length=1)
+
+    def fit(self, dataset: Dataset) -> Self:
+        self.for_space(dataset.spec.observation, dataset.name)
+        moments = cast("Mapping[str, Any]", dataset.statistics.observation)
+        return self.model_copy(update={"scalers": {key: s.with_statistics(moments[key]) for key, s in self.scalers.items()}})
+
+    def for_space(self, space: ObservationSpace, name: str) -> Self:
+        """This scaler. Raises DataError where observations have no such key, or a key's scaler does not suit it."""
+        if not isinstance(flat := flat_space(space), Dict):
+            raise DataError(f"The observation scaler names {', '.join(self.scalers)}, and observations of {name!r} have no keys.")
+        for key, scaler in self.scalers.items():
+            if key not in flat.spaces:
+                raise DataError(f"Observations of {name!r} have no key {key!r} to scale{did_you_mean(key, flat.spaces)}")
+            if not isinstance(leaf := flat.spaces[key], Box) or not scaler.suits(leaf):
+                raise DataError(
+                    f"The observation scaler {scaler.label!r} needs {scaler.wants}, and {key!r} of {name!r} is something else: "
+                    "give each key that is scaled its own, as {camera: pixel, state: standard}."
+                )
+        return self
+
+    def affines(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> dict[str, Affine]:
+        """The fitted scalers as tensors, by column: `observation/KEY`."""
+        return {f"observation/{key}": scaler.affine(dtype, device) for key, scaler in self.scalers.items()}
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        raise ConfigError("A scaler by keys has numbers for each key: ask those in `scalers`.")
+
+    def _mapped(self, x: Any, *, reverse: bool) -> Any:
+        def one(key: str, part: Any) -> Any:
+            scaler = self.scalers.get(key)
+            if scaler is None:
+                return torch.as_tensor(part)
+            return scaler.reverse_transform(part) if reverse else scaler.transform(part)
+
+        return {key: one(key, part) for key, part in x.items()}
+
+
+def _read(value: Any) -> Any:
+    """A name, a scaler's settings (a mapping with "name"), a mapping from keys to such, or a list of them for a tuple's parts."""
+    if isinstance(value, list | tuple):
+        parts = cast("Sequence[Any]", value)
+        return {"name": "keys", "scalers": {str(k): part for k, part in enumerate(parts) if part is not None}}
+    if not isinstance(value, Mapping):
+        return named(_KNOWN)(value)
+    settings = cast("Mapping[str, Any]", value)
+    return settings if "name" in settings else {"name": "keys", "scalers": _joined(settings)}
+
+
+def _joined(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested keys joined by "/"."""
+    found: dict[str, Any] = {}
+    for key, part in settings.items():
+        if isinstance(part, Mapping) and "name" not in part:
+            found |= _joined(cast("Mapping[str, Any]", part), f"{above}{key}/")
+        elif part is not None:
+            found[f"{above}{key}"] = part
+    return found
+
+
+ObservationScaler = Annotated[
+    Annotated[StandardScaler | MinMaxScaler | PixelScaler | KeywiseScaler, Field(discriminator="name")],
+    BeforeValidator(_read),
+]
