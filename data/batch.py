@@ -1,4 +1,4 @@
-"""What an algorithm's loss reads: tensors of one batch."""
+"""What an algorithm's loss reads: tensors of one batch of transitions, or of stretches of episodes."""
 
 from __future__ import annotations
 
@@ -51,4 +51,29 @@ class Batch:
         return replace(self, extra={**self.extra, **columns})
 
 
+@dataclass(frozen=True)
+class Sequences:
+    """B stretches of episodes, each of T steps or fewer, which are padded; a stack of seeds has an axis before B.
+
+    Where `mask` is false everything else is zero. Scalers have acted; frames are not stacked.
+    """
+
+    observation: Any  # [B, T, ...] or a dict of such tensors
+    action: Tensor  # [B, T, A] floats, or [B, T] int64 for discrete actions
+    reward: Tensor  # [B, T], one step's
+    discount: Tensor  # [B, T]: γ (1 - terminated)
+    mask: Tensor  # [B, T] bool: which steps there are
+    timestep: Tensor  # [B, T] int64: the step's number in its episode, from 0
+    index: Tensor  # [B] int64: the number, in its source, of the transition or the episode that was drawn
+    return_to_go: Tensor | None = None  # [B, T]: sum of the rewards from this step to the episode's end, where asked for
+    next_observation: Any = None  # like `observation`, where asked for
+    weight: Tensor | None = None  # [B] importance weights; None: all ones
+    extra: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # what an algorithm asked for by name
+
+    def __getitem__(self, at: int) -> Sequences:
+        """One of several that were drawn together, along their first axis."""
+        return pytree.tree_map(lambda part: part[at] if isinstance(part, Tensor) else part, self)
+
+
 pytree.register_dataclass(Batch)
+pytree.register_dataclass(Sequences)

@@ -49,8 +49,12 @@ def root_key(seed: int, device: torch.device | str = "cpu") -> Tensor:
 
 def bits(key: Tensor, count: int) -> Tensor:
     """`count` hashes of each key: (…,) int64 to (…, count) int64, every bit random."""
-    position = torch.arange(1, count + 1, device=key.device)
-    return _mix(key[..., None] + position * _GOLDEN, _SPLITMIX, (30, 27, 31))
+    return bits_at(key[..., None], torch.arange(count, device=key.device))
+
+
+def bits_at(key: Tensor, position: Tensor) -> Tensor:
+    """The hashes of `bits` at given positions: keys and positions broadcast."""
+    return _mix(key + (position + 1) * _GOLDEN, _SPLITMIX, (30, 27, 31))
 
 
 def uniform(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:

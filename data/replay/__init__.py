@@ -1,6 +1,5 @@
 """Experience that is still being gathered: replay buffers, with the columns of a dataset."""
 
 from .buffer import ReplayBuffer
-from .sampler import ReplaySampler
 
-__all__ = ["ReplayBuffer", "ReplaySampler"]
+__all__ = ["ReplayBuffer"]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from ..spec import Box, Dict, Environment, Spec
+from ..spec import Discrete, Environment, Spec, space_columns, value_columns
 from ..steps import steps_from_rows
-from .sampler import ReplaySampler
+from .rings import FLAGS, Allocate, Rings, in_memory
 from .starts import Starts
 
 if TYPE_CHECKING:
-    from ..batch import Batch
+    from ..batch import Batch, Sequences
     from ..dataset import Dataset
+    from ..episodes import Episode
+    from ..sampling import EpisodeSampler, TransitionSampler
+
+_TAKEN = ("observation", "action", "reward", "missing", "step", "counters", *FLAGS)
 
 
 class ReplayBuffer:
@@ -28,39 +33,63 @@ class ReplayBuffer:
         capacity: Rows in all; each ring has capacity // n_envs of them. Memory is touched only as it fills.
         spec: The spaces.
         n_envs: Environments.
+        extra: Further float32 columns that each step has, such as a behaviour policy's log-probability or a recurrent state: the
+            shape of an entry by name. Samplers give those that are named in `extra`.
+        allocate: Where the columns lie; `PersistentReplayBuffer` keeps them in files.
 
     Raises:
-        ConfigError: a ring would have fewer than 2 rows.
+        ConfigError: a ring would have fewer than 2 rows, or an extra column has a name that is taken.
     """
 
-    def __init__(self, capacity: int, spec: Spec, n_envs: int = 1) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        spec: Spec,
+        n_envs: int = 1,
+        *,
+        extra: Mapping[str, tuple[int, ...]] | None = None,
+        allocate: Allocate = in_memory,
+    ) -> None:
         rows = capacity // n_envs if n_envs > 0 else 0
         if rows < 2:
             raise ConfigError(f"A replay buffer of capacity {capacity} has no 2 rows for each of {n_envs} environments.")
         self.capacity, self.spec, self.n_envs, self.rows = rows * n_envs, spec, n_envs, rows
-        space = spec.observation
-        named = {f"observation/{k}": box for k, box in space.spaces.items()} if isinstance(space, Dict) else {"observation": space}
-        self._observation: dict[str, Box] = named
-        kinds = {name: (space.shape, _stored(space.dtype)) for name, space in [*self._observation.items(), ("action", spec.action)]}
-        kinds |= {"reward": ((), "float32"), "terminated": ((), "bool"), "truncated": ((), "bool"), "closing": ((), "bool")}
-        # flat, [n_envs · rows, ...]: environment e owns rows e · rows … (e + 1) · rows - 1
-        self.columns: dict[str, np.ndarray] = {
-            name: np.zeros((self.capacity, *shape), dtype) for name, (shape, dtype) in kinds.items()
-        }
-        self._missing = np.zeros(self.capacity, bool)  # closing rows without a recorded final observation
-        self._head = [0] * n_envs  # rows ever written; row r lies at r % rows of its ring
-        self._open = [0] * n_envs  # the row at which the unfinished episode starts; the head where there is none
-        self._n_transitions = 0
-        self._starts: dict[int, Starts] = {}  # by td_steps, made when first drawn from
-        self._samplers: dict[tuple[Any, ...], ReplaySampler] = {}
+        self.extra = {name: tuple(shape) for name, shape in (extra or {}).items()}
+        for name in self.extra:
+            if name in _TAKEN or "/" in name:
+                raise ConfigError(f"The extra column {name!r} has a name that the buffer uses itself.")
+        self._observation = space_columns(spec.observation)
+        spaces = {**self._observation, "action": spec.action}
+        kinds = {name: (space.shape, _stored(space.dtype)) for name, space in spaces.items()} | {"reward": ((), "float32")}
+        self._rings = Rings(rows, n_envs, kinds | {name: (shape, "float32") for name, shape in self.extra.items()}, allocate)
+        self._windows: dict[tuple[int, int], Starts] = {}  # by td_steps and frames, made when first drawn from
+        self._whole: dict[bool, Starts] = {}  # by whether what cannot be bootstrapped from is left out
+        self._samplers: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """[capacity, ...] by name: environment e owns rows e · rows … (e + 1) · rows - 1."""
+        return self._rings.columns
 
     @property
     def n_transitions(self) -> int:
         """Steps in the rings, also those that cannot be drawn yet."""
-        return self._n_transitions
+        return self._rings.n_transitions
+
+    def __len__(self) -> int:
+        return self.n_transitions
+
+    # ---- writing
 
     def append(
-        self, observation: Any, action: Any, reward: Any, terminated: Any, truncated: Any, final_observation: Any | None = None
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        final_observation: Any | None = None,
+        **extra: Any,
     ) -> None:
         """One step of every environment.
 
@@ -72,33 +101,64 @@ class ReplayBuffer:
             truncated: [n_envs] bool; the episode was cut. Where `terminated` is set too, that wins.
             final_observation: [n_envs, ...], read where an episode ended: what followed the action (`StepResult.observation`).
                 None: it is missing, and windows that end at a truncation are then never drawn.
+            **extra: [n_envs, ...] for each of the buffer's extra columns.
 
         Raises:
-            DataError: an array has another shape than the spec says.
+            DataError: an array has another shape than the spec says, or an extra column is missing.
         """
-        seen, final = self._checked(observation), None if final_observation is None else self._checked(final_observation)
-        action = np.asarray(action).reshape(-1) if self.spec.discrete else np.asarray(action)
-        if action.shape != (self.n_envs, *self.spec.action.shape):
-            raise DataError(f"action has shape {list(action.shape)}; {[self.n_envs, *self.spec.action.shape]} is needed.")
-        rewards, ends, cuts = (np.asarray(part).reshape(-1) for part in (reward, terminated, truncated))
-        if not len(rewards) == len(ends) == len(cuts) == self.n_envs:
+        self._append(range(self.n_envs), observation, action, (reward, terminated, truncated), final_observation, extra)
+
+    def add(
+        self,
+        observation: Any,
+        action: Any,
+        reward: float,
+        terminated: bool = False,
+        truncated: bool = False,
+        final_observation: Any | None = None,
+        env: int = 0,
+        **extra: Any,
+    ) -> None:
+        """One step of one environment, 0 … n_envs - 1; arguments as `append`'s without their first axis."""
+        if not 0 <= env < self.n_envs:
+            raise ConfigError(f"There is no environment {env}; this buffer has {self.n_envs}, counted from 0.")
+        single = {name: _one(value) for name, value in extra.items()}
+        final = None if final_observation is None else _one(final_observation)
+        self._append((env,), _one(observation), _one(action), ([reward], [terminated], [truncated]), final, single)
+
+    def _append(
+        self,
+        rings: Sequence[int],
+        observation: Any,
+        action: Any,
+        flat: tuple[Any, Any, Any],
+        final_observation: Any | None,
+        extra: Mapping[str, Any],
+    ) -> None:
+        n = len(rings)
+        seen, final = self._checked(observation, n), None if final_observation is None else self._checked(final_observation, n)
+        action = np.asarray(action).reshape(-1) if isinstance(self.spec.action, Discrete) else np.asarray(action)
+        if action.shape != (n, *self.spec.action.shape):
+            raise DataError(f"action has shape {list(action.shape)}; {[n, *self.spec.action.shape]} is needed.")
+        rewards, ends, cuts = (np.asarray(part).reshape(-1) for part in flat)
+        if not len(rewards) == len(ends) == len(cuts) == n:
             given = f"{len(rewards)}, {len(ends)}, {len(cuts)}"
-            raise DataError(f"reward, terminated and truncated need {self.n_envs} entries each; they have {given}.")
-        columns = self.columns
-        for e in range(self.n_envs):
-            ended = bool(ends[e])
-            slot = self._claim(e)
-            for name, values in seen.items():
-                columns[name][slot] = values[e]
-            columns["action"][slot], columns["reward"][slot] = action[e], rewards[e]
-            columns["terminated"][slot], columns["truncated"][slot] = ended, bool(cuts[e]) and not ended
-            columns["closing"][slot] = False
-            self._n_transitions += 1
-            for n, starts in self._starts.items():  # the row n back is followed by all that its window needs
-                if (row := self._head[e] - 1 - n) >= self._open[e] and n < self.rows:
-                    starts.push(e, self._slot(e, row), n)
-            if ended or cuts[e]:
-                self._close(e, None if final is None else {name: values[e] for name, values in final.items()})
+            raise DataError(f"reward, terminated and truncated need {n} entries each; they have {given}.")
+        if wrong := extra.keys() ^ self.extra.keys():
+            raise DataError(f"The buffer has the extra columns {sorted(self.extra)}; {min(wrong)!r} does not fit.")
+        columns = {**seen, "action": action, "reward": rewards, **{name: np.asarray(value) for name, value in extra.items()}}
+        for name, shape in self.extra.items():
+            if columns[name].shape != (n, *shape):
+                raise DataError(f"{name} has shape {list(columns[name].shape)}; {[n, *shape]} is needed.")
+        for k, e in enumerate(rings):
+            ended, cut = bool(ends[k]), bool(cuts[k])
+            flags = {"terminated": ended, "truncated": cut and not ended}
+            self._write(e, {name: values[k] for name, values in columns.items()} | flags)
+            for (td_steps, frames), starts in self._windows.items():  # the row n back is followed by all that its window needs
+                if (row := int(self._rings.head[e]) - 1 - td_steps) >= self._rings.open[e]:
+                    self._push(starts, frames, e, row, td_steps)
+            if ended or cut:
+                self._close(e, None if final is None else {name: values[k] for name, values in final.items()})
 
     def cut_episodes(self, final_observation: Any | None = None) -> None:
         """Ends unfinished episodes, truncated: the environments will be reset, after a run was resumed say.
@@ -106,26 +166,141 @@ class ReplayBuffer:
         Args:
             final_observation: [n_envs, ...], what the environments show now. None: it is missing.
         """
-        final = None if final_observation is None else self._checked(final_observation)
+        final = None if final_observation is None else self._checked(final_observation, self.n_envs)
         for e in range(self.n_envs):
-            if self._head[e] > self._open[e]:
-                self.columns["truncated"][self._slot(e, self._head[e] - 1)] = True
-                self._close(e, None if final is None else {name: values[e] for name, values in final.items()})
+            self._cut(e, None if final is None else {name: values[e] for name, values in final.items()})
+
+    def stop_current_episode(self, env: int = 0, final_observation: Any | None = None) -> None:
+        """Ends the unfinished episode of one environment, if there is one, truncated; see `cut_episodes`."""
+        final = None if final_observation is None else self._checked(_one(final_observation), 1)
+        self._cut(env, None if final is None else {name: values[0] for name, values in final.items()})
+
+    def _cut(self, e: int, final: dict[str, Any] | None) -> None:
+        if self._rings.is_open(e):
+            self.columns["truncated"][self._rings.last(e)] = True
+            self._close(e, final)
+
+    def _write(self, e: int, values: Mapping[str, Any], *, closing: bool = False, missing: bool = False) -> None:
+        """The next row of a ring; what could be drawn only with the row that it overwrites no longer can."""
+        if (slot := self._rings.full(e)) is not None:
+            for starts in (*self._windows.values(), *self._whole.values()):
+                starts.evict(e, slot)
+        self._rings.write(e, values, closing=closing, missing=missing)
+
+    def _close(self, e: int, final: dict[str, Any] | None) -> None:
+        """Writes the closing row of the open episode, whose last step was just written."""
+        rings, last = self._rings, self._rings.last(e)
+        first, terminated = int(rings.open[e]), bool(self.columns["terminated"][last])
+        seen = final or {name: self.columns[name][last] for name in self._observation}
+        self._write(e, seen, closing=True, missing=final is None)
+        closing = int(rings.head[e]) - 1
+        if final is not None or terminated:
+            for (td_steps, frames), starts in self._windows.items():  # windows that the end makes shorter
+                for row in range(max(first, closing - td_steps), closing):
+                    self._push(starts, frames, e, row, closing - row)
+        blind = final is None and not terminated
+        for bootstrap, whole in self._whole.items():
+            if first >= rings.tail[e] and (length := closing - first - (blind and bootstrap)):
+                whole.push(e, rings.slot(e, first), length)
+
+    def _push(self, starts: Starts, frames: int, e: int, row: int, length: int) -> None:
+        """A window of `length` steps that starts at a row is complete; it may be drawn if all of its frames are still there."""
+        slot = self._rings.slot(e, row)
+        if row >= self._rings.tail[e] and row - min(int(self._rings.step[slot]), frames - 1) >= self._rings.tail[e]:
+            starts.push(e, slot, length)
+
+    # ---- drawing
+
+    @property
+    def n_episodes(self) -> int:
+        """Finished episodes of which nothing has been overwritten."""
+        return self.whole().n
 
     def n_windows(self, td_steps: int = 1) -> int:
         """How many transitions may be drawn as n-step windows."""
-        return self.starts(td_steps).total
+        return self.windows(td_steps).n
 
-    def sample(self, batch_size: int, step: int, seed: int = 0, *, gamma: float = 0.99, td_steps: int = 1) -> Batch:
-        """Unscaled transitions for a gradient step; `sampler` has the choices. A function of (contents, seed, step)."""
-        key = (batch_size, seed, gamma, td_steps)
+    def sample(self, batch_size: int, step: int, seed: int = 0, **options: Any) -> Batch:
+        """Unscaled transitions for a gradient step, a function of (contents, seed, step); options are `TransitionSampler`'s."""
+        return self._sampler("sampler", batch_size, seed, options).sample(step)
+
+    def sample_episodes(self, n: int, max_length: int | None = None, *, step: int, seed: int = 0, **options: Any) -> Sequences:
+        """Finished episodes, or random subsequences of at most `max_length` steps; options are `EpisodeSampler`'s."""
+        return self._sampler("episode_sampler", n, seed, {"max_length": max_length, **options}).sample(step)
+
+    def _sampler(self, kind: str, batch_size: int, seed: int, options: Mapping[str, Any]) -> Any:
+        key = (kind, batch_size, seed, *sorted(options.items()))
         if key not in self._samplers:
-            self._samplers[key] = self.sampler(batch_size, seed, gamma=gamma, td_steps=td_steps)
-        return self._samplers[key].sample(step)
+            self._samplers[key] = getattr(self, kind)(batch_size, seed, **options)
+        return self._samplers[key]
 
-    def sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> ReplaySampler:
-        """A sampler over this buffer: see `ReplaySampler`."""
-        return ReplaySampler(self, batch_size, seed, **options)
+    def sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> TransitionSampler:
+        """A sampler of transitions over this buffer: see `TransitionSampler`."""
+        from ..sampling import TransitionSampler
+
+        return TransitionSampler(self, batch_size, seed, **options)
+
+    def episode_sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> EpisodeSampler:
+        """A sampler of finished episodes over this buffer: see `EpisodeSampler`."""
+        from ..sampling import EpisodeSampler
+
+        return EpisodeSampler(self, batch_size, seed, **options)
+
+    def windows(self, td_steps: int = 1, frames: int = 1) -> Starts:
+        """The rows at which n-step windows may start; kept up to date by `append`, in place.
+
+        Raises:
+            ConfigError: td_steps is below 1.
+        """
+        if (td_steps, frames) not in self._windows:
+            if td_steps < 1:
+                raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
+            self._windows[td_steps, frames] = Starts(self._rings.step, self._rings.tail, self.rows, frames)
+            self._find_windows(td_steps, frames)
+        return self._windows[td_steps, frames]
+
+    def whole(self, bootstrap: bool = False) -> Starts:
+        """The rows at which finished episodes start that are all there; kept up to date likewise.
+
+        Args:
+            bootstrap: Whether the last step of a truncated episode whose final observation is missing is left out.
+        """
+        if bootstrap not in self._whole:
+            self._whole[bootstrap] = Starts(self._rings.step, self._rings.tail, self.rows)
+            self._find_episodes(bootstrap)
+        return self._whole[bootstrap]
+
+    def _find_windows(self, td_steps: int, frames: int) -> None:
+        """Finds anew what `append` would have kept."""
+        rings = self._rings
+        for e in range(self.n_envs):
+            slots = rings.slots(e)
+            closing, step, row = self.columns["closing"][slots], rings.step[slots], np.arange(len(slots))
+            blind = self._blind(slots)
+            ends = np.flatnonzero(closing)
+            episode = np.searchsorted(ends, row)
+            # an unfinished episode has no closing row: windows need the row of their next observation, which is not yet written
+            left = np.append(ends, len(slots) - 1)[episode] - row
+            complete = np.append(~blind[ends], False)[episode] & (left > 0)
+            drawable = complete | (left >= td_steps + (episode < len(ends)))
+            drawable &= row >= np.minimum(step, frames - 1)
+            self._windows[td_steps, frames].rebuild(e, slots[drawable], np.minimum(left[drawable], td_steps))
+
+    def _find_episodes(self, bootstrap: bool) -> None:
+        for e in range(self.n_envs):
+            slots = self._rings.slots(e)
+            ends = np.flatnonzero(self.columns["closing"][slots])
+            steps = self._rings.step[slots[ends]].astype(np.int64)
+            lengths = steps - (self._blind(slots)[ends] & bootstrap)
+            there = (ends >= steps) & (lengths > 0)
+            self._whole[bootstrap].rebuild(e, slots[(ends - steps)[there]], lengths[there])
+
+    def _blind(self, slots: np.ndarray) -> np.ndarray:
+        """Which of a ring's rows, oldest first, are closing rows that nothing may be bootstrapped from."""
+        terminated = np.roll(self.columns["terminated"][slots], 1)  # of the step before; the oldest row has none and needs none
+        return self.columns["closing"][slots] & self._rings.missing[slots] & ~terminated
+
+    # ---- keeping
 
     def to_dataset(self, name: str = "replay", environment: Environment | None = None) -> Dataset:
         """What the rings hold, environment after environment, as a dataset in memory (copied).
@@ -142,13 +317,13 @@ class ReplayBuffer:
         parts: list[dict[str, np.ndarray]] = []
         missing: list[np.ndarray] = []
         for e in range(self.n_envs):
-            slots = self._slots(e)
+            slots = self._rings.slots(e)
             if len(slots) and self.columns["closing"][slots[0]]:
                 slots = slots[1:]  # nothing is left of its episode but the closing row
             if not len(slots):
                 continue
-            part, unknown = {key: column[slots] for key, column in self.columns.items()}, self._missing[slots]
-            if self._head[e] > self._open[e]:
+            part, unknown = {key: column[slots] for key, column in self.columns.items()}, self._rings.missing[slots]
+            if self._rings.is_open(e):
                 part["truncated"][-1] = True
                 for key, column in part.items():
                     end = column[-1:] if key in self._observation else np.full_like(column[-1:], key == "closing")
@@ -162,12 +337,20 @@ class ReplayBuffer:
             table, name=name, spec=self.spec, environment=environment, provenance={"replay": {"n_envs": self.n_envs}}
         )
 
+    def episode(self, slot: int) -> Episode:
+        """The finished episode whose first row lies at `slot`, copied."""
+        from ..episodes import Episode
+
+        e, rings = slot // self.rows, self._rings
+        slots = rings.slots(e)
+        rows = slots[int((slots == slot).argmax()) :]
+        rows = rows[: int(self.columns["closing"][rows].argmax()) + 1]
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Episode(columns, bool(columns["terminated"][-2]), not bool(rings.missing[rows[-1]]))
+
     def state(self) -> dict[str, np.ndarray]:
         """All that `load_state` needs, by name. Rows of a ring that is not full are left out; read it before the next `append`."""
-        filled = min(max(self._head), self.rows)
-        rings = {"missing": self._missing} | {f"column/{name}": column for name, column in self.columns.items()}
-        state = {name: np.ascontiguousarray(self._rings(column)[:, :filled]) for name, column in rings.items()}
-        return state | {"head": np.array(self._head, np.int64), "open": np.array(self._open, np.int64)}
+        return self._rings.state()
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Makes this buffer the one that gave `state`: draws go on as there. The arrays are copied.
@@ -175,91 +358,44 @@ class ReplayBuffer:
         Raises:
             DataError: it comes from a buffer of another capacity, spec or number of environments.
         """
-        rings = {"missing": self._missing} | {f"column/{name}": column for name, column in self.columns.items()}
-        if (wrong := rings.keys() ^ (state.keys() - {"head", "open"})) or not {"head", "open"} <= state.keys():
-            raise DataError(
-                f"This is no state of such a replay buffer: {min(wrong | ({'head', 'open'} - state.keys()))!r} does not fit."
-            )
-        head = state["head"].astype(np.int64)
-        filled = min(int(head.max(initial=0)), self.rows)
-        for name, column in rings.items():
-            needed = (self.n_envs, filled, *column.shape[1:])
-            if state[name].shape != needed or len(head) != self.n_envs:
-                raise DataError(
-                    f"{name!r} of the replay buffer's state has shape {list(state[name].shape)}; {list(needed)} is needed."
-                )
-        for name, column in rings.items():
-            self._rings(column)[:, :filled] = state[name]
-            self._rings(column)[:, filled:] = 0
-        self._head, self._open = head.tolist(), state["open"].astype(np.int64).tolist()
-        self._n_transitions = sum(int((~self.columns["closing"][self._slots(e)]).sum()) for e in range(self.n_envs))
-        for starts in self._starts.values():  # in place: samplers hold them
-            self._rebuild(starts)
+        self._rings.load_state(state)
+        for td_steps, frames in self._windows:  # in place: samplers hold them
+            self._find_windows(td_steps, frames)
+        for bootstrap in self._whole:
+            self._find_episodes(bootstrap)
 
-    def starts(self, td_steps: int) -> Starts:
-        """The rows at which windows may start; kept up to date by `append`, in place. Raises ConfigError for td_steps below 1."""
-        if td_steps not in self._starts:
-            if td_steps < 1:
-                raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
-            self._starts[td_steps] = Starts(td_steps, self.n_envs, self.rows)
-            self._rebuild(self._starts[td_steps])
-        return self._starts[td_steps]
+    def save(self, path: str | Path) -> None:
+        """Writes the buffer into one file, a NumPy archive, all of it or nothing; `load` makes it again."""
+        from .saving import save
 
-    def _checked(self, observation: Any) -> dict[str, np.ndarray]:
-        """Observations by column, each of shape [n_envs, ...]."""
-        given = isinstance(observation, Mapping)
-        parts = {f"observation/{key}": value for key, value in observation.items()} if given else {"observation": observation}
+        save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> ReplayBuffer:
+        """The buffer that `save` wrote, in memory. Raises StorageError where there is none, DataError where it is damaged."""
+        from .saving import load
+
+        return load(Path(path))
+
+    def _checked(self, observation: Any, n: int) -> dict[str, np.ndarray]:
+        """Observations by column, each of shape [n, ...]."""
+        parts = value_columns(observation)
         if parts.keys() != self._observation.keys():
             raise DataError(f"The spec has the observation columns {sorted(self._observation)}; these are {sorted(parts)}.")
         arrays = {name: np.asarray(value) for name, value in parts.items()}
         for name, array in arrays.items():
-            if array.shape != (self.n_envs, *self._observation[name].shape):
-                raise DataError(f"{name} has shape {list(array.shape)}; {[self.n_envs, *self._observation[name].shape]} is needed.")
+            if array.shape != (n, *self._observation[name].shape):
+                raise DataError(f"{name} has shape {list(array.shape)}; {[n, *self._observation[name].shape]} is needed.")
         return arrays
 
-    def _slot(self, e: int, row: int) -> int:
-        return e * self.rows + row % self.rows
 
-    def _slots(self, e: int) -> np.ndarray:
-        """Where the rows of a ring lie, oldest first."""
-        return e * self.rows + np.arange(max(0, self._head[e] - self.rows), self._head[e]) % self.rows
-
-    def _rings(self, column: np.ndarray) -> np.ndarray:
-        """[n_envs, rows, ...], a view."""
-        return column.reshape(self.n_envs, self.rows, *column.shape[1:])
-
-    def _claim(self, e: int) -> int:
-        """The slot of the next row, freed of what it held."""
-        slot = self._slot(e, self._head[e])
-        if self._head[e] >= self.rows:
-            self._n_transitions -= not self.columns["closing"][slot]
-            for starts in self._starts.values():
-                starts.evict(e, slot)
-        self._head[e] += 1
-        return slot
-
-    def _close(self, e: int, final: dict[str, np.ndarray] | None) -> None:
-        """Writes the closing row of the open episode, whose last step was just written."""
-        last = self._slot(e, self._head[e] - 1)
-        slot = self._claim(e)
-        for name in self._observation:
-            self.columns[name][slot] = self.columns[name][last] if final is None else final[name]
-        for name in ("action", "reward", "terminated", "truncated"):
-            self.columns[name][slot] = 0
-        self.columns["closing"][slot], self._missing[slot] = True, final is None
-        closing = self._head[e] - 1
-        if final is not None or self.columns["terminated"][last]:
-            for n, starts in self._starts.items():  # windows that the end makes shorter
-                for row in range(max(self._open[e], closing - n, closing - self.rows + 1), closing):
-                    starts.push(e, self._slot(e, row), closing - row)
-        self._open[e] = self._head[e]
-
-    def _rebuild(self, starts: Starts) -> None:
-        for e in range(self.n_envs):
-            slots = self._slots(e)
-            closing = self.columns["closing"][slots]
-            terminated = np.roll(self.columns["terminated"][slots], 1)  # of the step before; the oldest row has none and needs none
-            starts.rebuild(e, slots, closing, closing & self._missing[slots] & ~terminated)
+def _one(values: Any) -> Any:
+    """Values of one environment with the axis of environments."""
+    if isinstance(values, Mapping):
+        return {key: _one(value) for key, value in values.items()}
+    if isinstance(values, tuple) and any(isinstance(part, np.ndarray | Mapping | tuple) for part in values):
+        return tuple(_one(part) for part in values)
+    return np.asarray(values)[None]
 
 
 def _stored(dtype: str) -> str:

@@ -1,12 +1,46 @@
 """What a gradient step reads: samplers over datasets and replay buffers.
 
-A sampler keeps no state: the batch of a step is a function of (seed, step). Drawing is index arithmetic over the rows of a
-dataset, so it costs the same however large the dataset is.
+The batch of a step is a function of (what the source holds, seed, step); only prioritised samplers keep anything else. Drawing is
+index arithmetic over rows, so it costs the same however large the source is.
 """
 
+from .epoch import EpochSampler
+from .frames import FrameStack, stacked_spec
 from .gather import Gather, as_tensors, observations
+from .mixture import Mixture, linear
+from .priorities import Priorities
+from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
+from .returns import returns_to_go
+from .sequences import EpisodeSampler, SequenceSampler
 from .source import BLOCK, Source
+from .sum_tree import SumTree
 from .transitions import TransitionSampler
-from .windows import Windows
+from .weighted import WeightedSampler, exponential_weights, top_weights
+from .windows import Place, Runs, Windows
 
-__all__ = ["BLOCK", "Gather", "Source", "TransitionSampler", "Windows", "as_tensors", "observations"]
+__all__ = [
+    "BLOCK",
+    "EpisodeSampler",
+    "EpochSampler",
+    "FrameStack",
+    "Gather",
+    "Mixture",
+    "Place",
+    "Priorities",
+    "PrioritizedEpisodeSampler",
+    "PrioritizedSampler",
+    "Runs",
+    "SequenceSampler",
+    "Source",
+    "SumTree",
+    "TransitionSampler",
+    "WeightedSampler",
+    "Windows",
+    "as_tensors",
+    "exponential_weights",
+    "linear",
+    "observations",
+    "returns_to_go",
+    "stacked_spec",
+    "top_weights",
+]

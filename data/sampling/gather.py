@@ -13,6 +13,8 @@ from torch import Tensor
 from ..batch import Batch
 from ..errors import DataError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
+from .frames import FrameStack
+from .windows import Place
 
 
 def as_tensors(columns: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
@@ -40,6 +42,7 @@ class Gather:
         dtype: Type of all floats in a batch.
         next_action: Whether the batch carries the next action.
         extra: Names of further columns that the batch carries in `extra`.
+        stacks: By observation column, how its frames are stacked; what is drawn must then say how many steps come `before` it.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class Gather:
         dtype: torch.dtype = torch.float32,
         next_action: bool = False,
         extra: Sequence[str] = (),
+        stacks: Mapping[str, FrameStack] | None = None,
     ) -> None:
+        self.stacks = dict(stacks or {})
         self.columns, self.gamma, self.td_steps, self.dtype = columns, gamma, td_steps, dtype
         self.device = columns["reward"].device
         self.observation_affines = observation_scaler.affines(dtype, self.device) if observation_scaler else {}
@@ -65,67 +70,104 @@ class Gather:
             if name not in columns:
                 raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
 
-    def __call__(self, index: Tensor, rows: Tensor, steps_left: Tensor, wrap: tuple[Tensor, int] | None = None) -> Batch:
-        """The batch at `rows`.
-
-        Args:
-            index: [..., B] int64, the transitions' numbers.
-            rows: [..., B] int64, their rows.
-            steps_left: [..., B] int64, transitions until the episode ends, this one included; at least 1.
-            wrap: for rings: the first row of each transition's ring [..., B], and the ring's size; None: rows never wrap.
-        """
-        count = steps_left.clamp(max=self.td_steps) if self.td_steps > 1 else None  # m of γᵐ; None: 1 for all
-        reach = self._step(rows, 1 if count is None else count, wrap)
-        last = rows if count is None else self._step(rows, count - 1, wrap)
+    def __call__(self, place: Place) -> Batch:
+        """The batch of the transitions that lie at `place`."""
+        rows, left, wrap = place.rows, place.left, place.wrap
+        count = left.clamp(max=self.td_steps) if self.td_steps > 1 else None  # m of γᵐ; None: 1 for all
+        reach = step_rows(rows, 1 if count is None else count, wrap)
+        last = rows if count is None else step_rows(rows, count - 1, wrap)
         gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None]  # rows are [..., S, B]
-        alive = (~self._take("terminated", last)).to(self.dtype)
+        alive = (~self.take("terminated", last)).to(self.dtype)
         if count is None:
-            reward, discount = self._reward(rows), alive * gamma
+            reward, discount = self.reward(rows), alive * gamma
         else:
             reward, discount = self._n_step_sum(rows, count, gamma, wrap), alive * gamma**count
-        both = observations(
-            {n: self._observation(n, torch.stack((rows, reach))) for n in self.columns if n.startswith("observation")}
-        )
-        here, there = ({k: v[i] for k, v in both.items()} if isinstance(both, dict) else both[i] for i in (0, 1))
+        pairs = {
+            name: self._stacked(name, place, count) if name in self.stacks else self._pair(name, rows, reach)
+            for name in self.columns
+            if name.startswith("observation")
+        }
+        here, there = (observations({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
         return Batch(
             observation=here,
-            action=self._action(rows),
+            action=self.action(rows),
             reward=reward,
             next_observation=there,
             discount=discount,
-            index=index,
-            next_action=self._action(reach) if self.next_action else None,
-            extra={name: self._take(name, rows) for name in self.extra},
+            index=place.index,
+            next_action=self.action(reach) if self.next_action else None,
+            extra={name: self.take(name, rows) for name in self.extra},
         )
 
     def _n_step_sum(self, rows: Tensor, count: Tensor, gamma: Tensor, wrap: tuple[Tensor, int] | None) -> Tensor:
         """Σ γᵏ r over k < count, [..., B]."""
         k = torch.arange(self.td_steps, device=self.device).reshape(-1, *[1] * rows.ndim)
         inside = k < count
-        reward = self._reward(self._step(rows, k * inside, wrap))  # outside: the first, and no weight
+        reward = self.reward(step_rows(rows, k * inside, wrap))  # outside: the first, and no weight
         return (reward * (gamma**k * inside)).sum(0)
 
-    @staticmethod
-    def _step(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -> Tensor:
-        if wrap is None:
-            return rows + by
-        first, size = wrap
-        return first + (rows - first + by) % size
+    def _pair(self, name: str, rows: Tensor, reach: Tensor) -> Tensor:
+        """[2, ..., B, *shape]: an observation and the one that the window reaches."""
+        return self.observation(name, self.take(name, torch.stack((rows, reach))))
 
-    def _take(self, name: str, rows: Tensor) -> Tensor:
+    def _stacked(self, name: str, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The stacks of an observation and of the one that the window reaches, [..., B, *stacked shape] each."""
+        stack, rows, before, wrap = self.stacks[name], place.rows, place.before, place.wrap
+        assert before is not None, "Frame stacks need to know how many steps come before."
+        k, lead = stack.frames, rows.ndim
+        if count is None:  # the two share all frames but one: gathered and scaled once, and looked at twice
+            strip = self._frames(name, stack, rows, before, wrap, 1)
+            here, there = strip.narrow(lead, 0, k), strip.narrow(lead, 1, k)
+        else:
+            here = self._frames(name, stack, rows, before, wrap, 0)
+            there = self._frames(name, stack, step_rows(rows, count, wrap), before + count, wrap, 0)
+        return stack.join(here, lead), stack.join(there, lead)
+
+    def _frames(
+        self, name: str, stack: FrameStack, rows: Tensor, before: Tensor, wrap: tuple[Tensor, int] | None, ahead: int
+    ) -> Tensor:
+        """[..., B, k + ahead, *shape]: the frames that end `ahead` rows after `rows`."""
+        offset = torch.arange(1 - stack.frames, 1 + ahead, device=self.device)
+        least = -before[..., None]
+        if wrap is not None and wrap[0].ndim:
+            wrap = wrap[0][..., None], wrap[1]
+        raw = self.take(name, step_rows(rows[..., None], torch.maximum(offset, least), wrap))
+        return self.observation(name, raw if stack.padding == "repeat" else _blanked(raw, offset < least))
+
+    def take(self, name: str, rows: Tensor) -> Tensor:
+        """Raw rows [..., *shape] of a column."""
         column = self.columns[name]
         return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
 
-    def _observation(self, name: str, rows: Tensor) -> Tensor:
-        raw, affine = self._take(name, rows), self.observation_affines.get(name)
+    def observation(self, name: str, raw: Tensor) -> Tensor:
+        """Raw observations of a column as an algorithm sees them."""
+        affine = self.observation_affines.get(name)
         return affine.transform(raw) if affine else raw.to(self.dtype)
 
-    def _reward(self, rows: Tensor) -> Tensor:
-        raw = self._take("reward", rows).to(self.dtype)
+    def reward(self, rows: Tensor) -> Tensor:
+        """Rewards of rows as an algorithm sees them."""
+        raw = self.take("reward", rows).to(self.dtype)
         return self.reward_transform.transform(raw) if self.reward_transform else raw
 
-    def _action(self, rows: Tensor) -> Tensor:
-        raw = self._take("action", rows)
+    def action(self, rows: Tensor) -> Tensor:
+        """Actions of rows as an algorithm sees them."""
+        raw = self.take("action", rows)
         if not raw.is_floating_point():
             return raw.to(torch.int64)
         return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
+
+
+def step_rows(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -> Tensor:
+    """The rows `by` steps on, around the ring where there is one."""
+    if wrap is None:
+        return rows + by
+    first, size = wrap
+    return first + (rows - first + by) % size
+
+
+def _blanked(frames: Tensor, missing: Tensor) -> Tensor:
+    """The frames [..., k, *shape] with zeros where there never was one; `missing` is [..., k]."""
+    if frames.device.type == "cpu":
+        frames[missing] = 0  # few are: cheaper than a pass over all of them
+        return frames
+    return frames.masked_fill(missing.reshape(*missing.shape, *[1] * (frames.ndim - missing.ndim)), 0)

@@ -1,4 +1,4 @@
-"""Uniform transitions from a dataset, with n-step returns, as batches for one seed or a stack of seeds."""
+"""Uniform transitions with n-step returns and frame stacks, as batches for one seed or a stack of seeds."""
 
 from __future__ import annotations
 
@@ -9,39 +9,52 @@ import torch
 from torch import Tensor
 
 from ..batch import Batch
-from ..random import fold, integers, root_key
+from ..errors import ConfigError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
+from .base import Sampler, needed_columns
+from .frames import Padding, frame_stacks
 from .gather import Gather, as_tensors
+from .permutation import permute
 from .source import BLOCK
-from .windows import Windows
+from .windows import Place
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
+    from ..replay.buffer import ReplayBuffer
 
 _BLOCK_BYTES = 1 << 23  # what the observations of a block may take
 
 
-class TransitionSampler:
-    """Uniform draws of transitions from a dataset, with replacement, for one seed or several.
+class TransitionSampler(Sampler):
+    """Uniform draws of transitions from a dataset or a replay buffer, for one seed or several.
+
+    A batch is a function of (what the source holds, seed, step). From a buffer an n-step window is drawn only when it is complete:
+    followed by the row of its next observation, or closed by the end of its episode; `index` of a batch is then the row in the
+    buffer's flat columns, which names the same transition until that is overwritten.
 
     Args:
-        dataset: Where from.
+        source: Where from; a buffer may grow between draws.
         batch_size: Transitions in a batch, B.
         seed: One seed: tensors of a batch are [B, ...]. A sequence of S seeds: [S, B, ...], each row drawn by its own seed.
         gamma: Discount of one step; a tensor of shape () or (S,) is read at every draw.
         td_steps: n of the n-step return. Windows stop at an episode's end and never reach over it.
         observation_scaler, action_scaler, reward_scaler: Fitted scalers, applied to what is drawn.
-        bootstrap: See `Windows`.
+        bootstrap: See `Windows`. From a buffer what cannot be bootstrapped from is never drawn.
         next_action, extra, dtype: See `Gather`.
-        device: Where the columns are copied to and the batch lies.
+        frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
+            another episode. Stacks that a ring has begun to overwrite are not drawn any more.
+        frame_padding: What stands for frames from before the episode began, "zero" or "repeat".
+        unique: Whether the transitions of a batch differ, as PFRL's buffers draw them; otherwise each is drawn from all.
+        device: Where the batch lies. The columns of a dataset are copied there, those of a buffer stay on the host.
 
     Raises:
         DataError: nothing can be drawn, or a column is missing.
+        ConfigError: a count is below 1, or frames are to be stacked of what is no image.
     """
 
     def __init__(
         self,
-        dataset: Dataset,
+        source: Dataset | ReplayBuffer,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,
@@ -53,22 +66,22 @@ class TransitionSampler:
         bootstrap: bool = True,
         next_action: bool = True,
         extra: Sequence[str] = (),
+        frames: int = 1,
+        frame_padding: Padding = "zero",
+        unique: bool = False,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.batch_size = batch_size
-        self.windows = Windows(dataset, td_steps, bootstrap=bootstrap, device=device)
-        keys = root_key(seed, device) if isinstance(seed, int) else torch.stack([root_key(s, device) for s in seed])
-        self._key = fold(keys, "sample")
-        self._seeds = 1 if isinstance(seed, int) else len(seed)
-        needed = {
-            n: c
-            for n, c in dataset.columns.items()
-            if n in ("action", "reward", "terminated", *extra) or n.startswith("observation")
-        }
+        super().__init__(source, batch_size, seed, device)
+        if td_steps < 1:
+            raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
+        self.frames, self.unique = frames, unique
+        stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, extra)
+        self.windows = self._open_windows(td_steps, bootstrap, frames)
+        self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
         self._gather = Gather(
-            as_tensors(needed, device),
-            gamma=gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=device),
+            as_tensors(columns, self.columns_device),
+            gamma=self._gamma.to(self.columns_device),
             td_steps=td_steps,
             observation_scaler=observation_scaler,
             action_scaler=action_scaler,
@@ -76,32 +89,51 @@ class TransitionSampler:
             dtype=dtype,
             next_action=next_action,
             extra=extra,
+            stacks=stacks,
         )
-        row = sum(column[:1].nbytes for name, column in needed.items() if name.startswith("observation"))
-        fits = _BLOCK_BYTES // max(1, 2 * row * batch_size * self._seeds)
+        row = sum(c[:1].nbytes * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
+        fits = _BLOCK_BYTES // max(1, 2 * row * batch_size * self.n_seeds)
         self._block_steps = 1 << min(BLOCK, max(1, fits)).bit_length() - 1
         self._block: tuple[int, int] | None = None
         self._drawn: Batch
-        self._next = 0
 
-    @property
-    def n_windows(self) -> int:
-        """How many transitions may be drawn."""
-        return self.windows.n
+    def sample(self, step: int | None = None, size: int | None = None) -> Batch:
+        """The batch of a step; without one, of the step after the last call without one.
 
-    def sample(self, step: int | None = None) -> Batch:
-        """The batch of a step; without one, of the step after the last call without one."""
-        if step is None:
-            step, self._next = self._next, self._next + 1
+        Args:
+            step: The gradient step.
+            size: Only the first so many transitions of it; None: all.
+
+        Raises:
+            DataError: a buffer has nothing yet that can be drawn.
+        """
+        step = self._step(step)
+        if self.grows or size is not None:
+            return self._moved(self._batch(self.numbers(step)[..., :size]))
         block, at = divmod(step, self._block_steps)
-        gamma = self._gather.gamma
-        wanted = (block, gamma._version)  # a γ that was written in place since counts at once
+        wanted = (block, self._gamma._version)  # a γ that was written in place since counts at once
         if wanted != self._block:
             steps = torch.arange(block * self._block_steps, (block + 1) * self._block_steps, device=self._key.device)
-            keys = fold(self._key, steps if self._key.ndim == 0 else steps[:, None])
-            index = integers(keys, self.batch_size, self.windows.n)
-            self._block, self._drawn = wanted, self._gather(index, *self.windows.locate(index))
+            self._block, self._drawn = wanted, self._batch(self._draw(steps) % self._size())
         return self._drawn[at]
 
-    def between_epochs(self, epoch: int) -> None:
-        """A dataset does not change."""
+    def numbers(self, step: int) -> Tensor:
+        if self.unique and self.grows:  # what is drawn depends on how much there is, so blocks would be stale
+            return self._draw(torch.tensor([step]))[0]
+        return super().numbers(step)
+
+    def _draw(self, steps: Tensor) -> Tensor:
+        if not self.unique:
+            return super()._draw(steps)
+        if (n := self._size()) < self.batch_size:
+            raise ConfigError(f"A batch of {self.batch_size} different transitions needs as many; {n} can be drawn.")
+        return permute(self._keys(steps)[..., None], torch.arange(self.batch_size, device=self._key.device), n)
+
+    def _batch(self, numbers: Tensor) -> Batch:
+        return self._gathered(self.windows.locate(numbers, before=self.frames > 1))
+
+    def _gathered(self, place: Place) -> Batch:
+        """The batch of transitions that lie at `place`, scaled, where the columns are."""
+        if self._gamma.device != self.columns_device:
+            self._gather.gamma = self._gamma.to(self.columns_device)
+        return self._gather(place)

@@ -1,7 +1,8 @@
-"""Which transitions of a dataset may be drawn, and in which rows they lie."""
+"""Which transitions or episodes of a dataset may be drawn, and in which rows they lie."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from ..dataset import Dataset
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What was drawn and where it lies in columns, [..., B] int64 each."""
+
+    index: Tensor  # what its source calls it
+    rows: Tensor  # its first row
+    left: Tensor  # transitions until the episode ends, or is known, this one included; at least 1
+    before: Tensor | None = None  # transitions of the episode before this one, where asked for
+    wrap: tuple[Tensor, int] | None = None  # of a ring: its first row, and its size; None: rows never wrap
+
+
 class Windows:
     """Which transitions of a dataset may be drawn, and where they lie: O(episodes) memory, whatever the number of steps.
 
@@ -23,25 +35,72 @@ class Windows:
         bootstrap: Whether what is drawn looks at the next observation. Windows that end at a truncation whose final observation
             is missing are then left out, for there is nothing to bootstrap from.
         device: Where the arithmetic runs.
+
+    Attributes:
+        n: Transitions that may be drawn.
+        size: Names of transitions lie below it.
+        drawable: [E] int64, how many transitions of each episode may be drawn.
     """
 
     def __init__(self, dataset: Dataset, td_steps: int = 1, *, bootstrap: bool = True, device: torch.device | str = "cpu") -> None:
         episodes = dataset.episodes
         steps = np.asarray(episodes.steps, np.int64)
         blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded)) & bootstrap
-        drawable = np.where(blind, np.maximum(steps - td_steps, 0), steps)
-        ends = np.cumsum(drawable)
+        self.drawable = np.where(blind, np.maximum(steps - td_steps, 0), steps)
+        ends = np.cumsum(self.drawable)
         self.n = int(ends[-1]) if len(ends) else 0
         if self.n == 0:
             raise DataError(f"The dataset {dataset.name!r} has no transition that can be drawn with td_steps={td_steps}.")
-        first = np.asarray(episodes.first_row, np.int64)
-        closing = first + steps
-        self._ends, self._offset, self._closing = (
-            torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in (ends, first - (ends - drawable), closing)
+        self.size, first = self.n, np.asarray(episodes.first_row, np.int64)
+        parts = (ends, first - (ends - self.drawable), first + steps - blind, first)
+        self._ends, self._offset, self._closing, self._first = (
+            torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts
         )
 
-    def locate(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Window numbers [...] to their rows [...] and the steps left in their episodes [...]."""
+    def locate(self, index: Tensor, *, before: bool = False) -> Place:
+        """Numbers of transitions [...] to where they lie."""
         episode = torch.searchsorted(self._ends, index, right=True)
         rows = index + self._offset[episode]
-        return rows, self._closing[episode] - rows
+        return Place(index, rows, self._closing[episode] - rows, rows - self._first[episode] if before else None)
+
+    at = locate  # a transition is called by its number
+
+    def all(self) -> np.ndarray:
+        """[n] int64: what may be drawn."""
+        return np.arange(self.n)
+
+
+class Runs:
+    """The episodes of a dataset as what may be drawn, O(episodes) memory; members as those of `Windows`.
+
+    Args:
+        dataset: Where episodes lie.
+        bootstrap: Whether the last step of a truncated episode whose final observation is missing is left out.
+        device: Where the arithmetic runs.
+
+    Attributes:
+        longest: Steps of the longest.
+    """
+
+    def __init__(self, dataset: Dataset, *, bootstrap: bool, device: torch.device | str = "cpu") -> None:
+        episodes = dataset.episodes
+        blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded)) & bootstrap
+        lengths = np.asarray(episodes.steps, np.int64) - blind
+        self._chosen = np.flatnonzero(lengths)
+        self.n, self.size, self.longest = len(self._chosen), len(lengths), int(lengths.max(initial=0))
+        if self.n == 0:
+            raise DataError(f"The dataset {dataset.name!r} has no episode that can be drawn.")
+        parts = (self._chosen, np.ascontiguousarray(episodes.first_row, np.int64), lengths)
+        self._numbers, self._first, self._lengths = (torch.from_numpy(part).to(device) for part in parts)
+
+    def locate(self, number: Tensor, *, before: bool = False) -> Place:
+        """Numbers [...], counted over the episodes that may be drawn, to where they lie."""
+        return self.at(self._numbers[number], before=before)
+
+    def at(self, episode: Tensor, *, before: bool = False) -> Place:
+        """Where the dataset's episodes of some numbers [...] lie."""
+        return Place(episode, self._first[episode], self._lengths[episode], torch.zeros_like(episode) if before else None)
+
+    def all(self) -> np.ndarray:
+        """[n] int64: what may be drawn."""
+        return self._chosen

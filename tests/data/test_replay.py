@@ -69,7 +69,8 @@ def played(rows: int, n_envs: int, steps: list[list[tuple[str | None, bool]]], d
     """The buffer and the slow rings after the same steps. `drawn`: td_steps whose windows are kept from the start."""
     buffer, slow = ReplayBuffer(rows * n_envs, SPEC, n_envs), [SlowRing(rows) for _ in range(n_envs)]
     for n in drawn:
-        buffer.starts(n)
+        buffer.windows(n)
+        buffer.whole()
     for t, ends in enumerate(steps):
         value = np.array([100.0 * e + t for e in range(n_envs)])
         observation, final = np.stack([value, -value], 1), np.stack([value + 0.5, -value - 0.5], 1)
@@ -98,7 +99,7 @@ def check_windows(buffer: ReplayBuffer, slow: list[SlowRing], n: int) -> None:
         with pytest.raises(DataError, match="no window"):
             buffer.sample(4, 0, td_steps=n)
         return
-    slots, _, _ = buffer.starts(n).locate(torch.arange(len(wanted)))
+    slots = buffer.windows(n).locate(torch.arange(len(wanted))).rows
     assert sorted(slots.tolist()) == sorted(wanted)
     batch = buffer.sample(4 * len(wanted), 3, gamma=GAMMA, td_steps=n)
     assert (batch.observation[:, 0] == -batch.observation[:, 1]).all()
@@ -133,8 +134,9 @@ def test_windows_found_afterwards_are_those_kept_step_by_step_also_after_loading
     for other in (found, loaded):
         number = torch.arange(kept.n_windows(n))
         assert other.n_windows(n) == len(number)
-        for a, b in zip(kept.starts(n).locate(number), other.starts(n).locate(number), strict=True):
-            assert torch.equal(a, b)
+        ours, theirs = (buffer.windows(n).locate(number, before=True) for buffer in (kept, other))
+        for name in ("index", "rows", "left", "before"):
+            assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
     for _ in range(run[0] + 3):  # and both go on alike, around the ring
         for buffer in (kept, loaded):
             buffer.append(np.ones((run[1], 2)), np.ones((run[1], 1)), np.ones(run[1]), np.zeros(run[1]), np.zeros(run[1]))
@@ -182,7 +184,7 @@ def test_draws_are_those_of_a_transition_sampler_over_the_same_rows() -> None:
 def test_a_draw_is_addressed_by_seed_and_step_alone() -> None:
     buffer, slow = played(50, 2, [[(None, True), ("terminated" if t % 5 == 4 else None, True)] for t in range(40)])
     numbers = integers(fold(fold(root_key(9), "sample"), 77), 16, len(expected(slow, 1)))
-    slots, _, _ = buffer.starts(1).locate(numbers)
+    slots = buffer.windows(1).locate(numbers).rows
     assert torch.equal(buffer.sample(16, 77, seed=9).index, slots)
     stack = buffer.sampler(16, (8, 9))
     stack.sample(3)

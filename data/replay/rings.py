@@ -1,0 +1,138 @@
+"""Rings of rows in flat columns, and how far each has come. Whether they lie in memory or in files is the allocator's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ..errors import DataError
+
+Kinds = Mapping[str, tuple[tuple[int, ...], str]]  # shape and dtype of an entry, by column
+Allocate = Callable[[str, tuple[int, ...], str], np.ndarray]  # (name, shape, dtype): zeros, or what was there before
+FLAGS = ("terminated", "truncated", "closing")
+
+
+def in_memory(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Zeros; memory is touched only as it fills."""
+    del name
+    return np.zeros(shape, dtype)
+
+
+class Rings:
+    """n rings, one an environment. Row r of ring e, counted from the first ever written, lies at slot e · rows + r % rows.
+
+    A row is counted only once all of it is written, and given up before it is overwritten, so whoever looks at the columns at any
+    moment, a process that opens the files of one that was killed included, sees whole rows in `tail` … `head - 1` of each ring.
+
+    Args:
+        rows: Rows of each ring.
+        n_rings: How many.
+        kinds: Columns of observations, actions, rewards and whatever else is kept; the flags are added.
+        allocate: Makes the arrays.
+
+    Attributes:
+        columns: [n_rings · rows, ...] by name.
+        missing: [n_rings · rows] bool: closing rows without a recorded final observation.
+        step: [n_rings · rows] int32: steps of the row's episode before it; of a closing row, the episode's length.
+        head, tail: [n_rings] int64: rows ever written; the oldest that is still there.
+        open: [n_rings] int64: the row at which the unfinished episode starts; `head` where there is none.
+        n_transitions: Rows in all that are not closing rows.
+    """
+
+    def __init__(self, rows: int, n_rings: int, kinds: Kinds, allocate: Allocate = in_memory) -> None:
+        self.rows, self.n_rings = rows, n_rings
+        size = rows * n_rings
+        self.columns = {name: allocate(name, (size, *shape), dtype) for name, (shape, dtype) in kinds.items()}
+        self.columns |= {name: allocate(name, (size,), "bool") for name in FLAGS}
+        self.missing, self.step = allocate("missing", (size,), "bool"), allocate("step", (size,), "int32")
+        self.head, self.tail = allocate("counters", (2, n_rings), "int64")
+        self.open = np.zeros(n_rings, np.int64)
+        self.n_transitions = 0
+        self.recount()
+
+    def recount(self) -> None:
+        """Finds `open` and `n_transitions` in what the columns hold."""
+        self.n_transitions = 0
+        for e in range(self.n_rings):
+            slots, head = self.slots(e), int(self.head[e])
+            self.n_transitions += int((~self.columns["closing"][slots]).sum())
+            unfinished = len(slots) > 0 and not self.columns["closing"][slots[-1]]
+            self.open[e] = head - 1 - int(self.step[slots[-1]]) if unfinished else head
+
+    def slot(self, e: int, row: int) -> int:
+        """Where a row of a ring lies."""
+        return e * self.rows + row % self.rows
+
+    def slots(self, e: int) -> np.ndarray:
+        """Where the rows of a ring lie, oldest first."""
+        return e * self.rows + np.arange(int(self.tail[e]), int(self.head[e])) % self.rows
+
+    def last(self, e: int) -> int:
+        """Where the latest row of a ring lies."""
+        return self.slot(e, int(self.head[e]) - 1)
+
+    def is_open(self, e: int) -> bool:
+        """Whether an episode is unfinished."""
+        return bool(self.head[e] > self.open[e])
+
+    def full(self, e: int) -> int | None:
+        """The slot of the row that the next one overwrites; None while there is room."""
+        head = int(self.head[e])
+        return self.slot(e, head) if head - int(self.tail[e]) >= self.rows else None
+
+    def write(self, e: int, values: Mapping[str, object], *, closing: bool = False, missing: bool = False) -> None:
+        """The next row of a ring. Columns that `values` leaves out become zero."""
+        slot = self.slot(e, int(self.head[e]))
+        if self.full(e) is not None:
+            self.n_transitions -= not self.columns["closing"][slot]
+            self.tail[e] += 1
+        for name, column in self.columns.items():
+            column[slot] = values.get(name, 0)
+        self.columns["closing"][slot], self.missing[slot] = closing, missing
+        self.step[slot] = self.head[e] - self.open[e]
+        self.n_transitions += not closing
+        self.head[e] += 1  # from here on the row is there
+        if closing:
+            self.open[e] = self.head[e]
+
+    # ---- state
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        own = {"missing": self.missing, "step": self.step}
+        return own | {f"column/{name}": column for name, column in self.columns.items()}
+
+    def _by_ring(self, array: np.ndarray) -> np.ndarray:
+        """[n_rings, rows, ...], a view."""
+        return array.reshape(self.n_rings, self.rows, *array.shape[1:])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that `load_state` needs, by name; rows of rings that are not full are left out."""
+        filled = min(int(self.head.max()), self.rows)
+        state = {name: np.ascontiguousarray(self._by_ring(array)[:, :filled]) for name, array in self._arrays().items()}
+        return state | {"head": self.head.copy(), "tail": self.tail.copy()}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Makes these the rings that gave `state`. The arrays are copied.
+
+        Raises:
+            DataError: it comes from rings of another size, number or kind.
+        """
+        arrays, counters = self._arrays(), {"head", "tail"}
+        if wrong := arrays.keys() ^ (state.keys() - counters) | counters - state.keys():
+            raise DataError(f"This is no state of such a replay buffer: {min(wrong)!r} does not fit.")
+        head = state["head"].astype(np.int64)
+        filled = min(int(head.max(initial=0)), self.rows)
+        for name, array in arrays.items():
+            needed = (self.n_rings, filled, *array.shape[1:])
+            if state[name].shape != needed or head.shape != (self.n_rings,):
+                raise DataError(
+                    f"{name!r} of the replay buffer's state has shape {list(state[name].shape)}; {list(needed)} is needed."
+                )
+        self.head[:] = self.tail[:] = 0  # nothing is there until all of it is
+        for name, array in arrays.items():
+            self._by_ring(array)[:, :filled] = state[name]
+            self._by_ring(array)[:, filled:] = 0
+        self.tail[:] = state["tail"]
+        self.head[:] = head
+        self.recount()

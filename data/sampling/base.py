@@ -1,0 +1,130 @@
+"""What all samplers share: where they draw from, their seeds, and that a batch is a function of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree  # it has no public name yet
+
+from ..errors import ConfigError, DataError
+from ..random import bits, fold, root_key, shift_right
+from .source import BLOCK
+from .windows import Windows
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+    from ..replay.buffer import ReplayBuffer
+
+    Experience = Dataset | ReplayBuffer
+
+
+class Sampler:
+    """Base of the samplers.
+
+    A stack of S seeds draws S batches at once, each row by its own seed: tensors of what is drawn have the shape [S, B, ...], and
+    without a stack [B, ...].
+
+    Args:
+        source: A dataset, or a replay buffer, which may grow between draws.
+        batch_size: B.
+        seed: One seed, or a sequence of S seeds.
+        device: Where a batch lies. The columns of a dataset are copied there; those of a buffer stay on the host.
+
+    Attributes:
+        grows: Whether the source is a replay buffer.
+        columns_device: Where rows are gathered.
+    """
+
+    windows: Any  # of a dataset `Windows` or `Runs`, of a buffer its `Starts`: alike in what samplers use
+
+    def __init__(self, source: Experience, batch_size: int, seed: int | Sequence[int], device: torch.device | str) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size}; it must be at least 1.")
+        self.source: Any = source
+        self.batch_size, self.device = batch_size, torch.device(device)
+        self.grows = is_buffer(source)
+        self.columns_device = torch.device("cpu") if self.grows else self.device
+        keys = [root_key(s, self.columns_device) for s in ([seed] if isinstance(seed, int) else seed)]
+        self._key = fold(keys[0] if isinstance(seed, int) else torch.stack(keys), "sample")
+        self.n_seeds = len(keys)
+        self._hashes: tuple[int, Tensor] | None = None
+        self._next = 0
+
+    @property
+    def n_windows(self) -> int:
+        """How many transitions (of an `EpisodeSampler`, episodes) may be drawn now."""
+        return self.windows.n
+
+    def _open_windows(self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1) -> Any:
+        """The transitions that may be drawn."""
+        if self.grows:
+            return self.source.windows(td_steps, frames)
+        return Windows(self.source, td_steps, bootstrap=bootstrap, device=self.device)
+
+    def between_epochs(self, epoch: int) -> None:
+        """A dataset does not change, and a buffer renews itself as steps are appended."""
+
+    def numbers(self, step: int) -> Tensor:
+        """[(S,) B] int64 below `n_windows`: what the batch of a step has. Hashes of a block of steps are made at once.
+
+        Raises:
+            DataError: nothing can be drawn yet.
+        """
+        return self._drawn_at(step) % self._size()
+
+    def _drawn_at(self, step: int) -> Tensor:
+        block, at = divmod(step, BLOCK)
+        if self._hashes is None or self._hashes[0] != block:
+            steps = torch.arange(block * BLOCK, (block + 1) * BLOCK, device=self._key.device)
+            self._hashes = block, self._draw(steps)
+        return self._hashes[1][at]
+
+    def _draw(self, steps: Tensor) -> Tensor:
+        """[len(steps), (S,) B] int64, not negative; their remainders are what the batches of `steps` have."""
+        return shift_right(bits(self._keys(steps), self.batch_size), 1)
+
+    def _keys(self, steps: Tensor) -> Tensor:
+        """[len(steps), (S)] keys of some steps."""
+        return fold(self._key, steps if self._key.ndim == 0 else steps[:, None])
+
+    def _size(self) -> int:
+        n = self.n_windows
+        if n == 0:
+            raise DataError("The replay buffer holds no window that is complete yet: collect more before training.")
+        return n
+
+    def _step(self, step: int | None) -> int:
+        """The step that is asked for; None: the one after the last that was drawn without being named."""
+        if step is None:
+            step, self._next = self._next, self._next + 1
+        return step
+
+    def _moved(self, batch: Any) -> Any:
+        """What was gathered on the host, on the batch's device."""
+        if self.columns_device == self.device:
+            return batch
+        return pytree.tree_map(lambda part: part.to(self.device) if isinstance(part, Tensor) else part, batch)
+
+
+def is_buffer(source: Any) -> bool:
+    """Whether experience is a replay buffer, which grows."""
+    from ..replay.buffer import ReplayBuffer
+
+    return isinstance(source, ReplayBuffer)
+
+
+def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """The columns that a batch is made of.
+
+    Raises:
+        DataError: an extra one is missing.
+    """
+    for name in extra:
+        if name not in source.columns:
+            raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
+    names = ("action", "reward", "terminated", *extra)
+    return {name: c for name, c in source.columns.items() if name in names or name.partition("/")[0] == "observation"}

@@ -1,0 +1,219 @@
+"""Stretches of episodes [B, T]: for sequence models and recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..batch import Sequences
+from ..errors import ConfigError, DataError
+from ..random import bits, fold, shift_right
+from ..scalers import ActionScaler, ObservationScaler, RewardScaler
+from .base import Sampler, needed_columns
+from .gather import Gather, as_tensors, observations, step_rows
+from .returns import returns_to_go
+from .windows import Place, Runs
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+    from ..replay.buffer import ReplayBuffer
+
+RETURNS = "return_to_go"
+
+
+class StretchSampler(Sampler):
+    """Base of the samplers of stretches: turns first rows and lengths into padded tensors.
+
+    Args:
+        source: A dataset or a replay buffer.
+        batch_size: B.
+        seed: One, or a sequence of S seeds.
+        gamma: Discount of one step; a tensor of shape () or (S,) is read at every draw.
+        pad: On which side a stretch that is shorter than T is padded, "left" as for Decision Transformers, or "right" as for
+            recurrent networks.
+        return_to_go: Whether to give the undiscounted returns to go, of rewards as they are recorded, unscaled. They are summed
+            once for all rows of a dataset, 4 bytes a row in memory; of a buffer, which changes, they are not to be had.
+        next_observation: Whether to give each step's next observation.
+        bootstrap: Whether the last steps of truncated episodes whose final observation is missing are left out.
+        observation_scaler, action_scaler, reward_scaler: Fitted scalers.
+        extra: Names of further columns.
+        device: Where the batch lies. The columns of a dataset are copied there, those of a buffer stay on the host.
+        dtype: Type of all floats.
+    """
+
+    def __init__(
+        self,
+        source: Dataset | ReplayBuffer,
+        batch_size: int,
+        seed: int | Sequence[int] = 0,
+        *,
+        gamma: float | Tensor = 0.99,
+        pad: Literal["left", "right"] = "left",
+        return_to_go: bool = False,
+        next_observation: bool = False,
+        bootstrap: bool = False,
+        observation_scaler: ObservationScaler | None = None,
+        action_scaler: ActionScaler | None = None,
+        reward_scaler: RewardScaler | None = None,
+        extra: Sequence[str] = (),
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__(source, batch_size, seed, device)
+        if pad not in ("left", "right"):
+            raise ConfigError(f"pad is {pad!r}; choose 'left' or 'right'.")
+        self.pad, self.bootstrap, self.next_observation = pad, bootstrap, next_observation
+        columns = dict(needed_columns(source, extra))
+        if return_to_go:
+            columns[RETURNS] = self._returns(source)
+        self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
+        self._gather = Gather(
+            as_tensors(columns, self.columns_device),
+            gamma=self._gamma,
+            observation_scaler=observation_scaler,
+            action_scaler=action_scaler,
+            reward_scaler=reward_scaler,
+            dtype=dtype,
+            extra=extra,
+        )
+
+    @staticmethod
+    def _returns(source: Any) -> np.ndarray:
+        if not hasattr(source, "episodes"):
+            raise DataError("A replay buffer has no returns to go: its episodes go on. Use to_dataset() for the finished ones.")
+        steps, first = (np.asarray(part, np.int64) for part in (source.episodes.steps, source.episodes.first_row))
+        return returns_to_go(source.columns["reward"], first, steps)
+
+    def _stretches(self, index: Tensor, first: Tensor, length: Tensor, timestep: Tensor, padded: int, wrap: Any) -> Sequences:
+        """Stretches of `length` steps from the rows `first`, whose steps have the numbers `timestep` and up, [..., B] each."""
+        gather = self._gather
+        position = torch.arange(padded, device=self.columns_device)
+        if self.pad == "left":
+            position = position - (padded - length[..., None])
+        mask = (position >= 0) & (position < length[..., None])
+        position = position * mask  # what is padding reads the first row, and is made zero below
+        if wrap is not None and wrap[0].ndim:
+            wrap = wrap[0][..., None], wrap[1]
+        rows = step_rows(first[..., None], position, wrap)
+
+        def masked(part: Tensor) -> Tensor:
+            return part * mask.reshape(*mask.shape, *[1] * (part.ndim - mask.ndim))
+
+        def seen(rows: Tensor) -> Any:
+            names = [name for name in gather.columns if name.startswith("observation")]
+            return observations({name: masked(gather.observation(name, gather.take(name, rows))) for name in names})
+
+        gamma = self._gamma.to(self.columns_device)
+        alive = (~gather.take("terminated", rows)).to(gather.dtype)
+        return Sequences(
+            observation=seen(rows),
+            action=masked(gather.action(rows)),
+            reward=masked(gather.reward(rows)),
+            discount=masked(alive * (gamma if gamma.ndim == 0 else gamma[:, None, None])),
+            mask=mask,
+            timestep=masked(timestep[..., None] + position),
+            index=index,
+            return_to_go=masked(gather.take(RETURNS, rows).to(gather.dtype)) if RETURNS in gather.columns else None,
+            next_observation=seen(step_rows(rows, 1, wrap)) if self.next_observation else None,
+            extra={name: masked(gather.take(name, rows)) for name in gather.extra},
+        )
+
+
+class SequenceSampler(StretchSampler):
+    """Stretches of at most T steps, drawn so that each transition is the anchor of one: uniform over transitions.
+
+    Args:
+        source: A dataset, or a replay buffer.
+        batch_size: B.
+        length: T.
+        seed: One, or a sequence of S seeds.
+        anchor: What the drawn transition is to its stretch: the "last" step, as d3rlpy slices, with up to T - 1 steps before it; or
+            the "first", as in the code of Decision Transformer's authors, with up to T - 1 after it. None reaches over an episode's
+            beginning or end.
+        **options: As `StretchSampler`'s.
+    """
+
+    def __init__(
+        self,
+        source: Dataset | ReplayBuffer,
+        batch_size: int,
+        length: int,
+        seed: int | Sequence[int] = 0,
+        *,
+        anchor: Literal["first", "last"] = "last",
+        **options: Any,
+    ) -> None:
+        super().__init__(source, batch_size, seed, **options)
+        if length < 1 or anchor not in ("first", "last"):
+            raise ConfigError(f"length is {length} and anchor {anchor!r}; it takes 1 or more steps, and 'first' or 'last'.")
+        self.length, self.anchor = length, anchor
+        # from a buffer stretches that begin at the anchor are drawn once all their steps are there
+        self.windows = self._open_windows(length if self.grows and anchor == "first" else 1, self.bootstrap)
+
+    def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
+        """The batch of a step; see `TransitionSampler.sample`."""
+        number = self.numbers(self._step(step))[..., :size]
+        place: Place = self.windows.locate(number, before=True)
+        assert place.before is not None
+        if self.anchor == "last":
+            back = place.before.clamp(max=self.length - 1)
+            first, length, timestep = step_rows(place.rows, -back, place.wrap), back + 1, place.before - back
+        else:
+            first, length, timestep = place.rows, place.left.clamp(max=self.length), place.before
+        return self._moved(self._stretches(place.index, first, length, timestep, self.length, place.wrap))
+
+
+class EpisodeSampler(StretchSampler):
+    """Whole episodes, or random subsequences of them, uniform over finished episodes; PFRL's `sample_episodes(n, max_len)`.
+
+    T is `max_length`. Without one it is the longest of the batch, rounded up to a power of two and at most the longest of all, so
+    that few shapes occur.
+
+    Args:
+        source: A dataset, or a replay buffer: of it, the finished episodes that are all there.
+        batch_size: B, episodes.
+        seed: One, or a sequence of S seeds.
+        max_length: Of an episode that is longer, as many steps in a row, from a start drawn uniformly; None: whole episodes.
+        pad: As `StretchSampler`'s; "right" here.
+        **options: As `StretchSampler`'s.
+    """
+
+    def __init__(
+        self,
+        source: Dataset | ReplayBuffer,
+        batch_size: int,
+        seed: int | Sequence[int] = 0,
+        *,
+        max_length: int | None = None,
+        pad: Literal["left", "right"] = "right",
+        **options: Any,
+    ) -> None:
+        super().__init__(source, batch_size, seed, pad=pad, **options)
+        if max_length is not None and max_length < 1:
+            raise ConfigError(f"max_length is {max_length}; it must be at least 1.")
+        self.max_length = max_length
+        self.windows: Any = (
+            self.source.whole(self.bootstrap) if self.grows else Runs(self.source, bootstrap=self.bootstrap, device=self.device)
+        )
+
+    def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
+        """The batch of a step; see `TransitionSampler.sample`. `index` has the episodes' numbers, of a buffer their first rows."""
+        step = self._step(step)
+        return self._moved(self._cut(self.windows.locate(self.numbers(step)[..., :size]), step))
+
+    def _cut(self, place: Place, step: int) -> Sequences:
+        """The stretches of a step from the episodes that lie at `place`."""
+        rows, length, wrap = place.rows, place.left, place.wrap
+        start = torch.zeros_like(length)
+        if self.max_length is None:
+            padded = min(1 << (int(length.max()) - 1).bit_length(), self.windows.longest)
+        else:
+            padded = self.max_length
+            key = fold(self._keys(torch.tensor([step], device=self._key.device))[0], "start")
+            start = shift_right(bits(key, rows.shape[-1]), 1) % ((length - padded).clamp(min=0) + 1)
+            length = length.clamp(max=padded)
+        return self._stretches(place.index, step_rows(rows, start, wrap), length, start, padded, wrap)
