@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .algos.stack import Stack
     from .algos.td3 import TD3
     from .algos.td3_plus_bc import TD3PlusBC
-    from .data.dataset import Dataset, MDPDataset
+    from .data.dataset import Dataset
+    from .data.mdp_dataset import MDPDataset
     from .data.replay import ReplayBuffer
 
 __version__ = "0.1.0"
@@ -27,7 +28,7 @@ _HOMES = {
     "DQN": "algos.dqn",
     "Dataset": "data.dataset",
     "DiscreteBC": "algos.discrete_bc",
-    "MDPDataset": "data.dataset",
+    "MDPDataset": "data.mdp_dataset",
     "ReplayBuffer": "data.replay",
     "Stack": "algos.stack",
     "TD3": "algos.td3",

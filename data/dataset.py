@@ -1,37 +1,30 @@
-"""A dataset: episodes over columns that lie in memory, in a mapped file, or in a node map."""
+"""A dataset: episodes over columns that lie in memory, in a mapped file, in a node map, or follow from other datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from .episodes import Columns, ColumnSource, Episodes
-from .errors import ConfigError, DataError
-from .rows import ArrayRows, Rows
+from .memory import Memory
+from .operations import difference, joined, relabelled, selection
+from .operations.derivation import Derivation
+from .operations.tables import StepTables
+from .rows import EpisodeRows
 from .scan import Summary, scan_blocks, summarise_scans
-from .schema import check_spec, infer_spec, kinds_of, largest_numbers
+from .schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers
 from .spec import Environment, Spec
 from .statistics import Statistics
-from .steps import StepTable, concat_steps, steps_from_arrays, steps_from_rows
+from .steps import StepTable, steps_from_arrays
 
 if TYPE_CHECKING:
     from .folder import Folder
+    from .operations.difference import Difference
     from .shards import Compression
-
-
-class _Memory:
-    """Columns that are there."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = {key: _read_only(column) for key, column in columns.items()}
-
-    def columns(self) -> Columns:
-        return self._columns
 
 
 class Dataset:
@@ -41,7 +34,8 @@ class Dataset:
         name: what tables and runs call it.
         spec: the spaces of observations and actions.
         environment: where the data comes from, if that is known.
-        provenance: JSON-able notes on how it was made.
+        source: where its columns come from.
+        derivation: the operation that made it of other datasets; None for what was opened or made from arrays.
         cuts: episodes that were cut where the source's next observations were not the next row.
         episodes: a sequence of episodes, and arrays over them.
     """
@@ -49,7 +43,8 @@ class Dataset:
     name: str
     spec: Spec
     environment: Environment | None
-    provenance: dict[str, Any]
+    source: ColumnSource
+    derivation: Derivation | None
     cuts: int
     episodes: Episodes
 
@@ -61,12 +56,14 @@ class Dataset:
         name: str,
         spec: Spec,
         environment: Environment | None = None,
-        provenance: Mapping[str, Any] | None = None,
+        provenance: Mapping[str, Any] | Derivation | None = None,
         cuts: int = 0,
     ) -> None:
-        self._source = source
         self.name, self.spec, self.environment, self.cuts = name, spec, environment, cuts
-        self.provenance, self.episodes = dict(provenance or {}), episodes
+        self.source, self.episodes = source, episodes
+        self.derivation = provenance if isinstance(provenance, Derivation) else None
+        if not isinstance(provenance, Derivation):
+            self.provenance = dict(provenance or {})
 
     @classmethod
     def open(cls, where: str | Path) -> Dataset:
@@ -79,15 +76,15 @@ class Dataset:
         from .catalog import find
         from .folder import Folder
 
-        return cls._of_folder(Folder(find(where)))
+        return Dataset._of_folder(Folder(find(where)))
 
-    @classmethod
-    def _of_folder(cls, folder: Folder) -> Dataset:
+    @staticmethod
+    def _of_folder(folder: Folder) -> Dataset:
         manifest, arrays = folder.manifest, folder.episodes()
         names = ("first_row", "steps", "terminated", "final_recorded", "return")
-        dataset = cls(
+        dataset = Dataset(
             folder,
-            Episodes(*(arrays[name] for name in names), source=folder),
+            Episodes(*(arrays[name] for name in names), source=folder, spec=manifest.spec),
             name=manifest.name,
             spec=manifest.spec,
             environment=manifest.environment,
@@ -95,7 +92,7 @@ class Dataset:
             cuts=manifest.cuts,
         )
         digests = {column.name: column.digest for column in manifest.columns}
-        dataset._summary = Summary(digests, manifest.fingerprint, manifest.statistics)
+        dataset.summary = Summary(digests, manifest.fingerprint, manifest.statistics)
         return dataset
 
     @classmethod
@@ -151,7 +148,7 @@ class Dataset:
             extra=extra,
             keep_float64=keep_float64,
         )
-        return cls.from_steps(table, name=name, spec=spec, environment=environment)
+        return Dataset.from_steps(table, name=name, spec=spec, environment=environment)
 
     @classmethod
     def from_steps(
@@ -167,32 +164,19 @@ class Dataset:
         kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
         spec = spec or infer_spec(kinds, largest)
         check_spec(kinds, largest, spec)
-        source = _Memory(table.columns)
-        episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source)
-        return cls(source, episodes, name=name, spec=spec, environment=environment, provenance=provenance, cuts=table.cuts)
-
-    @classmethod
-    def concat(cls, datasets: Sequence[Dataset], *, name: str | None = None) -> Dataset:
-        """The episodes of all, one dataset after the other, in memory.
-
-        Raises:
-            DataError: there is none, or columns differ in name, dtype or shape.
-        """
-        table = concat_steps([dataset.to_steps() for dataset in datasets])
-        specs, environments = [d.spec for d in datasets], [d.environment for d in datasets]
-        spec = specs[0] if all(s == specs[0] for s in specs) else None
-        return cls.from_steps(
-            table,
-            name=name or " + ".join(dataset.name for dataset in datasets),
-            spec=spec,
-            environment=environments[0] if all(e == environments[0] for e in environments) else None,
-            provenance={"concat": [{"name": d.name, "provenance": d.provenance} for d in datasets]},
-        )
+        source = Memory(table.columns)
+        episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)
+        return Dataset(source, episodes, name=name, spec=spec, environment=environment, provenance=provenance, cuts=table.cuts)
 
     @property
     def columns(self) -> Columns:
-        """Arrays by name, closing rows included; read-only. A split's columns are those of the whole: see `episodes.rows()`."""
-        return self._source.columns()
+        """Arrays by name, closing rows included; read-only. A view's columns are those of the whole: see `episodes.rows()`."""
+        return self.source.columns()
+
+    @property
+    def kinds(self) -> Kinds:
+        """The columns' types and entry shapes, which cost nothing to know."""
+        return self.source.kinds
 
     @property
     def n_transitions(self) -> int:
@@ -209,35 +193,57 @@ class Dataset:
         """Transitions and closing rows of this dataset's episodes."""
         return self.n_transitions + self.n_episodes
 
-    def rows(self) -> Rows:
-        """This dataset's logical rows, to be read in blocks."""
-        return ArrayRows(self.columns, self.episodes)
+    @property
+    def is_whole(self) -> bool:
+        """Whether its episodes are all rows of its columns, in their order."""
+        return self.episodes.contiguous and self.n_rows == self.source.table(in_order=True).n
+
+    def rows(self, *, in_order: bool = True) -> EpisodeRows:
+        """This dataset's logical rows, to be read in blocks, from first to last where `in_order`. Nothing is mapped for it
+        but the columns of a folder whose episodes are wanted in another order than that of their rows.
+        """  # noqa: D205 - one sentence of two
+        table = self.source.table(in_order=in_order and self.episodes.in_order)
+        return EpisodeRows(table, self.episodes.first_row, self.episodes.steps)
+
+    def tables(self) -> StepTables:
+        """Ranges of its episodes as tables in memory, one at a time; picklable where it lies in folders."""
+        return StepTables(self.rows(), self.kinds, self.episodes, piecewise=not all(f.is_mapped for f in self.folders))
 
     @property
     def statistics(self) -> Statistics:
         """Measured when first asked for, where they were not stored."""
-        return self._summary.statistics
+        return self.summary.statistics
 
     @property
     def fingerprint(self) -> str:
         """A hash of the logical rows, 64 hexadecimal digits; the same whatever the name, shards, compression or place."""
-        return self._summary.fingerprint
+        return self.summary.fingerprint
 
     @cached_property
-    def _summary(self) -> Summary:
-        return summarise_scans(scan_blocks(self.rows(), self.spec), self.episodes, kinds_of(self.columns))
+    def summary(self) -> Summary:
+        """Digests, fingerprint and statistics, measured in one pass over the rows where they were not stored."""
+        return summarise_scans(scan_blocks(self.rows(), self.spec), self.episodes, self.kinds)
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """JSON-able notes on how it was made. Of what was derived: the operation and its parents, by fingerprint."""
+        return self.derivation.provenance() if self.derivation else {}
 
     def to_steps(self) -> StepTable:
-        """The rows of this dataset's episodes; views where they lie back to back, copies for a split."""
-        table = self._part(0, self.n_episodes)
-        return replace(table, cuts=self.cuts)
+        """The rows of this dataset's episodes, in memory; views where they lie there back to back."""
+        return self.tables().read(0, self.n_episodes, self.cuts)
 
     @property
     def folder(self) -> Folder | None:
-        """The open folder that the columns come from; None for a dataset in memory. For a split it is the folder of the whole."""
+        """The open folder that the columns are; None for others. For a view it is the folder of the whole."""
         from .folder import Folder
 
-        return self._source if isinstance(self._source, Folder) else None
+        return self.source if isinstance(self.source, Folder) else None
+
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """The open folders that columns are read from or worked out of; none where all is in memory."""
+        return self.source.folders
 
     def prepare(self) -> None:
         """Makes sure that `columns` gives what was written: builds the node map, or reads the one file that is mapped as it is.
@@ -246,14 +252,15 @@ class Dataset:
             DataError: a shard is missing or not what was written.
             StorageError: the node map has no room.
         """
+        for folder in self.folders:
+            if folder.is_mapped_as_it_is:
+                folder.verify()
         _ = self.columns
-        if self.folder is not None and self.folder.is_mapped_as_it_is:
-            self.folder.verify()
 
     def verify(self) -> None:
         """Compares every shard with its SHA-256 in the manifest. Raises DataError, which names the first that differs."""
-        if self.folder is not None:
-            self.folder.verify()
+        for folder in self.folders:
+            folder.verify()
 
     def write(
         self,
@@ -264,7 +271,7 @@ class Dataset:
         compression: Compression = None,
         overwrite: bool = False,
     ) -> Dataset:
-        """Writes a dataset folder: all of it, or nothing.
+        """Writes a dataset folder: all of it, or nothing. One shard at a time is in memory, whatever it is derived from.
 
         Args:
             path: a folder that is new or empty, or a URI.
@@ -282,13 +289,15 @@ class Dataset:
         from .files import Place
         from .folder import Folder
         from .shards import plan_shards, write_shard
-        from .writing import Draft
+        from .writing import Draft, map_what_is_replaced
 
-        kinds = kinds_of(self.columns)
-        plan = plan_shards(self.episodes.steps + 1, kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
+        map_what_is_replaced(self.folders, path)
+        plan = plan_shards(self.episodes.steps + 1, self.kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
         with Draft(path, overwrite=overwrite) as draft:
+            known = self.derivation is None or draft.target.local is None  # what is derived is worked out once: see `commit`
+            summary, tables = self.summary if known else self.__dict__.get("summary"), self.tables()
             records = [
-                write_shard(draft.folder, k, len(plan), self._part(*part), first_episode=part[0], compression=compression)
+                write_shard(draft.folder, k, len(plan), tables.read(*part), first_episode=part[0], compression=compression)
                 for k, part in enumerate(plan)
             ]
             draft.commit(
@@ -297,87 +306,90 @@ class Dataset:
                 spec=self.spec,
                 environment=self.environment,
                 provenance=self.provenance,
-                summary=self._summary,
+                summary=summary,
                 cuts=self.cuts,
             )
         return Dataset._of_folder(Folder(Place(path)))
 
-    def _part(self, start: int, stop: int) -> StepTable:
-        """Episodes `start` … `stop - 1`."""
-        episodes = self.episodes[start:stop]
-        rows = episodes.rows()
-        views = rows[-1] - rows[0] == len(rows) - 1
-        taken = slice(int(rows[0]), int(rows[-1]) + 1) if views else rows
-        columns = {key: column[taken] for key, column in self.columns.items()}
-        return steps_from_rows(columns, episodes.final_recorded)
+    def snapshot(self) -> Dataset:
+        """The dataset as it is now: itself, since only an `MDPDataset` changes."""
+        return self
 
-    def split(self, test_size: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """Train and test: views over the same columns, each with some of the episodes, in their order.
+    # Operations. Each gives a lazy dataset: views by episode, or columns that are worked out as they are read.
 
-        Args:
-            test_size: share of the episodes, above 0 and below 1; each side gets one at least.
-            seed: the same seed gives the same split, on any machine.
+    def view(self, index: np.ndarray, name: str, operation: str, parameters: Mapping[str, Any]) -> Dataset:
+        """The episodes `index` [E] over the same columns, with a note on what chose them."""
+        episodes, derivation = self.episodes.subset(index), Derivation(operation, parameters, (self.snapshot(),))
+        return Dataset(self.source, episodes, name=name, spec=self.spec, environment=self.environment, provenance=derivation)
+
+    def filter(self, keep: selection.Keep) -> Dataset:
+        """The episodes that satisfy an expression, such as `return > 100 and terminated`, or a function. See `selection.keep`."""
+        return selection.keep(self, keep)
+
+    def take(self, which: int | Sequence[int] | np.ndarray) -> Dataset:
+        """The first so many episodes, or those with the given numbers. See `selection.take`."""
+        return selection.take(self, which)
+
+    def shuffle(self, seed: int = 0) -> Dataset:
+        """All episodes in another order, which the seed decides."""
+        return selection.shuffle(self, seed)
+
+    def top(self, fraction: float, by: Literal["episodes", "transitions"] = "episodes") -> Dataset:
+        """The episodes of the highest returns; `top(0.1)` is what 10 % BC learns from. See `selection.top`."""
+        return selection.top(self, fraction, by)
+
+    @overload
+    def split(self, test_size: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]: ...
+    @overload
+    def split(self, test_size: Sequence[float], seed: int = 0) -> tuple[Dataset, ...]: ...
+    def split(self, test_size: float | Sequence[float] = 0.2, seed: int = 0) -> tuple[Dataset, ...]:
+        """Train and test, of which test has the share `test_size`; or as many parts as there are shares. See `selection.split`."""
+        return selection.split(self, test_size, seed)
+
+    def folds(self, k: int, seed: int = 0) -> Iterator[tuple[Dataset, Dataset]]:
+        """Pairs of train and test, k of them, every episode in one test part. See `selection.folds`."""
+        return selection.folds(self, k, seed)
+
+    def relabel(self, reward: relabelled.Reward) -> Dataset:
+        """The same steps with other rewards: `reward - 1`, "success", or by a function of arrays. See `relabelled.relabel`."""
+        return relabelled.relabel(Dataset, self, reward)
+
+    @staticmethod
+    def concat(datasets: Sequence[Dataset], *, name: str | None = None) -> Dataset:
+        """The episodes of all, one dataset after the other; nothing is copied until samplers need it (see `joined`).
 
         Raises:
-            ConfigError: test_size is no such share.
-            DataError: there are fewer than two episodes.
+            DataError: there is none, or columns differ in name, dtype or shape.
         """
-        if not 0 < test_size < 1:
-            raise ConfigError(f"test_size is {test_size}; it is a share of the episodes, above 0 and below 1.")
-        n = self.n_episodes
-        if n < 2:
-            raise DataError(f"{self.name} has one episode only; a split needs two or more.")
-        from .random import bits, fold, root_key
+        return joined.concat(Dataset, datasets, name)
 
-        order = np.argsort(bits(fold(root_key(seed), "split"), n).numpy(), kind="stable")
-        n_test = min(max(round(n * test_size), 1), n - 1)
-        train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
-        return self._subset(train, f"{self.name} (train)"), self._subset(test, f"{self.name} (test)")
+    @staticmethod
+    def mix(
+        datasets: Sequence[Dataset],
+        shares: Sequence[float],
+        *,
+        n_transitions: int | None = None,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> Dataset:
+        """Random episodes of several datasets, drawn without replacement, so that each has its share of the transitions.
 
-    def _subset(self, index: np.ndarray, name: str) -> Dataset:
-        provenance = {**self.provenance, "part": name}
-        return Dataset(
-            self._source,
-            self.episodes.subset(index),
-            name=name,
-            spec=self.spec,
-            environment=self.environment,
-            provenance=provenance,
-        )
+        Args:
+            datasets: with the same columns.
+            shares: one a dataset, above 0; they are scaled to add up to 1.
+            n_transitions: of the mix, as nearly as whole episodes make; None: as many as the shares allow.
+            seed: decides which episodes.
+            name: None: the datasets' names.
+
+        Raises:
+            ConfigError: shares cannot be used.
+            DataError: a dataset has too few transitions for its share, or columns differ.
+        """
+        return joined.mix(Dataset, datasets, shares, n_transitions, seed, name)
+
+    def diff(self, other: Dataset) -> Difference:
+        """What differs: spaces, counts, columns, statistics, the first row of each column that does. See `difference.diff`."""
+        return difference.diff(self, other)
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}: {self.n_transitions:,} transitions in {self.n_episodes:,} episodes)"
-
-
-def MDPDataset(  # noqa: N802 - d3rlpy's spelling
-    observations: Any,
-    actions: Any,
-    rewards: Any,
-    terminals: Any,
-    timeouts: Any = None,
-    discrete_action: bool | None = None,
-) -> Dataset:
-    """`Dataset.from_arrays` with d3rlpy's names.
-
-    Args:
-        observations: [N, ...].
-        actions: [N, A] floats, or [N] integers.
-        rewards: [N], of the action in the same row.
-        terminals: [N]; the MDP ended with this step.
-        timeouts: [N]; the recording was cut after this step.
-        discrete_action: None: integers are discrete. True takes whole numbers stored as floats too, False takes integers as floats.
-    """
-    values = np.asarray(actions)
-    if discrete_action is True and values.dtype.kind == "f":
-        if not (values == np.floor(values)).all():
-            raise DataError("actions are not whole numbers, and discrete_action is true.")
-        values = values.astype(np.int64)
-    elif discrete_action is False and values.dtype.kind in "biu":
-        values = values.astype(np.float32)
-    return Dataset.from_arrays(observations, values, rewards, terminals, timeouts)
-
-
-def _read_only(column: np.ndarray) -> np.ndarray:
-    view = column.view()
-    view.flags.writeable = False
-    return view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .errors import DataError
 from .files import Place, sha256_of
 from .fingerprint import fingerprint
 from .manifest import MANIFEST, Manifest, Shard, read_manifest
+from .rows import ArrayRows, Table
 from .schema import Kinds
 from .shards import ShardColumns, arrow_errors, to_numpy
 
@@ -29,12 +31,20 @@ class ShardFiles:
         kinds: their columns.
         compressed: whether they were written with compression; columns are then unpacked one by one.
         scratch: where to copy; None: a temporary folder, deleted with this object.
+        verify: compare each shard with its SHA-256 when it is opened.
     """
 
     def __init__(
-        self, place: Place, shards: tuple[Shard, ...], kinds: Kinds, *, compressed: bool = False, scratch: Path | None = None
+        self,
+        place: Place,
+        shards: tuple[Shard, ...],
+        kinds: Kinds,
+        *,
+        compressed: bool = False,
+        scratch: Path | None = None,
+        verify: bool = False,
     ) -> None:
-        self.place, self.shards, self.kinds, self.compressed = place, shards, kinds, compressed
+        self.place, self.shards, self.kinds, self.compressed, self.verify = place, shards, kinds, compressed, verify
         self.first_row = np.cumsum([0, *(shard.rows for shard in shards)])
         self.n = int(self.first_row[-1])
         self._scratch, self._temporary = scratch, None
@@ -45,28 +55,49 @@ class ShardFiles:
         self._copied: dict[int, Path] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shard_files, (self.place, self.shards, self.kinds, self.compressed)
+        return _shard_files, (self.place, self.shards, self.kinds, self.compressed, self.verify)
 
     def names(self) -> list[str]:
         return list(self.kinds)
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         """Rows of a column: a view where they lie in one uncompressed shard."""
+        if stop <= start:
+            dtype, shape = self.kinds[name]
+            return np.empty((0, *shape), dtype)
         first, last = np.searchsorted(self.first_row, [start, stop - 1], side="right") - 1
-        for k in [k for k in self._open if k < first]:  # blocks are read in order, so these are done with
-            self._close(k)
+        self._leave_behind(int(first))
         parts: list[np.ndarray] = []
         for k in range(int(first), int(last) + 1):
             offset = int(self.first_row[k])
             parts.append(self.columns(k)[name][max(start - offset, 0) : stop - offset])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Rows of a column by number, which are best asked for from the first shard to the last."""
+        dtype, shape = self.kinds[name]
+        out = np.empty((len(rows), *shape), dtype)
+        shard = np.searchsorted(self.first_row, rows, side="right") - 1
+        touched = np.unique(shard).tolist()
+        self._leave_behind(touched[0] if touched else 0)
+        for k in touched:
+            mine = shard == k
+            out[mine] = self.columns(k)[name][rows[mine] - int(self.first_row[k])]
+            if k != touched[-1]:  # what is read next begins in the last one; the others' unpacked columns may go
+                self.columns(k).forget(name)
+        return out
+
+    def _leave_behind(self, first: int) -> None:
+        """Rows are read in order, so shards before `first` are done with."""
+        for k in [k for k in self._open if k < first]:
+            self._close(k)
+
     def columns(self, k: int, *, verify: bool = False) -> ShardColumns:
         """Columns of shard `k`. Raises DataError: it is missing, or its size or (where asked) its content has changed."""
         if k not in self._open:
             shard, path = self.shards[k], self._path(k)
             label = f"{self.place}/{shard.file}"
-            check_file(path, shard, label, verify=verify)
+            check_file(path, shard, label, verify=verify or self.verify)
             self._open[k] = ShardColumns(path, self.kinds, shard.rows, label, compressed=self.compressed)
         return self._open[k]
 
@@ -93,14 +124,14 @@ class ShardFiles:
             self._close(k)
 
 
-def _shard_files(place: Place, shards: tuple[Shard, ...], kinds: Kinds, compressed: bool) -> ShardFiles:
-    return ShardFiles(place, shards, kinds, compressed=compressed)
+def _shard_files(place: Place, shards: tuple[Shard, ...], kinds: Kinds, compressed: bool, verify: bool) -> ShardFiles:
+    return ShardFiles(place, shards, kinds, compressed=compressed, verify=verify)
 
 
-def shard_files(place: Place, manifest: Manifest, scratch: Path | None = None) -> ShardFiles:
+def shard_files(place: Place, manifest: Manifest, scratch: Path | None = None, *, verify: bool = False) -> ShardFiles:
     """The shards of a manifest, to be read one after the other."""
     compressed = manifest.compression is not None
-    return ShardFiles(place, manifest.shards, manifest.kinds, compressed=compressed, scratch=scratch)
+    return ShardFiles(place, manifest.shards, manifest.kinds, compressed=compressed, scratch=scratch, verify=verify)
 
 
 def check_file(path: Path, shard: Shard, label: str, *, verify: bool) -> None:
@@ -173,13 +204,37 @@ class Folder:
         return self._columns
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether `columns()` costs nothing more."""
+        return self._columns is not None or self.is_mapped_as_it_is
+
+    @property
     def is_mapped_as_it_is(self) -> bool:
         """Whether no node map is needed: one local shard without compression."""
         return self.place.local is not None and len(self.manifest.shards) == 1 and self.manifest.compression is None
 
-    def shards(self, scratch: Path | None = None) -> ShardFiles:
+    @property
+    def kinds(self) -> Kinds:
+        """The columns' types and entry shapes."""
+        return self.manifest.kinds
+
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """This one."""
+        return (self,)
+
+    @property
+    def in_memory(self) -> bool:
+        """False: other processes can read it too."""
+        return False
+
+    def table(self, *, in_order: bool) -> Table:
+        """Its rows, to be read piece by piece; a worker that gets it opens the folder anew."""
+        return _FolderRows(self, in_order)
+
+    def shards(self, scratch: Path | None = None, *, verify: bool = False) -> ShardFiles:
         """The shards, to be read one after the other."""
-        return shard_files(self.place, self.manifest, scratch)
+        return shard_files(self.place, self.manifest, scratch, verify=verify)
 
     def verify(self) -> None:
         """Reads every shard. Raises DataError where one is not what was written."""
@@ -187,3 +242,28 @@ class Folder:
         for k in range(len(self.manifest.shards)):
             files.columns(k, verify=True)
             files.close(k)
+
+
+class _FolderRows:
+    """Rows of an open folder: shard by shard where they are asked for in order, each verified, else from mapped columns."""
+
+    def __init__(self, folder: Folder, in_order: bool) -> None:
+        self._folder, self._in_order, self.n = folder, in_order, folder.manifest.n_rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _FolderRows, (self._folder, self._in_order)
+
+    @cached_property
+    def _table(self) -> Table:
+        if self._folder.is_mapped or not self._in_order:
+            return ArrayRows(self._folder.columns())
+        return self._folder.shards(verify=True)
+
+    def names(self) -> list[str]:
+        return list(self._folder.kinds)
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        return self._table.read(name, start, stop)
+
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        return self._table.take(name, rows)

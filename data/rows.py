@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-
-from .episodes import Episodes
 
 BLOCK = 1 << 16  # rows that a digest and a partial statistic cover; part of what a fingerprint means
 
@@ -26,20 +24,102 @@ class Rows(Protocol):
         ...
 
 
-class ArrayRows:
-    """Rows of arrays, all of them or those of some episodes."""
+class Table(Rows, Protocol):
+    """Rows that can be read in any order too."""
 
-    def __init__(self, columns: Mapping[str, np.ndarray], episodes: Episodes) -> None:
-        whole = episodes.contiguous and len(columns["reward"]) == episodes.n_transitions + len(episodes)
-        self._columns, self._index = columns, None if whole else episodes.rows()
-        self.n = episodes.n_transitions + len(episodes)
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """The rows whose numbers are `rows` [n] int64, of a column."""
+        ...
+
+
+class ArrayRows:
+    """Rows of arrays."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
+        self._columns, self.n = columns, len(columns["reward"])
 
     def names(self) -> list[str]:
         return list(self._columns)
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        column = self._columns[name]
-        return column[start:stop] if self._index is None else column[self._index[start:stop]]
+        return self._columns[name][start:stop]
+
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        return self._columns[name][rows]
+
+
+class EpisodeRows:
+    """Rows of some episodes of a table, one episode after the other. Picklable where the table is.
+
+    Args:
+        table: where they lie.
+        first_row: [E] of each episode in the table.
+        steps: [E] of each episode.
+    """
+
+    def __init__(self, table: Table, first_row: np.ndarray, steps: np.ndarray) -> None:
+        self._table, self._first, self._length = table, np.asarray(first_row, np.int64), np.asarray(steps, np.int64) + 1
+        self._ends = np.cumsum(self._length)
+        self.n = int(self._ends[-1]) if len(self._ends) else 0
+
+    def names(self) -> list[str]:
+        return self._table.names()
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        first, length = self._spans(start, stop)
+        if (first[1:] == first[:-1] + length[:-1]).all():
+            return self._table.read(name, int(first[0]), int(first[-1] + length[-1]))
+        return self._table.take(name, ranges(first, length))
+
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        episode = np.searchsorted(self._ends, rows, side="right")
+        return self._table.take(name, rows - (self._ends - self._length)[episode] + self._first[episode])
+
+    def _spans(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where rows `start` … `stop - 1` lie in the table: first rows and lengths of stretches."""
+        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right")
+        here = slice(int(first), int(last) + 1)
+        begin = self._ends[here] - self._length[here]
+        low = np.maximum(begin, start)
+        return self._first[here] + low - begin, np.maximum(np.minimum(self._ends[here], stop) - low, 0)
+
+
+class JoinedRows:
+    """Rows of several tables, one table after the other. Picklable where the tables are."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables = list(tables)
+        self._starts = np.cumsum([0, *(table.n for table in tables)])
+        self.n = int(self._starts[-1])
+
+    def names(self) -> list[str]:
+        return self._tables[0].names()
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        if stop <= start:
+            return self._tables[0].read(name, 0, 0)
+        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
+        parts: list[np.ndarray] = []
+        for k in range(int(first), int(last) + 1):
+            begin, end = int(self._starts[k]), int(self._starts[k + 1])
+            parts.append(self._tables[k].read(name, max(start, begin) - begin, min(stop, end) - begin))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        table = np.searchsorted(self._starts, rows, side="right") - 1
+        out: np.ndarray | None = None
+        for k in np.unique(table).tolist():
+            mine = table == k
+            values = self._tables[k].take(name, rows[mine] - self._starts[k])
+            out = np.empty((len(rows), *values.shape[1:]), values.dtype) if out is None else out
+            out[mine] = values
+        return self._tables[0].read(name, 0, 0) if out is None else out
+
+
+def ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """`length[0]` numbers from `start[0]`, then `length[1]` from `start[1]`, and so on."""
+    shift = start - (np.cumsum(length) - length)
+    return np.arange(int(length.sum())) + np.repeat(shift, length)
 
 
 def n_blocks(n_rows: int) -> int:

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,7 @@ import numpy as np
 from .episodes import Episodes
 from .errors import D3rayError, DataError, StorageError
 from .files import Place, storage_errors, sync_folder
-from .folder import ShardFiles
+from .folder import Folder, ShardFiles
 from .manifest import EPISODES, MANIFEST, Column, Manifest, write_manifest
 from .scan import BlockScan, Summary, scan_blocks, summarise_scans
 from .schema import check_spec, infer_spec, merge_largest
@@ -176,6 +176,14 @@ class Draft:
             self.target.delete(self.target.names())
         if isinstance(error, D3rayError) and self.folder in str(error):  # the draft is nothing that a user has heard of
             raise type(error)(str(error).replace(self.folder, self.target.name)) from error
+
+
+def map_what_is_replaced(folders: Iterable[Folder], target: str | Path) -> bool:
+    """Whether one of `folders` is the target behind a URI, which a draft clears before it writes: its columns are mapped then."""
+    replaced = [folder for folder in folders if folder.place.local is None and folder.place.name == Place(target).name]
+    for folder in replaced:
+        folder.columns()
+    return bool(replaced)
 
 
 def _beside(target: Path) -> Path:

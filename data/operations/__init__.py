@@ -1,0 +1,1 @@
+"""What makes datasets of datasets, lazily, and what compares two."""

@@ -1,0 +1,195 @@
+"""Several datasets as one, and mixtures of them in given shares: their episodes one dataset after the other, nothing copied.
+
+What reads by blocks (writing, fingerprints, statistics) reads each part where it lies. Samplers need one array a column: where all
+parts are in memory the columns are put together there; otherwise they become a node map, keyed by the joined dataset's
+fingerprint, so memory stays bounded, and what is written to a folder later is opened from the same map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from ..episodes import Columns, Episodes
+from ..errors import ConfigError, DataError
+from ..folder import Folder
+from ..memory import read_only
+from ..rows import JoinedRows, Table
+from ..scan import Summary
+from ..schema import Kinds
+from ..spec import Box, Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, Spec, Tuple
+from .derivation import Derivation
+from .selection import shuffled
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+
+
+class Joined:
+    """The rows of several datasets, one dataset after the other.
+
+    Args:
+        parts: datasets with the same columns.
+    """
+
+    summary: Callable[[], Summary]  # of the dataset over all of these rows, which has it measured once
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        self.parts = tuple(parts)
+
+    @property
+    def kinds(self) -> Kinds:
+        """The columns' types and entry shapes."""
+        return self.parts[0].kinds
+
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """The dataset folders of all parts."""
+        return tuple({id(folder): folder for part in self.parts for folder in part.folders}.values())
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether some part lies in memory only."""
+        return any(part.source.in_memory for part in self.parts)
+
+    def columns(self) -> Columns:
+        """In memory where all parts are, else a node map. Raises as `node_map`."""
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> Columns:
+        rows = self.table(in_order=True)
+        if not self.folders:
+            return {name: read_only(rows.read(name, 0, rows.n)) for name in self.kinds}
+        from ..node_map import node_map_of_rows
+
+        return node_map_of_rows(rows, self.kinds, self.summary())
+
+    def table(self, *, in_order: bool) -> Table:
+        """The parts' rows."""
+        return JoinedRows([part.rows(in_order=in_order) for part in self.parts])
+
+
+def concat(make: type[Dataset], datasets: Sequence[Dataset], name: str | None, derivation: Derivation | None = None) -> Dataset:
+    """See `Dataset.concat`; `derivation` says so where it is part of another operation."""
+    if not datasets:
+        raise DataError("Nothing to put together: there is no dataset.")
+    datasets = [dataset.snapshot() for dataset in datasets]
+    _check_alike(datasets)
+    source = Joined([piece for dataset in datasets for piece in _pieces(dataset)])
+    parts = [dataset.episodes for dataset in datasets]
+    steps = np.concatenate([part.steps for part in parts])
+    spec, environments = _common_spec(datasets), [dataset.environment for dataset in datasets]
+    episodes = Episodes(
+        np.cumsum(steps + 1) - (steps + 1),
+        steps,
+        np.concatenate([part.terminated for part in parts]),
+        np.concatenate([part.final_recorded for part in parts]),
+        lambda: np.concatenate([part.returns for part in parts]),
+        source,
+        spec,
+    )
+    joined = make(
+        source,
+        episodes,
+        name=name or " + ".join(dataset.name for dataset in datasets),
+        spec=spec,
+        environment=environments[0] if all(e == environments[0] for e in environments) else None,
+        provenance=derivation or Derivation("concat", {}, tuple(datasets)),
+        cuts=sum(dataset.cuts for dataset in datasets),
+    )
+    source.summary = lambda: joined.summary
+    return joined
+
+
+def _pieces(dataset: Dataset) -> Sequence[Dataset]:
+    """The parts of a dataset that is all of several, so that what is put together step by step does not nest; else itself."""
+    source = dataset.source
+    return source.parts if isinstance(source, Joined) and dataset.is_whole else (dataset,)
+
+
+def _check_alike(datasets: Sequence[Dataset]) -> None:
+    first = datasets[0].kinds
+    for k, dataset in enumerate(datasets):
+        other = dataset.kinds
+        for name in sorted(first.keys() | other.keys()):
+            if first.get(name) != other.get(name):
+                ours, theirs = _say(first.get(name)), _say(other.get(name))
+                raise DataError(f"Column {name!r} is {ours} in the first and {theirs} in number {k + 1}.")
+
+
+def _say(kind: tuple[str, tuple[int, ...]] | None) -> str:
+    return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
+
+
+def _common_spec(datasets: Sequence[Dataset]) -> Spec:
+    """What all say; where spaces differ, one that holds all of them."""
+    spec = datasets[0].spec
+    for dataset in datasets[1:]:
+        if dataset.spec != spec:
+            action, observation = dataset.spec.action, dataset.spec.observation
+            spec = Spec(observation=_hull(spec.observation, observation), action=cast(Leaf, _hull(spec.action, action)))
+    return spec
+
+
+def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
+    """A space that holds two, whose columns are alike: boxes without bounds where these differ, the larger numbers."""
+    match a, b:
+        case _ if a == b:
+            return a
+        case Dict(), Dict() if a.spaces.keys() == b.spaces.keys():
+            return Dict(spaces={key: _hull(space, b.spaces[key]) for key, space in a.spaces.items()})
+        case Tuple(), Tuple() if len(a.spaces) == len(b.spaces):
+            return Tuple(spaces=tuple(map(_hull, a.spaces, b.spaces)))
+        case Discrete(), Discrete():
+            return a if a.n >= b.n else b
+        case MultiDiscrete(), MultiDiscrete():
+            return a.model_copy(update={"nvec": tuple(map(max, a.nvec, b.nvec))})
+        case Box(), Box() if a.shape == b.shape:
+            return Box(shape=a.shape, dtype=a.dtype)
+        case _:
+            raise DataError(f"The datasets have different spaces: {a.kind.replace('_', '-')} and {b.kind.replace('_', '-')}.")
+
+
+def mix(
+    make: type[Dataset],
+    datasets: Sequence[Dataset],
+    shares: Sequence[float],
+    n_transitions: int | None,
+    seed: int,
+    name: str | None,
+) -> Dataset:
+    """See `Dataset.mix`."""
+    weights = np.asarray(shares, np.float64)
+    if len(datasets) != len(weights) or len(weights) < 2:
+        raise ConfigError(f"A mix of {len(datasets)} datasets was given {len(weights)} shares; it takes two or more of each.")
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise ConfigError(f"The shares of a mix are {list(shares)}; each is a number above 0.")
+    weights = weights / weights.sum()
+    have = np.array([dataset.n_transitions for dataset in datasets])
+    total = int((have / weights).min()) if n_transitions is None else n_transitions
+    if total < 1:
+        raise ConfigError(f"n_transitions is {total}; it is 1 or more.")
+    wanted = weights * total
+    if (short := wanted > have + 0.5).any():
+        k = int(short.argmax())
+        raise DataError(f"{datasets[k].name} has {have[k]:,} transitions and its share of this mix is {int(wanted[k]):,}.")
+    about = {"shares": weights.tolist(), "n_transitions": total, "seed": seed}
+    parts = [
+        dataset.view(_about(dataset, part, seed, k), dataset.name, "mix", about)
+        for k, (dataset, part) in enumerate(zip(datasets, wanted, strict=True))
+    ]
+    return concat(make, parts, name, Derivation("mix", about, tuple(datasets)))
+
+
+def _about(dataset: Dataset, wanted: float, seed: int, k: int) -> np.ndarray:
+    """Episodes drawn without replacement, in their order, with as nearly `wanted` transitions as whole episodes make."""
+    order = shuffled(dataset.n_episodes, seed, f"mix {k}")
+    have = np.cumsum(dataset.episodes.steps[order])
+    n = int(np.searchsorted(have, wanted)) + 1  # the first so many have enough
+    if n > 1 and (n > len(order) or have[n - 1] - wanted > wanted - have[n - 2]):
+        n -= 1
+    return np.sort(order[:n])

@@ -1,0 +1,328 @@
+"""A dataset with other rewards, which are worked out block by block from its own columns.
+
+Only the reward changes; every other column stays the parent's, where it lies. Blocks begin at fixed rows, so a function sees the
+same rows together however the dataset is read, by whom, and in which shards it lies: its results and the fingerprint do not differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+import mmap
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..episodes import Columns, ColumnSource, Episodes
+from ..errors import ConfigError, DataError
+from ..files import storage_errors
+from ..folder import Folder
+from ..memory import read_only
+from ..rows import BLOCK, Table, ranges
+from ..schema import Kinds
+from ..transitions import observations_of
+from .derivation import Derivation, say_function
+from .expressions import Expression
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+
+Reward = str | Callable[..., Any]
+_BLOCK_BYTES = 1 << 25  # of the columns that a block reads
+
+TRANSFORMS: dict[str, str] = {
+    "success": "1 if terminated else 0",  # sparse: tasks whose MDP ends when they are done
+    "cost-to-goal": "0 if terminated else -1",  # the same, shifted: every step costs one
+    "delayed": "return if step == steps - 1 else 0",  # the whole return with the last step (Chen et al. 2021, section 5.3)
+    "sign": "sign(reward)",  # Mnih et al. 2015 for Atari
+    "clip": "min(max(reward, -1), 1)",
+}
+_FIELDS = ("observation", "action", "next_observation", "reward")  # what a function of four gets, in this order
+_OF_EPISODE = ("step", "steps", "return", "episode")
+
+
+class Transform:
+    """Rewards from the columns of transitions: an expression, the name of one, or a function.
+
+    Args:
+        reward: see `Dataset.relabel`.
+        kinds: the columns that there are.
+
+    Raises:
+        ConfigError: it cannot be used; a name in it is not known.
+    """
+
+    def __init__(self, reward: Reward, kinds: Kinds) -> None:
+        self._known = {*(name.split("/")[0] for name in kinds if name != "closing"), *_FIELDS, *_OF_EPISODE}
+        self.function: Callable[..., Any] | None = None
+        self.expression: Expression | None = None
+        if isinstance(reward, str):
+            self.expression = Expression(TRANSFORMS.get(reward, reward), self._known)
+            self.names = self.expression.names
+        else:
+            self.function = reward
+            self._arguments = self._parameters(reward)
+            self.names = frozenset(self._arguments or _FIELDS)
+        self._try(kinds)
+
+    def _parameters(self, function: Callable[..., Any]) -> tuple[str, ...] | None:
+        """The fields that a function asks for by name; None: it takes the four, in order."""
+        try:
+            names = tuple(inspect.signature(function).parameters)
+        except (TypeError, ValueError):
+            return None
+        said = tuple("return" if name == "return_" else name for name in names)
+        if said and all(name in self._known for name in said):
+            return said
+        if len(names) != len(_FIELDS):
+            raise ConfigError(
+                f"A function of rewards takes (observation, action, next_observation, reward), or fields by name "
+                f"({', '.join(sorted(self._known - set(_FIELDS)))}), not ({', '.join(names)})."
+            )
+        return None
+
+    def __call__(self, fields: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        """[n] float32, from fields [n, …] by name."""
+        if self.expression is not None:
+            found = self.expression(fields)
+        else:
+            assert self.function is not None
+            values = {name: _field(fields, name) for name in (self._arguments or _FIELDS)}
+            found = np.asarray(self.function(*values.values()))
+        if found.dtype.kind not in "biuf":
+            raise DataError(f"The new rewards are of type {found.dtype}; numbers are needed.")
+        found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+        if found.shape not in ((), (n,)):
+            raise DataError(f"The new rewards of {n} transitions have shape {list(found.shape)}; one number each is needed.")
+        with np.errstate(over="ignore"):
+            return np.broadcast_to(found, (n,)).astype(np.float32)
+
+    def _try(self, kinds: Kinds) -> None:
+        """An expression on one row of zeros, so that a wrong subscript is said before any work."""
+        if self.expression is not None:
+            fields = {name: np.zeros((1, *shape), dtype) for name, (dtype, shape) in kinds.items()}
+            following = {f"next_{name}": value for name, value in fields.items() if name.split("/")[0] == "observation"}
+            fields |= following | {name: np.zeros(1) for name in _OF_EPISODE}
+            try:
+                self(fields, 1)
+            except DataError:
+                raise ConfigError(f"{self.expression.text!r} is an array for each transition; give one number.") from None
+
+
+class RelabelledRows:
+    """Rows of a table with other rewards. Picklable where the table and the function are.
+
+    Args:
+        table: with the rewards as they were.
+        episodes: whose rewards are worked out; other rows have zeros.
+        kinds: the table's columns.
+        transform: what makes rewards.
+        in_order: whether rows are asked for in order; if not, all rewards are worked out at once.
+        on_disk: whether these then lie in an unnamed file of the cache folder instead of memory.
+    """
+
+    def __init__(
+        self, table: Table, episodes: _Spans, kinds: Kinds, transform: Transform, *, in_order: bool, on_disk: bool
+    ) -> None:
+        self._table, self._episodes, self._kinds, self._transform, self.n = table, episodes, kinds, transform, table.n
+        self._in_order, self._on_disk = in_order, on_disk
+        size = sum(int(np.prod(kinds[name][1], dtype=np.int64)) * np.dtype(kinds[name][0]).itemsize for name in self._read_names())
+        self._rows_at_once = 1 << min(BLOCK, max(1, _BLOCK_BYTES // max(size, 1))).bit_length() - 1
+        self._block: tuple[int, np.ndarray] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = (self._table, self._episodes, self._kinds, self._transform)
+        return _relabelled_rows, (*given, self._in_order, self._on_disk)
+
+    def names(self) -> list[str]:
+        return self._table.names()
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        if name != "reward":
+            return self._table.read(name, start, stop)
+        if not self._in_order:
+            return self.whole[start:stop]
+        size = self._rows_at_once
+        blocks = range(start // size, -(-stop // size))
+        parts = [self._rewards(k)[max(start - k * size, 0) : stop - k * size] for k in blocks if stop > start]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.float32), *parts])
+
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        if name != "reward":
+            return self._table.take(name, rows)
+        if not self._in_order:
+            return self.whole[rows]
+        out, block = np.zeros(len(rows), np.float32), rows // self._rows_at_once
+        for k in np.unique(block).tolist():
+            mine = block == k
+            out[mine] = self._rewards(k)[rows[mine] - k * self._rows_at_once]
+        return out
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        """[n] float32: all rewards; mapped from an unnamed file of the cache folder where columns are on disk."""
+        blocks = (self._rewards(k) for k in range(-(-self.n // self._rows_at_once)))
+        if not self._on_disk:
+            return read_only(np.concatenate([np.zeros(0, np.float32), *blocks]))
+        from ..cache import cache_folder
+
+        folder = cache_folder()
+        with storage_errors("written", folder), tempfile.TemporaryFile(dir=folder) as file:
+            for values in blocks:
+                file.write(values.data)
+            file.flush()
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.float32)
+
+    def _rewards(self, k: int) -> np.ndarray:
+        """Block `k` of the rewards, with zeros in closing rows and outside the episodes."""
+        if self._block is None or self._block[0] != k:
+            self._block = k, self._work_out(k * self._rows_at_once, min((k + 1) * self._rows_at_once, self.n))
+        return self._block[1]
+
+    def _work_out(self, start: int, stop: int) -> np.ndarray:
+        out = np.zeros(stop - start, np.float32)
+        rows, of_episode = self._episodes.between(start, stop)
+        if len(rows) == 0:
+            return out
+        fields = dict(of_episode)
+        for name in self._read_names():
+            following = name.split("/")[0] == "observation"
+            column = self._table.read(name, start, min(stop + following, self.n))
+            fields[name] = column[rows - start]
+            if following:
+                fields[f"next_{name}"] = column[rows - start + 1]
+        values = self._transform(fields, len(rows))
+        if not (finite := np.isfinite(values)).all():
+            at = int((~finite).argmax())
+            step = int(of_episode["step"][at])
+            raise DataError(f"The new reward is {values[at]} in row {rows[at]}, step {step} of its episode.")
+        out[rows - start] = values
+        return out
+
+    def _read_names(self) -> list[str]:
+        wanted = {name.removeprefix("next_") for name in self._transform.names}
+        return [name for name in self._kinds if name.split("/")[0] in wanted]
+
+
+def _relabelled_rows(table: Any, episodes: Any, kinds: Kinds, transform: Any, in_order: bool, on_disk: bool) -> RelabelledRows:
+    return RelabelledRows(table, episodes, kinds, transform, in_order=in_order, on_disk=on_disk)
+
+
+class _Spans:
+    """Where episodes lie, in the order of their rows, with what expressions may ask of them."""
+
+    def __init__(self, episodes: Episodes, *, returns: bool) -> None:
+        order = np.argsort(episodes.first_row, kind="stable")
+        self.first, self.steps = np.asarray(episodes.first_row)[order], np.asarray(episodes.steps)[order]
+        self.episode = order
+        self.returns = episodes.returns[order] if returns else None
+
+    def between(self, start: int, stop: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Rows [n] of transitions from `start` to `stop - 1`, and what each one's episode says."""
+        ends = self.first + self.steps
+        i, j = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(self.first, stop))
+        low, high = np.maximum(self.first[i:j], start), np.minimum(ends[i:j], stop)
+        length = np.maximum(high - low, 0)
+        rows, here = ranges(low, length), np.repeat(np.arange(i, max(i, j)), length)
+        fields = {"step": rows - self.first[here], "steps": self.steps[here], "episode": self.episode[here]}
+        return rows, fields if self.returns is None else {**fields, "return": self.returns[here]}
+
+
+class Relabelled:
+    """A source with other rewards; see `RelabelledRows`."""
+
+    def __init__(self, source: ColumnSource, episodes: Episodes, transform: Transform) -> None:
+        self._source, self._episodes, self._transform = source, episodes, transform
+
+    @property
+    def kinds(self) -> Kinds:
+        """Those of the source."""
+        return self._source.kinds
+
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """Those of the source."""
+        return self._source.folders
+
+    @property
+    def in_memory(self) -> bool:
+        """As the source."""
+        return self._source.in_memory
+
+    @cached_property
+    def _spans(self) -> _Spans:
+        return _Spans(self._episodes, returns="return" in self._transform.names)
+
+    def columns(self) -> Columns:
+        """The source's, and new rewards: in memory where the source is, else mapped from an unnamed file (4 bytes a row)."""
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return {**self._source.columns(), "reward": self._whole.whole}
+
+    @cached_property
+    def _whole(self) -> RelabelledRows:
+        return self._rows(in_order=True)
+
+    def table(self, *, in_order: bool) -> Table:
+        """The source's rows, rewards worked out as they are read."""
+        return self._rows(in_order=in_order)
+
+    def _rows(self, *, in_order: bool) -> RelabelledRows:
+        table, on_disk = self._source.table(in_order=in_order), bool(self.folders)
+        return RelabelledRows(table, self._spans, self.kinds, self._transform, in_order=in_order, on_disk=on_disk)
+
+    def returns(self) -> np.ndarray:
+        """[E] float64: sums of the new rewards of the episodes, which are all worked out for it."""
+        rewards, episodes = self._whole.whole, self._episodes
+        ends = np.cumsum(episodes.steps)
+        found = [np.zeros(0)]
+        start = 0
+        while start < len(ends):
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + BLOCK, side="right")))
+            first, steps = episodes.first_row[start:stop], episodes.steps[start:stop]
+            found.append(np.add.reduceat(rewards[ranges(first, steps)].astype(np.float64), np.cumsum(steps) - steps))
+            start = stop
+        return np.concatenate(found)
+
+
+def relabel(make: type[Dataset], dataset: Dataset, reward: Reward) -> Dataset:
+    """The same steps with other rewards, worked out block by block.
+
+    Args:
+        make: the class of the result.
+        dataset: whose steps.
+        reward: an expression over the fields of a transition, such as `reward - 1` or `-abs(next_observation[0])`: `reward`,
+            `observation[K]`, `action` or `action[K]`, `next_observation[K]`, `terminated`, `truncated`, further columns, and of
+            its episode `step` (from 0), `steps`, `return` and `episode`; see `expressions`. Or one of `TRANSFORMS` by name. Or a
+            function of arrays (observation, action, next_observation, reward), or of any of these fields by name, that gives [n]
+            numbers; row i of them may depend on row i only.
+
+    Raises:
+        ConfigError: the expression cannot be used.
+        DataError: (when rewards are worked out) one is not finite, or there is not one for each transition.
+    """
+    dataset = dataset.snapshot()
+    source = Relabelled(dataset.source, dataset.episodes, Transform(reward, dataset.kinds))
+    said = reward if isinstance(reward, str) else say_function(reward)
+    return make(
+        source,
+        dataset.episodes.over(source, dataset.spec, source.returns),
+        name=f"{dataset.name} (relabelled)",
+        spec=dataset.spec,
+        environment=dataset.environment,
+        provenance=Derivation("relabel", {"reward": said}, (dataset,)),
+        cuts=dataset.cuts,
+    )
+
+
+def _field(fields: Mapping[str, np.ndarray], name: str) -> Any:
+    """A field as a function gets it: dicts of observations as dicts."""
+    prefix = "next_" if name == "next_observation" else ""
+    if name in ("observation", "next_observation"):
+        return observations_of({key.removeprefix(prefix): v for key, v in fields.items() if key.startswith(name)}, slice(None))
+    return fields[name]
