@@ -146,7 +146,10 @@ def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
             raise DataError(f"{source}: discrete actions are whole numbers, but 'actions' is {whole[bad[0]]} in row {bad[0]}.")
         finite(source, actions=whole)
     if (negative := np.flatnonzero(whole < 0)).size:
-        raise DataError(f"{source}: discrete actions count from 0, but 'actions' is {whole[negative[0]]} in row {negative[0]}.")
+        raise DataError(
+            f"{source}: discrete actions count from 0, but 'actions' is {whole[negative[0]]} in row {negative[0]} "
+            "(for numbers that are no kinds say discrete_action=false)."
+        )
     return whole.astype(np.int64)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Spec
 from .actions import ActionsOutside, adjust_actions
+from .csv_table import csv_parts, is_csv, read_csv
 from .d3rlpy_hdf5 import is_d3rlpy, read_d3rlpy
 from .d4rl import is_d4rl, read_d4rl
 from .hdf5 import is_hdf5, listed, open_hdf5
@@ -46,6 +47,7 @@ FORMATS: dict[str, Format] = {
     for f in (
         Format("d4rl", "D4RL's HDF5: observations, actions, rewards, terminals, timeouts", is_d4rl, read_d4rl),
         Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy),
+        Format("csv", "CSV with episode, observation:0, …, action:0, …, reward, also beside images", is_csv, read_csv, csv_parts),
         Format(
             "npz", "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories", is_npz, read_npz
         ),
@@ -148,4 +150,6 @@ def _seen(path: Path) -> str:
         return "looks like a Python pickle, which no importer opens (restricted_pickle reads arrays out of one)"
     if head == b"\x93NUMPY":
         return "is a single NumPy array"
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "is text in UTF-16, which no importer reads; save it as UTF-8"
     return "is in no known format"
