@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import pyarrow as pa
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
+from ..data.dataset import Dataset
 from ..data.episodes import Episodes
 from ..data.folder import Folder, ShardFiles
+from ..data.operations.tables import StepTables
 from ..data.schema import Kinds
 from ..data.shards import to_arrow
 
@@ -80,6 +83,52 @@ class TransitionSource(Datasource):
             read = partial(_read, self._rows, part)
             tasks.append(ReadTask(read, metadata, per_task_row_limit=per_task_row_limit))
         return tasks
+
+
+class DerivedSource(Datasource):
+    """Transitions of a dataset that is worked out of folders, as `TransitionSource` has them; a task works out its own episodes.
+
+    Args:
+        dataset: none of it in memory only.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__()
+        self._tables, self._kinds, self._steps = dataset.tables(), dataset.kinds, dataset.episodes.steps
+
+    def get_name(self) -> str:
+        """What Ray Data calls the reading."""
+        return "Transitions"
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Bytes of all rows."""
+        return row_bytes(self._kinds) * int(self._steps.sum())
+
+    @property
+    def n_blocks(self) -> int:
+        """Tasks that are worth it: one for each 64 MiB."""
+        return -(-self.estimate_inmemory_data_size() // _BLOCK_BYTES)
+
+    def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
+        """As many tasks as are asked for, of about as many transitions each, where there are episodes enough."""
+        del data_context
+        ends = np.cumsum(self._steps)
+        group = (ends - self._steps) // max(1, -(-int(ends[-1]) // max(parallelism, 1)))
+        cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(ends)]
+        tasks: list[ReadTask] = []
+        for start, stop in pairwise(cuts):
+            n = int(self._steps[start:stop].sum())
+            size = n * row_bytes(self._kinds)
+            metadata = BlockMetadata(num_rows=n, size_bytes=size, input_files=None, exec_stats=None)
+            read = partial(_read_derived, self._tables, self._kinds, start, stop)
+            tasks.append(ReadTask(read, metadata, per_task_row_limit=per_task_row_limit))
+        return tasks
+
+
+def _read_derived(tables: StepTables, kinds: Kinds, start: int, stop: int) -> Iterator[Any]:
+    table = tables.read(start, stop)
+    part = Part(0, table.first_row, table.steps, np.arange(start, stop), table.final_recorded)
+    yield from transition_tables(table.columns, part, kinds)
 
 
 def parts_of(first_row: np.ndarray, episodes: Episodes) -> Iterator[Part]:

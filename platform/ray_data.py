@@ -21,7 +21,8 @@ def to_ray(dataset: Dataset, **read: Any) -> ray.data.Dataset:
     there `next_observation` repeats the last one). Observations of several kinds are `observation/KEY` and `next_observation/KEY`.
 
     Args:
-        dataset: one in a folder is read by Ray's workers, shard by shard; one in memory is copied into Ray's object store.
+        dataset: one in a folder, or derived of such, is read by Ray's workers, shard by shard; one in memory is copied into Ray's
+            object store.
         read: for `ray.data.read_datasource`, such as `num_cpus=0` where trials hold every CPU (then consume it with
             `iter_batches`: `materialize` and `count` ask for CPUs), or `override_num_blocks`.
 
@@ -31,10 +32,11 @@ def to_ray(dataset: Dataset, **read: Any) -> ray.data.Dataset:
     import ray
     import ray.data
 
-    from .arrow_source import Part, TransitionSource, transition_tables
+    from .arrow_source import DerivedSource, Part, TransitionSource, transition_tables
 
-    if dataset.folder is not None:
-        source = TransitionSource(dataset.folder, dataset.episodes)
+    if not dataset.source.in_memory:
+        plain = dataset.folder if dataset.episodes.in_order else None
+        source = TransitionSource(plain, dataset.episodes) if plain else DerivedSource(dataset)
         read = {"override_num_blocks": source.n_blocks, **read}
         if read.get("num_cpus") == 0:  # nothing else would bound the processes: Ray has been seen to start a hundred on two cores
             read = {"concurrency": max(1, int(ray.cluster_resources().get("CPU", 1))), **read}

@@ -71,6 +71,15 @@ def test_a_folder_is_read_shard_by_shard(dataset: Dataset, tmp_path: Path, compr
     assert to_ray(train).count() == train.n_transitions
 
 
+def test_what_is_derived_is_worked_out_by_the_tasks(dataset: Dataset, tmp_path: Path) -> None:
+    folder = dataset.write(tmp_path / "set", n_shards=3)
+    derived = Dataset.concat([folder.filter("steps > 2"), folder.relabel("reward - 1").top(0.5)])
+    check(derived, to_ray(derived))
+    check(derived, to_ray(derived, override_num_blocks=7))
+    shuffled = folder.shuffle(1)
+    check(shuffled, to_ray(shuffled, override_num_blocks=4))
+
+
 def test_a_dataset_in_memory_is_copied(dataset: Dataset) -> None:
     check(dataset, to_ray(dataset))
     check(dataset.split(0.3)[0], to_ray(dataset.split(0.3)[0]))

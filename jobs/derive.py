@@ -1,0 +1,108 @@
+"""`d3ray derive SOURCE TARGET`: a dataset of others: some of their episodes, put together, mixed, with other rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..data.errors import ConfigError
+from .base import JobConfig, Result, option
+from .console import progress
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+
+
+class DeriveConfig(JobConfig):
+    """What to make, in the order of these options; each works on what the one before it left."""
+
+    source: str | tuple[str, ...] = option(
+        ..., "dataset folder, URI or catalog name, or several", operand="several", example="datasets/hopper"
+    )
+    target: str = option(..., "folder of the new dataset, new or empty, or a URI", operand=True, example="datasets/hopper-best")
+    shares: tuple[float, ...] | None = option(
+        None, "of each source in a mix, by transitions; null: all of all sources, one after the other", example=[0.5, 0.5]
+    )
+    n_transitions: int | None = option(None, "of the mix; null: as many as the shares allow", ge=1)
+    keep: str | None = option(
+        None,
+        "condition on an episode, over return, steps, terminated, truncated, final_recorded and episode (its number)",
+        example="return > 100 and steps >= 50",
+    )
+    top: float | None = option(None, "share of the episodes to keep, those of the highest returns", gt=0, le=1, example=0.1)
+    top_by: Literal["episodes", "transitions"] = option("episodes", "what `top` is a share of")
+    part: Literal["train", "test"] | None = option(None, "one side of a split by episodes; null: both")
+    test_size: float = option(0.2, "share of the episodes in the test part", gt=0, lt=1)
+    shuffle: bool = option(False, "put the episodes in another order")
+    take: int | None = option(None, "only so many episodes, the first ones", ge=1)
+    reward: str | None = option(
+        None,
+        "new rewards: an expression over reward, observation[K], action, next_observation[K], terminated, step, steps, return; or "
+        "success, cost-to-goal, delayed, sign, clip",
+        example="reward - 1",
+    )
+    seed: int = option(0, "of the mix, the split and the order", ge=0)
+    name: str | None = option(None, "the dataset's name; null: the target's last part")
+    n_shards: int | None = option(None, "files of the dataset; null: one for each GiB", ge=1)
+    compression: Literal["zstd"] | None = option(None, "of the dataset's files; null: they are mapped as they are")
+    parallel: bool | None = option(None, "write shards in Ray's workers; null: where there are several of more than 256 MiB in all")
+    overwrite: bool = option(False, "replace the dataset that is at the target")
+
+    def model_post_init(self, context: Any, /) -> None:
+        if self.shares is None and self.n_transitions is not None:
+            raise ConfigError("n_transitions is the size of a mix; give shares too, or take=N for the first N episodes.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeriveResult(Result):
+    """The dataset, opened."""
+
+    dataset: Dataset
+
+
+def run(config: DeriveConfig) -> DeriveResult:
+    """Writes everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
+    from ..data.dataset import Dataset
+    from ..platform.derive import write_dataset
+
+    names = [config.source] if isinstance(config.source, str) else list(config.source)
+    sources = [Dataset.open(name) for name in names]
+    derived = derive(config, sources)
+    dataset = write_dataset(
+        derived,
+        config.target,
+        name=config.name or config.target.rstrip("/").rpartition("/")[2] or "dataset",
+        n_shards=config.n_shards,
+        compression=config.compression,
+        overwrite=config.overwrite,
+        parallel=config.parallel,
+        progress=progress,
+    )
+    n, returns = sum(source.n_transitions for source in sources), dataset.statistics.return_
+    made = (
+        f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes of {n:,} transitions, "
+        f"mean return {returns.mean:.1f} (standard deviation {returns.std:.1f})."
+    )
+    look = {"dataset": config.target, "more": f"d3ray inspect {config.target}"}
+    return DeriveResult(made=made, look=look, dataset=dataset)
+
+
+def derive(config: DeriveConfig, sources: list[Dataset]) -> Dataset:
+    """The dataset that a config describes, lazily: nothing of it is written yet."""
+    from ..data.dataset import Dataset
+
+    if config.shares is not None:
+        data = Dataset.mix(sources, config.shares, n_transitions=config.n_transitions, seed=config.seed)
+    else:
+        data = sources[0] if len(sources) == 1 else Dataset.concat(sources)
+    if config.keep is not None:
+        data = data.filter(config.keep)
+    if config.top is not None:
+        data = data.top(config.top, config.top_by)
+    if config.part is not None:
+        data = data.split(config.test_size, config.seed)[config.part == "test"]
+    if config.shuffle:
+        data = data.shuffle(config.seed)
+    if config.take is not None:
+        data = data.take(config.take)
+    return data if config.reward is None else data.relabel(config.reward)
