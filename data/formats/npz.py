@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import D3rayError, DataError
 from ..steps import steps_from_arrays
 from .imported import (
     Array,
@@ -38,6 +38,7 @@ NAMES = {  # d3ray's word: what files call it, the first found is taken
     "log_prob": ("log_prob", "action_log_probs", "infos/action_log_probs"),
     "discrete_action": ("discrete_action",),
 }
+OBSERVATIONS = ("observations", "next_observations", "final_observations")  # these may have parts, `observations/KEY`
 REQUIRED = ("observations", "actions", "rewards", "terminated")
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 LISTED = 8  # names in a message
@@ -87,6 +88,10 @@ class Archive:
         name = self.find(word)
         return None if name is None else self.read(name)
 
+    def parts(self, word: str) -> dict[str, Array]:
+        """The arrays `word/KEY` by key, where the archive has parts of observations instead of one array."""
+        return {name.partition("/")[2]: self.read(name) for name in self.names if name.startswith(f"{word}/")}
+
     def left_out(self) -> list[str]:
         """A sentence on each array that was not read."""
         left = [name for name in self.names if name not in self._read]
@@ -109,7 +114,7 @@ def open_npz(path: Path | str, rename: Mapping[str, str] | None = None) -> Gener
     try:
         with zipfile.ZipFile(path) as file:
             yield Archive(path, file, rename or {})
-    except DataError:
+    except D3rayError:
         raise
     except MemoryError as error:
         raise DataError(f"{path}: {error or 'an array does not fit into memory'}.") from None
@@ -128,7 +133,7 @@ def is_npz(path: Path) -> bool:
     if not is_zip(path):
         return False
     with open_npz(path) as archive:
-        return all(archive.find(word) for word in REQUIRED)
+        return all(archive.find(word) for word in REQUIRED[1:]) and _has_observations(archive)
 
 
 def read_npz(
@@ -143,6 +148,7 @@ def read_npz(
     Flat archives hold arrays of one row a step, under d3ray's, d3rlpy's or gymnasium's names: observations (or obs) [N, ...],
     actions (acts), rewards (rews), terminated (terminals, terminations, dones) and, where present, truncated (timeouts,
     truncations), next_observations, final_observations [E, ...], log_prob, info/NAME, and a single value `discrete_action`.
+    Observations of parts are arrays `observations/KEY`, and so are next and final ones.
 
     `imitation`'s archives hold E trajectories of N steps: obs [N + E, ...] with each final observation in its place, acts [N],
     rews [N], indices [E - 1] (where the later trajectories begin) and terminal [E]. There a time limit is stored as a terminal too.
@@ -163,9 +169,10 @@ def read_npz(
     """
     with open_npz(path, check_rename(rename, NAMES, "npz")) as archive:
         for word in REQUIRED:
-            if archive.find(word) is None:
+            if archive.find(word) is None and not (word == "observations" and _has_observations(archive)):
                 raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
         raw = {word: array for word in NAMES if (array := archive.get(word)) is not None}
+        several = {word: parts for word in OBSERVATIONS if word not in raw and (parts := archive.parts(word))}
         indices = archive.read("indices") if "indices" in archive.names else None
         found = {word: archive.find(word) or word for word in NAMES}
         info = {
@@ -180,7 +187,7 @@ def read_npz(
     raw["actions"] = typed_actions(source, raw["actions"], discrete_action)
     limits_known = "truncated" in raw or timeout_at is not None
     trajectories = False
-    if indices is not None and len(raw["observations"]) == len(raw["actions"]) + len(indices) + 1:
+    if indices is not None and len(raw.get("observations", ())) == len(raw["actions"]) + len(indices) + 1:
         trajectories = True
         _unfold(source, raw, indices)
     n = same_rows(source, **{w: raw[w] for w in ("observations", "actions", "rewards", "terminated", "truncated") if w in raw})
@@ -190,23 +197,28 @@ def read_npz(
     if found["terminated"] in ("dones", "done") and not limits_known:
         notes.append(f"{found['terminated']!r} was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
     if timeout_at is not None:
-        may_cut = "final_observations" not in raw
+        may_cut = "final_observations" not in raw | several
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=may_cut)
         notes += said
+    seen: dict[str, Any] = raw | several
     steps = steps_from_arrays(
-        raw["observations"],
+        seen["observations"],
         raw["actions"],
         one_column(source, found["rewards"], raw["rewards"]),
         terminated,
         truncated,
-        final_observations=raw.get("final_observations"),
-        next_observations=raw.get("next_observations"),
+        final_observations=seen.get("final_observations"),
+        next_observations=seen.get("next_observations"),
         extra=info | ({"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else {}),
         source=source,
     )
     notes += count_notes(steps, limits_known=limits_known)
     layout = "imitation" if trajectories else "flat"
     return Imported(steps, notes=notes, provenance={"format": "npz", "layout": layout, "file": Path(path).name})
+
+
+def _has_observations(archive: Archive) -> bool:
+    return archive.find("observations") is not None or any(name.startswith("observations/") for name in archive.names)
 
 
 def _unfold(source: str, raw: dict[str, Array], indices: Array) -> None:

@@ -13,8 +13,11 @@ from .actions import ActionsOutside, adjust_actions
 from .csv_table import csv_parts, is_csv, read_csv
 from .d3rlpy_hdf5 import is_d3rlpy, read_d3rlpy
 from .d4rl import is_d4rl, read_d4rl
+from .flat_parquet import is_flat_parquet, read_flat_parquet
 from .hdf5 import is_hdf5, listed, open_hdf5
 from .imported import Imported, existing_file
+from .lerobot import is_lerobot, lerobot_parts, read_lerobot
+from .minari import is_minari, minari_parts, read_minari
 from .npz import is_npz, is_zip, read_npz
 from .rlds import is_rlds, read_rlds, rlds_files
 
@@ -52,6 +55,9 @@ FORMATS: dict[str, Format] = {
             "npz", "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories", is_npz, read_npz
         ),
         Format("rlds", "RLDS: TFRecord files of TensorFlow Datasets beside features.json", is_rlds, read_rlds, rlds_files),
+        Format("minari", "Minari's folder (HDF5 or Arrow storage), or its HDF5 file", is_minari, read_minari, minari_parts),
+        Format("lerobot", "LeRobot 2.x and 3.0: meta/info.json and Parquet files", is_lerobot, read_lerobot, lerobot_parts),
+        Format("parquet", "Parquet with a row a step under d3ray's names", is_flat_parquet, read_flat_parquet),
     )
 }
 

@@ -1,0 +1,102 @@
+"""A dataset's rows in blocks of whole episodes, so that what is written never lies in memory as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..dataset import Dataset
+from ..rows import Rows
+from ..shards import plan_shards
+
+BYTES = 1 << 26  # of a block, unless one episode has more
+
+Advance = Callable[[int], object]  # told how many steps more are written
+
+
+def silent(n_steps: int) -> None:
+    """Tells nobody."""
+    del n_steps
+
+
+@dataclass(frozen=True)
+class Block:
+    """Episodes `first` … `first + len(steps) - 1`, their columns read when they are asked for."""
+
+    rows: Rows
+    start: int  # its first row
+    first: int  # its first episode
+    first_step: int  # its first step, of all
+    steps: np.ndarray  # [E]
+    terminated: np.ndarray  # [E]
+    final_recorded: np.ndarray  # [E]
+
+    @property
+    def n_steps(self) -> int:
+        return int(self.steps.sum())
+
+    @property
+    def stop_step(self) -> int:
+        """One past its last step."""
+        return self.first_step + self.n_steps
+
+    @cached_property
+    def closing(self) -> np.ndarray:
+        """[E] rows within the block."""
+        return np.cumsum(self.steps + 1) - 1
+
+    @cached_property
+    def is_step(self) -> np.ndarray:
+        """[R] bool: not a closing row."""
+        flags = np.ones(self.n_steps + len(self.steps), bool)
+        flags[self.closing] = False
+        return flags
+
+    def column(self, name: str) -> np.ndarray:
+        """[R, ...], closing rows included."""
+        return self.rows.read(name, self.start, self.start + len(self.is_step))
+
+    def of_steps(self, name: str) -> np.ndarray:
+        """[N, ...]: a row a step."""
+        return self.column(name)[self.is_step]
+
+    def following(self, name: str) -> np.ndarray:
+        """[N, ...]: the row after each step, which holds its next observation."""
+        return self.column(name)[1:][self.is_step[:-1]]
+
+    def final(self, name: str) -> np.ndarray:
+        """[E, ...]: closing rows."""
+        return self.column(name)[self.closing]
+
+
+def blocks(dataset: Dataset, *, bytes_at_once: int = BYTES) -> Iterator[Block]:
+    """The dataset's episodes in order, about `bytes_at_once` of them in each block."""
+    rows, episodes = dataset.rows(), dataset.episodes
+    kinds = {name: (column.dtype.name, column.shape[1:]) for name in rows.names() for column in [rows.read(name, 0, 1)]}
+    row_bytes = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in kinds.values())
+    starts = np.cumsum(np.r_[0, episodes.steps + 1])
+    first_steps = np.cumsum(np.r_[0, episodes.steps])
+    for first, stop in plan_shards(episodes.steps + 1, kinds, max_rows=max(1, bytes_at_once // row_bytes)):
+        yield Block(
+            rows,
+            int(starts[first]),
+            first,
+            int(first_steps[first]),
+            episodes.steps[first:stop],
+            episodes.terminated[first:stop],
+            episodes.final_recorded[first:stop],
+        )
+
+
+def observation_columns(dataset: Dataset) -> dict[str, str]:
+    """Columns of the observation by the part that they hold, "" where there is one only."""
+    names = [name for name in dataset.rows().names() if name.partition("/")[0] == "observation"]
+    return {name.removeprefix("observation").removeprefix("/"): name for name in names}
+
+
+def info_columns(dataset: Dataset) -> list[str]:
+    """Columns named `info/NAME`."""
+    return [name for name in dataset.rows().names() if name.startswith("info/")]

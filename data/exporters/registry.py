@@ -1,0 +1,69 @@
+"""Which exporters there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..dataset import Dataset
+from ..errors import ConfigError, did_you_mean
+from .blocks import Advance, silent
+from .d3rlpy_hdf5 import write_d3rlpy
+from .d4rl import write_d4rl
+from .flat_parquet import write_parquet
+from .minari import write_minari
+from .npz import write_npz
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """One format that datasets are written in: `write(dataset, target, *, overwrite=False, advance=silent) -> notes`."""
+
+    name: str
+    description: str
+    write: Callable[..., list[str]]
+
+
+EXPORTERS: dict[str, Exporter] = {
+    e.name: e
+    for e in (
+        Exporter("d4rl", "D4RL's HDF5 file", write_d4rl),
+        Exporter("d3rlpy", "the HDF5 file of d3rlpy 2.x", write_d3rlpy),
+        Exporter("minari", "Minari's folder with HDF5 storage", write_minari),
+        Exporter("parquet", "one Parquet file with a row a step", write_parquet),
+        Exporter("npz", "NumPy's .npz with flat arrays", write_npz),
+    )
+}
+
+
+def export(
+    dataset: Dataset,
+    target: str | Path,
+    format: str,
+    *,
+    overwrite: bool = False,
+    advance: Advance = silent,
+    **options: Any,
+) -> list[str]:
+    """Writes a dataset for another program: all of it, or nothing.
+
+    Args:
+        dataset: what is written; it is read in blocks of whole episodes.
+        target: a file, or a folder for a format that is one.
+        format: a key of `EXPORTERS`.
+        overwrite: replace what an earlier export left there.
+        advance: told how many steps more are written.
+        options: the exporter's own.
+
+    Returns:
+        Sentences on what the format could not carry.
+
+    Raises:
+        ConfigError: no exporter has that name, or the format has no place for such observations.
+        StorageError: the target is taken or cannot be written, or the disk is full; nothing is left there.
+    """
+    if format not in EXPORTERS:
+        raise ConfigError(f"There is no exporter {format!r}{did_you_mean(format, EXPORTERS)}")
+    return EXPORTERS[format].write(dataset, target, overwrite=overwrite, advance=advance, **options)
