@@ -19,17 +19,17 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
-from ..errors import DataError
+from ..errors import D3rayError, DataError
 from .imported import existing_file
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 GZIP = b"\x1f\x8b"
 TAR_MAGIC = slice(257, 262)  # where "ustar" stands
 
-DAMAGED = (OSError, EOFError, ValueError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
-DAMAGED += (tarfile.TarError, lzma.LZMAError)  # what the standard library raises for a damaged file
+LIBRARY = (OSError, EOFError, ValueError, KeyError, NotImplementedError, RuntimeError)
+DAMAGED = (*LIBRARY, zipfile.BadZipFile, zlib.error, tarfile.TarError, lzma.LZMAError)  # what reading a damaged file raises
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def open_gzip(path: Path | str, limits: Limits = LIMITS) -> Generator[IO[bytes]]
     with damaged(str(path)), path.open("rb") as raw:
         if is_gzip(path):
             with _Gunzip(str(path), raw, path.stat().st_size, limits) as stream:
-                yield stream
+                yield cast("IO[bytes]", stream)
         else:
             yield raw
 
@@ -165,7 +165,7 @@ def damaged(source: str) -> Generator[None]:
     """What reading a damaged archive raises, as a `DataError` that names `source`."""
     try:
         yield
-    except DataError:
+    except D3rayError:
         raise
     except MemoryError:
         raise DataError(f"{source} does not fit into memory.") from None

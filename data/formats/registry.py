@@ -13,13 +13,19 @@ from .actions import ActionsOutside, adjust_actions
 from .csv_table import csv_parts, is_csv, read_csv
 from .d3rlpy_hdf5 import is_d3rlpy, read_d3rlpy
 from .d4rl import is_d4rl, read_d4rl
+from .dqn_replay import dqn_replay_parts, is_dqn_replay, read_dqn_replay
 from .flat_parquet import is_flat_parquet, read_flat_parquet
 from .hdf5 import is_hdf5, listed, open_hdf5
 from .imported import Imported, existing_file
 from .lerobot import is_lerobot, lerobot_parts, read_lerobot
 from .minari import is_minari, minari_parts, read_minari
 from .npz import is_npz, is_zip, read_npz
+from .ogbench import is_ogbench, read_ogbench
+from .pfrl_arrays import is_pfrl, read_pfrl
+from .pickled_paths import is_pickled_paths, read_pickled_paths
 from .rlds import is_rlds, read_rlds, rlds_files
+from .rllib_json import is_rllib_json, read_rllib_json, rllib_json_parts
+from .rllib_parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
 
 
 def no_parts(folder: Path) -> list[Path]:
@@ -51,8 +57,32 @@ FORMATS: dict[str, Format] = {
         Format("d4rl", "D4RL's HDF5: observations, actions, rewards, terminals, timeouts", is_d4rl, read_d4rl),
         Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy),
         Format("csv", "CSV with episode, observation:0, …, action:0, …, reward, also beside images", is_csv, read_csv, csv_parts),
+        Format("ogbench", "OGBench's .npz: trajectories whose terminals are no ends of the task", is_ogbench, read_ogbench),
+        Format("pfrl", "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal", is_pfrl, read_pfrl),
         Format(
             "npz", "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories", is_npz, read_npz
+        ),
+        Format("pickled_paths", "pickles of paths, dicts of arrays of numbers", is_pickled_paths, read_pickled_paths),
+        Format(
+            "rllib_json",
+            "RLlib's JSON lines of sample batches, also inside zip or gzip",
+            is_rllib_json,
+            read_rllib_json,
+            rllib_json_parts,
+        ),
+        Format(
+            "rllib_parquet",
+            "RLlib's Parquet: a row a step, or packed episodes",
+            is_rllib_parquet,
+            read_rllib_parquet,
+            rllib_parquet_parts,
+        ),
+        Format(
+            "dqn_replay",
+            "DQN Replay's checkpoints, $store$_observation_ckpt.N.gz and beside it",
+            is_dqn_replay,
+            read_dqn_replay,
+            dqn_replay_parts,
         ),
         Format("rlds", "RLDS: TFRecord files of TensorFlow Datasets beside features.json", is_rlds, read_rlds, rlds_files),
         Format("minari", "Minari's folder (HDF5 or Arrow storage), or its HDF5 file", is_minari, read_minari, minari_parts),
@@ -152,8 +182,6 @@ def _seen(path: Path) -> str:
         return "is a zip archive, but none with arrays of steps"
     with path.open("rb") as file:
         head = file.read(6)
-    if head[:1] == b"\x80":
-        return "looks like a Python pickle, which no importer opens (restricted_pickle reads arrays out of one)"
     if head == b"\x93NUMPY":
         return "is a single NumPy array"
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
