@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .algos.bc import BC
     from .algos.discrete_bc import DiscreteBC
     from .algos.dqn import DQN
+    from .algos.environments import datasets
     from .algos.saving import load
     from .algos.stack import Stack
     from .algos.td3 import TD3
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .data.replay import ReplayBuffer
 
 __version__ = "0.1.0"
-__all__ = ["BC", "DQN", "TD3", "Dataset", "DiscreteBC", "MDPDataset", "ReplayBuffer", "Stack", "TD3PlusBC", "load"]
+__all__ = ["BC", "DQN", "TD3", "Dataset", "DiscreteBC", "MDPDataset", "ReplayBuffer", "Stack", "TD3PlusBC", "datasets", "load"]
 
 _HOMES = {
     "BC": "algos.bc",
@@ -33,6 +34,7 @@ _HOMES = {
     "Stack": "algos.stack",
     "TD3": "algos.td3",
     "TD3PlusBC": "algos.td3_plus_bc",
+    "datasets": "algos.environments.datasets",
     "load": "algos.saving",
 }
 
@@ -40,7 +42,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'd3ray' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    home = importlib.import_module(f".{_HOMES[name]}", __name__)
+    value = home if _HOMES[name].endswith(f".{name}") else getattr(home, name)
     globals()[name] = value
     return value
 

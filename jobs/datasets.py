@@ -70,17 +70,17 @@ def _rows(names: Iterable[str], known: Catalog) -> Iterator[dict[str, Any]]:
 
 def describe(name: str, entry: Entry) -> dict[str, Any]:
     """All that is known of a dataset, as JSON values; `local` is what of it is on this machine."""
-    from ..algos.environments.scores import reference_score
     from ..data.catalog.local import download_folder, state
+    from ..data.catalog.references import references
 
-    reference = reference_score(name)
+    reference = references()["datasets"].get(name.removeprefix("d4rl/"))
     return {
         "name": name,
         "local": state(name, entry),
         "bytes": entry.bytes,
         **entry.model_dump(mode="json"),
         "downloads": str(download_folder(name, entry)) if entry.files else None,
-        "reference": {"min": reference.min, "max": reference.max} if reference else None,
+        "reference": {"min": reference[0], "max": reference[1]} if reference else None,
     }
 
 

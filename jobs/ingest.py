@@ -21,7 +21,7 @@ class IngestConfig(JobConfig):
 
     source: str | tuple[str, ...] = option(
         ...,
-        "file, folder, pattern or URI, or several",
+        "file, folder, pattern, URI or catalog name, or several",
         operand="several",
         example="logs/*.hdf5",
     )
@@ -41,6 +41,7 @@ class IngestConfig(JobConfig):
     action_scale: float | tuple[float, ...] | None = option(
         None, "what continuous actions are multiplied by, before bounds are looked at; one number, or one an entry", example=2.0
     )
+    keep_float64: bool = option(False, "keep float64 observations and actions as they are, not as float32")
     rename: dict[str, str] = option(dict, "columns by their usual name: what this file calls them, as {observations: states}")
     options: dict[str, Any] = option(dict, "further settings of the importer, such as {rewards: arriving}")
     n_shards: int | None = option(None, "files of the dataset; null: one for each GiB", ge=1)
@@ -49,7 +50,11 @@ class IngestConfig(JobConfig):
     overwrite: bool = option(False, "replace the dataset that is at the target")
 
     def model_post_init(self, context: Any, /) -> None:
-        if twice := [key for key in ("timeout_at", "discrete_action", "actions", "action_scale", "rename") if key in self.options]:
+        if twice := [
+            key
+            for key in ("timeout_at", "discrete_action", "actions", "action_scale", "keep_float64", "rename")
+            if key in self.options
+        ]:
             raise ConfigError(f"{twice[0]} is a setting of its own; write {twice[0]}=VALUE instead of options.{twice[0]}.")
 
 
@@ -72,6 +77,7 @@ def run(config: IngestConfig) -> IngestResult:
         options={**config.options, **{key: value for key, value in own.items() if value is not None}},
         actions=config.actions,
         action_scale=config.action_scale,
+        keep_float64=config.keep_float64,
         environment=config.environment,
         name=config.name,
         n_shards=config.n_shards,

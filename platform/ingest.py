@@ -17,13 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import __version__
+from ..data.catalog.entries import Entry
+from ..data.catalog.local import bounded
 from ..data.dataset import Dataset
 from ..data.errors import DataError
 from ..data.formats.actions import FAR, ActionsOutside
 from ..data.formats.registry import check_options
 from ..data.rows import n_blocks
 from ..data.scan import BlockScan
-from ..data.schema import Kinds, check_spec, infer_spec, kinds_of
+from ..data.schema import Kinds, check_spec, infer_spec, kinds_of, merge_largest
 from ..data.shards import Compression, ShardRecord, plan_shards
 from ..data.spec import Box, Environment, Spec
 from ..data.steps import StepTable
@@ -44,7 +46,7 @@ from .ingest_work import (
     spool_file,
     write_planned_shard,
 )
-from .sources import find_sources, folders_here, is_remote
+from .sources import catalog_entry, find_sources, folders_here, is_remote
 
 _BLOCKS_AT_ONCE = 16  # blocks of 65,536 rows that one worker measures
 _SMALL = 1 << 26  # bytes of several files that are read in this process
@@ -84,6 +86,7 @@ def ingest(
     options: Mapping[str, Any] | None = None,
     actions: ActionsOutside = "keep",
     action_scale: float | tuple[float, ...] | None = None,
+    keep_float64: bool = False,
     environment: Environment | str | None = None,
     name: str | None = None,
     n_shards: int | None = None,
@@ -96,12 +99,14 @@ def ingest(
     """Imports files, in the order given, as one dataset.
 
     Args:
-        sources: files, folders, patterns or URIs; see `find_sources`.
+        sources: files, folders, patterns, URIs (see `find_sources`) or catalog names. A name brings its format, options,
+            environment and bounds of actions, where they are not given here.
         target: the dataset's folder, new or empty, or a URI.
         format: a key of `data.formats.registry.FORMATS`; None: each file is looked at.
         options: settings of the importer, such as `{"timeout_at": 1000}`.
         actions: "keep" actions that lie out of the action space and count them, "clip" them to its bounds, or "refuse" the file.
         action_scale: what continuous actions are multiplied by, before they are held to bounds.
+        keep_float64: keep float64 observations and actions as they are, not as float32.
         environment: where the steps were taken; its spaces become the dataset's.
         name: the dataset's name; None: the target's last part.
         n_shards: as many Arrow files; None: as few as about 1 GiB each makes.
@@ -117,13 +122,17 @@ def ingest(
         ConfigError: no such format, option or environment.
         StorageError: the target exists or cannot be written, the disk is full. Nothing is left there then.
     """
+    sources = [sources] if isinstance(sources, str | Path) else list(sources)
+    known = catalog_entry(sources)
+    if known is not None:
+        format, options = format or known.format, {**known.options, **(options or {})}
     if format is not None:
         check_options(format, options or ())
     spec, environment = _spaces(environment)
-    work = _Work(str(target), name, compression, progress, n_shards, max_rows_per_shard)
-    own = {"actions": actions, "action_scale": action_scale}
+    work = _Work(str(target), name, compression, progress, n_shards, max_rows_per_shard, known)
+    own = {"actions": actions, "action_scale": action_scale, "keep_float64": keep_float64}
     reader = partial(import_file, format=format, spec=spec, options={**(options or {}), **own})
-    with folders_here([sources] if isinstance(sources, str | Path) else sources) as (here, copies):
+    with folders_here(sources) as (here, copies):
         files = find_sources(here, format)
         items = [Source(file, index, _called(file, copies)) for index, file in enumerate(files)]
         found = _import(work, target, overwrite, parallel, reader, items, spec, environment)
@@ -168,6 +177,7 @@ class _Work:
     progress: Progress
     n_shards: int | None
     max_rows: int | None
+    known: Entry | None
 
 
 def _write(
@@ -182,7 +192,7 @@ def _write(
     """Shards from what was read, then what they measure, then the manifest."""
     kinds, steps = _same_kinds(files, [_kinds(piece) for piece in pieces]), [_steps(piece) for piece in pieces]
     spec = spec or _agreed([file.spec for file in files])
-    environment = environment or _agreed([file.environment for file in files])
+    environment = environment or (work.known and work.known.environment) or _agreed([file.environment for file in files])
     rows = np.concatenate(steps) + 1
     plan = plan_shards(rows, kinds, n_shards=work.n_shards, max_rows=work.max_rows)
     starts = np.cumsum([0, *map(len, steps)])
@@ -197,8 +207,9 @@ def _write(
             advance()
     if spooled := [piece for piece in pieces if isinstance(piece, Spooled)]:
         delete_spool(draft.folder, spooled)
-    largest = max((r.largest_action for r in records if r.largest_action is not None), default=None)
-    spec = spec or infer_spec(kinds, largest)
+    largest = merge_largest(record.largest for record in records)
+    if spec is None:
+        spec = infer_spec(kinds, largest) if work.known is None else bounded(infer_spec(kinds, largest), work.known)
     try:
         check_spec(kinds, largest, spec)  # before the data is measured
     except DataError as error:

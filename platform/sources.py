@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
+from ..data.catalog.entries import Entry
+from ..data.catalog.local import fetch, named
 from ..data.errors import ConfigError, DataError, did_you_mean
 from ..data.files import Place, sha256_of
 from ..data.formats.registry import parts_of
@@ -50,17 +52,35 @@ def is_remote(source: str | Path) -> bool:
     return "://" in str(source) and not str(source).startswith("file://")
 
 
+def catalog_entry(sources: Sequence[str | Path]) -> Entry | None:
+    """What the catalog knows of the names among the sources, which say how they are read; None where there are none.
+
+    Raises:
+        ConfigError: two names are read in different ways.
+        DataError: a name is that of a d3ray dataset, which needs no import.
+    """
+    found = [known for known in map(named, sources) if known is not None]
+    for name, entry in found:
+        if any(getattr(entry, key) != getattr(found[0][1], key) for key in ("format", "options", "environment", "action_range")):
+            raise ConfigError(f"{found[0][0]} and {name} are not read in the same way: ingest one after the other.")
+    return found[0][1] if found else None
+
+
 @contextmanager
 def folders_here(sources: Sequence[str | Path]) -> Generator[tuple[list[str | Path], dict[str, str]]]:
-    """The sources with remote folders copied whole to a temporary one, since many a format is more than one file.
+    """The sources with catalog names downloaded, and remote folders copied whole: many a format is more than one file.
 
     Yields:
-        The sources, and for each copy the URI that it is a copy of.
+        The sources, and for each copy the name or URI that it is a copy of.
     """
     with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
         here: list[str | Path] = []
         copies: dict[str, str] = {}
         for k, source in enumerate(sources):
+            if (known := named(source)) is not None:
+                here.append(fetch(*known))
+                copies[str(here[-1])] = known[0]
+                continue
             uri = str(source).rstrip("/")
             if not is_remote(source) or _WILD & set(uri.rpartition("/")[2]) or not (names := Place(uri).tree()):
                 here.append(source)

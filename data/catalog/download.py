@@ -181,6 +181,8 @@ def _beginning(response: requests.Response, remote: RemoteFile, kept: dict[str, 
         asked = response.headers.get("Retry-After", "")
         raise _FailedError(f"the server answers {status}", min(float(asked), 60.0) if asked.isdigit() else None)
     if status == 416 and have:
+        if response.headers.get("Content-Range") == f"bytes */{have}":  # all of it had come when its process was killed
+            return have, have
         raise _StaleError
     if status in (404, 410):
         raise DataError(f"There is no file {response.url}: the server answers {status}.")

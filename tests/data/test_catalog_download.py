@@ -80,6 +80,16 @@ def test_what_was_left_by_a_process_is_gone_on_with(server: FileServer, tmp_path
     assert server.seen[-1].sent[0] <= 400_000 - 131_072
 
 
+def test_what_had_come_whole_is_not_fetched_again(server: FileServer, tmp_path: Path) -> None:
+    server.files["/a.bin"] = Served(CONTENT, faults=[Fault("cut", 200_000), *[Fault("status")] * 3])
+    with pytest.raises(StorageError):
+        download(remote(server), tmp_path / "a.bin", patience=SOON)
+    (tmp_path / "a.bin.part").write_bytes(CONTENT)  # as a process leaves it that is killed before it renames
+    download(remote(server), tmp_path / "a.bin", patience=SOON)
+    assert (tmp_path / "a.bin").read_bytes() == CONTENT
+    assert server.seen[-1].headers["Range"] == "bytes=400000-"
+
+
 def test_the_wait_grows_and_the_server_may_say_how_long(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
