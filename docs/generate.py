@@ -16,12 +16,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from d3ray.algos.registry import algorithm_class, algorithm_names
+from d3ray.data.doctor import KINDS, SEVERITIES
 from d3ray.jobs.base import job_names, load_job
 from d3ray.jobs.describe import help_text
 
 DOCS = Path(__file__).parent
 WIDTH = 132
 LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+FINDINGS = re.compile(r"(<!-- findings of the doctor, written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
 OPTIONS = re.compile(r"(<!-- options of (\w+), written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -31,8 +33,10 @@ def documents() -> dict[Path, str]:
     made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in ours}
     for file in sorted(DOCS.glob("*.md")):
         text = file.read_text(encoding="utf-8")
-        if OPTIONS.search(text):
-            made[file] = OPTIONS.sub(lambda found: f"{found[1]}{options(found[2])}{found[3]}", text)
+        new = OPTIONS.sub(lambda found: f"{found[1]}{options(found[2])}{found[3]}", text)
+        new = FINDINGS.sub(lambda found: f"{found[1]}{findings()}{found[2]}", new)
+        if OPTIONS.search(text) or FINDINGS.search(text):
+            made[file] = new
     return made
 
 
@@ -41,6 +45,15 @@ def options(job: str) -> str:
     lines = help_text(job, load_job(job)[1], job_names()[job]).splitlines()
     wrapped = [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="      ") or [""]]
     return "\n".join(["```text", *wrapped, "```", ""])
+
+
+def findings() -> str:
+    """The table of what the doctor finds."""
+    rows = [
+        f"| `{name}` | {kind.severity} | {kind.title} | {kind.meaning} | {kind.remedy} |"
+        for name, kind in sorted(KINDS.items(), key=lambda item: SEVERITIES.index(item[1].severity))
+    ]
+    return "\n".join(["| name | at most | what is there | what it means | what mends it |", "|---|---|---|---|---|", *rows, ""])
 
 
 def page(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -19,7 +20,7 @@ class Advance(Protocol):
     def __call__(self, n: float = 1, *, note: str = "", to: float | None = None) -> None: ...
 
 
-def say(text: str) -> None:
+def say(text: str | Text) -> None:
     """One line of a result on stdout, unwrapped, so that it can be searched and piped."""
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
 

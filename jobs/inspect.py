@@ -1,24 +1,27 @@
-"""`d3ray inspect DATASET`: what is in a dataset: counts, spaces, statistics, returns, ends of episodes, where it came from."""
+"""`d3ray inspect DATASET`: what is in a dataset, and what is wrong with it: counts, distributions, the doctor's findings.
+
+The command exits with 0 whatever the doctor finds; with `strict=true` it exits with 1 where a finding is an error.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..data.spec import Box, Dict, Discrete
-from ..data.statistics import Moments
 from .base import JobConfig, Result, option
-from .console import say
+from .console import progress, say
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from pathlib import Path
 
-_ENTRIES = 20  # entries of a vector that are shown
-_LETTERS = 500  # of a provenance in no form known here
+    from ..data.dataset import Dataset
+    from ..data.doctor import EnvironmentFacts, Report
+
+_LARGE = 1 << 28  # bytes of columns, from which on progress is shown
 
 
 class InspectConfig(JobConfig):
@@ -26,36 +29,97 @@ class InspectConfig(JobConfig):
 
     dataset: str = option(..., "dataset folder, URI or catalog name", operand=True, example="d3ray/cartpole-replay")
     verify: bool = option(False, "read every file and compare it with its SHA-256")
+    doctor: bool = option(True, "look through all rows for what would spoil training; false: what the manifest says, at once")
+    strict: bool = option(False, "exit with 1 where the doctor finds an error")
     format: Literal["text", "json"] = option("text", "json: one JSON object, every number included")
+    html: str | None = option(
+        None, "a file for the doctor's page with plots, which needs nothing but itself", example="doctor.html"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class InspectResult(Result):
-    """What was printed, as plain values."""
+    """What was printed, as plain values, and the doctor's report."""
 
     description: dict[str, Any]
+    report: Report | None = None
 
 
 def run(config: InspectConfig) -> InspectResult:
-    """Prints what is in a dataset. Raises DataError: there is none, or (where verified) a file of it is damaged."""
-    from ..data.dataset import Dataset
+    """Prints what is in a dataset and what is wrong with it.
 
+    Raises:
+        DataError: there is none, or a file of it is missing, truncated or (where verified) damaged.
+        ConfigError: a page or a verdict is asked for without the doctor.
+        StorageError: the page cannot be written.
+    """
+    from ..data.dataset import Dataset
+    from ..data.errors import ConfigError
+    from .inspect_text import lines
+
+    if not config.doctor and (config.html or config.strict):
+        raise ConfigError(f"{'html' if config.html else 'strict'} is the doctor's, and doctor is false; leave that out.")
+    page = None if config.html is None else _writable(config.html)
     dataset = Dataset.open(config.dataset)
     if config.verify:
         dataset.verify()
-    description = describe(dataset)
+    report = examine(dataset) if config.doctor else None
+    description = {**describe(dataset), "doctor": None if report is None else report.to_dict()}
+    made, look = f"{config.dataset} can be read.", {"train on it": f"d3ray train {config.dataset}"}
+    if page is not None and report is not None:
+        write_page(page, dataset, description, report)
+        look = {"page": str(page), **look}
+    errors = [] if report is None or not config.strict else report.of("error")
+    failed = f"{config.dataset}: {', '.join(one.title for one in errors)} (strict)." if errors else ""
+    result = InspectResult(
+        made=made + (" Every file is as it was written." if config.verify else ""),
+        look=look,
+        failed=failed,
+        description=description,
+        report=report,
+    )
     if config.format == "json":
-        say(json.dumps(description))
-        return InspectResult(made="", description=description)
-    for line in lines(dataset, description):
+        say(json.dumps(_plain(description), allow_nan=False))
+        return InspectResult(made="", failed=failed, description=description, report=report)
+    for line in lines(dataset, description, report):
         say(line)
-    verified = " Every file is as it was written." if config.verify else ""
-    train = f"d3ray train {config.dataset}"
-    return InspectResult(made=f"{config.dataset} can be read.{verified}", look={"train on it": train}, description=description)
+    return result
+
+
+def examine(dataset: Dataset) -> Report:
+    """The doctor's report, with progress where that takes a while."""
+    from ..data.doctor import doctor, n_pieces, rows_of
+
+    rows, facts = rows_of(dataset), environment_facts(dataset)
+    row_bytes = sum(rows.read(name, 0, 1).nbytes for name in rows.names())
+    if row_bytes * rows.n < _LARGE:
+        return doctor(dataset, facts=facts, rows=rows)
+    with progress("looking through the rows", n_pieces(rows)) as advance:
+        return doctor(dataset, facts=facts, rows=rows, advance=advance)
+
+
+def environment_facts(dataset: Dataset) -> EnvironmentFacts | None:
+    """What the environment that the dataset names is like; None where it names none."""
+    from ..data.doctor import EnvironmentFacts
+    from ..data.errors import D3rayError
+
+    if dataset.environment is None:
+        return None
+    from ..algos.environments.make import make
+
+    try:
+        made = make(dataset.environment)
+    except D3rayError as error:
+        return EnvironmentFacts(problem=str(error))
+    try:
+        limit = getattr(getattr(made.single, "spec", None), "max_episode_steps", None)
+        return EnvironmentFacts(made.spec, limit)
+    finally:
+        made.close()
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """Everything that `inspect` says, as JSON values."""
+    """Everything that the manifest and the table of episodes say, as JSON values."""
     episodes = dataset.episodes
     n_terminated = int(np.count_nonzero(episodes.terminated))
     folder = dataset.folder
@@ -86,78 +150,57 @@ def quantiles(values: np.ndarray) -> dict[str, float]:
     return {f"{share:.0%}": float(np.quantile(values, share)) for share in (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)}
 
 
-def lines(dataset: Dataset, description: dict[str, Any]) -> Iterator[str]:
-    """The description for a person."""
-    statistics, ends = dataset.statistics, description["ends"]
-    yield f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes"
-    yield f"  environment   {dataset.environment.id if dataset.environment else 'not known'}"
-    yield f"  observation   {_space(dataset.spec.observation)}"
-    yield f"  action        {_space(dataset.spec.action)}"
-    yield f"  ends          {', '.join(f'{count:,} {end}' for end, count in ends.items() if count)}"
-    if files := description["files"]:
-        yield f"  files         {files['shards']:,} of {files['bytes'] / 1e6:,.1f} MB in all"
-    yield f"  fingerprint   {dataset.fingerprint}"
-    yield ""
-    yield f"{'':24}{'mean':>12}{'std':>12}{'min':>12}{'max':>12}"
-    yield from _rows("return of an episode", statistics.return_)
-    yield from _rows("steps of an episode", statistics.steps)
-    yield from _rows("reward", statistics.reward)
-    observation = statistics.observation
-    for key, moments in observation.items() if isinstance(observation, dict) else [("", observation)]:
-        yield from _rows(f"observation {key}".strip(), moments)
-    if statistics.action is not None:
-        yield from _rows("action", statistics.action)
-    if (counts := statistics.action_counts) is not None:
-        yield ""
-        yield "actions taken: " + ", ".join(f"{k}: {n:,} ({n / dataset.n_transitions:.1%})" for k, n in enumerate(counts))
-    if n := statistics.action_outside:
-        yield ""
-        yield f"{n:,} actions ({n / dataset.n_transitions:.2%}) lie outside the action space; they are kept as they are."
-    yield ""
-    yield "returns by share of episodes: " + ", ".join(f"{s}: {v:,.5g}" for s, v in description["return_quantiles"].items())
-    yield ""
-    yield from _provenance(dataset.provenance)
+def _plain(value: Any) -> Any:
+    """JSON values with null for NaN and infinity, which JSON has not."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _rows(label: str, moments: Moments) -> Iterator[str]:
-    columns = [np.atleast_1d(np.asarray(getattr(moments, name))) for name in ("mean", "std", "min", "max")]
-    n = len(columns[0])
-    for k in range(min(n, _ENTRIES)):
-        yield f"{label + (f' {k}' if n > 1 else ''):24}" + "".join(f"{_number(column[k]):>12}" for column in columns)
-    if n > _ENTRIES:
-        yield f"{label} {_ENTRIES} to {n - 1}: format=json shows them"
+# ---- the page
 
 
-def _number(value: float) -> str:
-    return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:.4g}"
+def _writable(name: str) -> Path:
+    """The page's path, refused before any work where nothing can be written there."""
+    from pathlib import Path
+
+    from ..data.errors import ConfigError
+
+    path = Path(name).expanduser()
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"html is {name!r}: " + ("that is a folder." if path.is_dir() else f"there is no folder {path.parent}."))
+    return path
 
 
-def _space(space: Box | Discrete | Dict) -> str:
-    if isinstance(space, Discrete):
-        return f"one of {space.n}"
-    if isinstance(space, Dict):
-        return "; ".join(f"{key}: {_space(box)}" for key, box in space.spaces.items())
-    shape = " x ".join(map(str, space.shape))
-    bounds = space.bounds()
-    if bounds is None:
-        return f"{shape} {space.dtype}, bounds not known"
-    low, high = bounds
-    if np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
-        return f"{shape} {space.dtype} from {low.flat[0]:g} to {high.flat[0]:g}"
-    return f"{shape} {space.dtype}, each entry with bounds of its own"
+def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report: Report) -> None:
+    """One HTML file. Raises StorageError."""
+    from ..data.files import storage_errors, write_atomically
+    from ..platform.doctor_page import doctor_page
+    from .inspect_text import moments
+
+    where = f" of {dataset.environment.id}" if dataset.environment else ""
+    lead = (
+        f"{dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episode{'s' * (dataset.n_episodes != 1)}{where}. "
+        f"The doctor's verdict: {report.verdict}."
+    )
+    table = [(label, values) for label, values in moments(dataset.statistics) if values]
+    html = doctor_page(dataset.name, lead, report, table, conditions(dataset, description, report), dataset.n_transitions)
+    with storage_errors("written", path):
+        write_atomically(path, html.encode())
 
 
-def _provenance(provenance: dict[str, Any]) -> Iterator[str]:
-    files: list[dict[str, Any]] = provenance.get("ingested", {}).get("files", [])
-    if not files:
-        text = json.dumps(provenance) if provenance else "not recorded"
-        yield "provenance: " + (text if len(text) <= _LETTERS else f"{text[:_LETTERS]}… (format=json shows the rest)")
-        return
-    yield f"provenance: {len(files):,} file{'s' if len(files) > 1 else ''} read by {provenance['ingested']['by']}"
-    for file in files[:5]:
-        counts = f"{file['n_transitions']:,} transitions in {file['n_episodes']:,} episodes"
-        size = f"{file['bytes']:,} bytes, SHA-256 {file['sha256'][:16]}…"
-        yield f"  {file['source']}: {counts}, {file.get('format', 'own')} format, {size}"
-        yield from (f"    {sentence}" for sentence in file["notes"])
-    if len(files) > 5:
-        yield f"  and {len(files) - 5:,} more: format=json shows them"
+def conditions(dataset: Dataset, description: dict[str, Any], report: Report) -> list[tuple[str, str]]:
+    """What stands at the end of a page: terms and their values."""
+    from .inspect_text import estimates, provenance, space
+
+    found = [
+        ("Environment", dataset.environment.id if dataset.environment else "not known"),
+        ("Observation", space(dataset.spec.observation)),
+        ("Action", space(dataset.spec.action)),
+        ("Ends", ", ".join(f"{count:,} {end}" for end, count in description["ends"].items() if count)),
+        *estimates(report),
+        ("Fingerprint", dataset.fingerprint[:12]),
+    ]
+    return [*found, *(("Provenance", line.strip().removeprefix("provenance: ")) for line in provenance(dataset.provenance))]

@@ -32,10 +32,14 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path / "set")
 
 
+def _index(lines: list[str], start: str) -> int:
+    return next(k for k, line in enumerate(lines) if line.startswith(start))
+
+
 def test_every_number_is_that_of_the_data(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("inspect", [folder, "verify=true"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    table = {re.split(r"\s{2,}", line.strip())[0]: line.split()[-4:] for line in lines}
+    table = {re.split(r"\s{2,}", line.strip())[0]: line.split()[-4:] for line in lines[: _index(lines, "returns by")]}
     assert lines[0] == "mine: 6 transitions in 3 episodes"
     assert lines[1].split() == ["environment", "Mine-v0"]
     assert "2 float32 from -10 to 10" in lines[2]

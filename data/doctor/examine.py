@@ -1,0 +1,67 @@
+"""`doctor(dataset)`: looks through a dataset for what would spoil training on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..dataset import Dataset
+from ..rows import Rows
+from . import check_actions, check_ends, check_environment, check_rewards, check_values
+from .check_environment import EnvironmentFacts
+from .estimate import estimate
+from .findings import SEVERITIES, Finding
+from .measures import behaviour, coverage
+from .report import Report, draw
+from .survey import Advance, survey
+
+
+def doctor(
+    dataset: Dataset, *, facts: EnvironmentFacts | None = None, rows: Rows | None = None, advance: Advance | None = None
+) -> Report:
+    """What is wrong with a dataset, what that means, and what mends it.
+
+    Every row is read once, in order and in pieces. What would cost more than one pass (regressions, nearest neighbours) is
+    estimated from a fixed sample of 20,000 transitions at most, so the same data give the same report.
+
+    Args:
+        dataset: what is looked at.
+        facts: the environment that it names, to be compared with; None: not compared.
+        rows: its logical rows, where they can be read in a cheaper way than from its columns.
+        advance: called with 1 after each of `n_pieces(rows)` pieces.
+
+    Raises:
+        DataError: a file is missing or truncated.
+    """
+    seen = survey(dataset, rows, advance)
+    how, where = behaviour(seen.sample, seen.bounds), coverage(seen.sample)
+    limit = None if facts is None else facts.time_limit
+    checks: Iterable[Iterator[Finding]] = (
+        check_values.not_finite(seen),
+        check_values.rows_disagree(seen),
+        check_environment.spaces_disagree(seen, facts),
+        check_rewards.rewards_shifted(seen),
+        check_actions.actions_outside(seen),
+        check_actions.actions_normalised(seen),
+        check_ends.timeouts_as_terminals(seen, limit),
+        check_ends.longer_than_limit(seen, limit),
+        check_ends.next_observations_differ(seen),
+        check_ends.final_missing(seen),
+        check_ends.single_steps(seen),
+        check_values.observations_normalised(seen),
+        check_values.observations_outside(seen),
+        check_values.observations_constant(seen),
+        check_values.duplicates(seen, where),
+        check_rewards.rewards_constant(seen),
+        check_rewards.return_outliers(seen),
+        check_actions.actions_constant(seen),
+        check_actions.actions_saturated(seen),
+        check_actions.behaviour_deterministic(seen, how),
+        check_values.observations_clipped(seen),
+        check_values.scales_differ(seen),
+        check_values.states_low_rank(seen, where),
+        check_ends.no_terminals(seen),
+        check_ends.few_episodes(seen),
+        check_environment.environment_unknown(seen, facts),
+    )
+    findings = sorted((one for check in checks for one in check), key=lambda one: SEVERITIES.index(one.severity))
+    return draw(seen, findings, how, where, estimate(seen.columns, dataset.n_rows, dataset.spec.action_kind))

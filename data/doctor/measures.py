@@ -1,0 +1,84 @@
+"""What is estimated from the sample: how random the behaviour is, and how much of the state space the data cover."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .regression import neighbours, unexplained
+from .sample import Sample, chosen
+
+_NEIGHBOURS = 10
+_PAIRS = 4_000  # rows whose distances to each other are computed
+_FEW = 100  # rows, below which nothing is estimated
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How far the state settles the action."""
+
+    entropy: float  # nats, of one action given the state, estimated from above; of densities (may be negative) where continuous
+    largest: float | None  # nats: of actions drawn evenly; None where bounds are not known
+    unexplained: float  # share: of actions that neighbours' majority misses (discrete), or of the variance (continuous)
+    baseline: float  # the same share when the state is not looked at
+
+
+def behaviour(sample: Sample, bounds: tuple[np.ndarray, np.ndarray] | None) -> Behaviour | None:
+    """Discrete actions from those of the ten nearest states, continuous ones by regression; None for others and for few rows."""
+    if len(sample) < _FEW:
+        return None
+    if sample.label is not None:
+        some = chosen(len(sample), _PAIRS, "behaviour")
+        label, n = sample.label[some], max(sample.action.shape[1], int(sample.label.max()) + 1)
+        near = label[neighbours(sample.state[some], _NEIGHBOURS)]
+        votes = np.stack([np.count_nonzero(near == a, axis=1) for a in np.unique(label)], 1)
+        own = np.count_nonzero(near == label[:, None], axis=1)
+        entropy = -np.log((own + 1 / n) / (_NEIGHBOURS + 1)).mean()
+        missed = np.mean(np.unique(label)[votes.argmax(1)] != label)
+        share = np.bincount(label).max() / len(label)
+        return Behaviour(float(entropy), math.log(n), float(missed), float(1 - share))
+    spread = sample.action.std(0)
+    if not sample.continuous or not (spread > 0).any():
+        return None
+    left = unexplained(sample.state, sample.action, blocks(sample))
+    moving = np.isfinite(left) & (spread > 0)
+    variance = np.minimum(left[moving], 1) * np.square(spread[moving])
+    entropy = 0.5 * np.log(2 * np.pi * np.e * np.maximum(variance, 1e-12)).sum()
+    largest = None if bounds is None else float(np.log((bounds[1] - bounds[0])[moving]).sum())
+    return Behaviour(float(entropy), largest, float(np.mean(np.minimum(left[moving], 1))), 1.0)
+
+
+def blocks(sample: Sample) -> np.ndarray:
+    """[M] groups for folds: episodes where there are several, else twenty stretches of the data."""
+    several = len(np.unique(sample.episode)) >= 8
+    return np.unique(sample.episode, return_inverse=True)[1] if several else np.arange(len(sample)) * 20 // max(len(sample), 1)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How observations spread."""
+
+    entries: int  # that vary
+    effective_rank: float  # exp of the entropy of the correlation matrix's eigenvalues, 1 … entries (Roy and Vetterli 2007)
+    distinct: float  # share of sampled observations that differ from each other
+    axes: np.ndarray  # [M, 2]: the sample along its two widest directions, in spreads
+
+
+def coverage(sample: Sample) -> Coverage:
+    """Of the sample's observations, each entry in units of its spread."""
+    state = sample.state.astype(np.float64)
+    spread = state.std(0)
+    moving = (state[:, spread > 1e-6 * np.maximum(np.abs(state).max(0, initial=0), 1e-30)]) if len(state) else state
+    distinct = len(np.unique(sample.state, axis=0)) / max(len(state), 1)
+    if not moving.size:
+        return Coverage(0, 0.0, distinct, np.zeros((len(state), 2)))
+    scaled = (moving - moving.mean(0)) / moving.std(0)
+    values, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))
+    share = np.maximum(values, 0) / np.maximum(values, 0).sum()
+    rank = math.exp(-float(np.sum(share[share > 0] * np.log(share[share > 0]))))
+    widest = vectors[:, ::-1][:, :2]
+    widest = widest * np.where(widest[np.abs(widest).argmax(0), np.arange(widest.shape[1])] < 0, -1, 1)  # a sign of its own choice
+    axes = scaled @ widest
+    return Coverage(moving.shape[1], rank, distinct, axes if axes.shape[1] == 2 else np.pad(axes, ((0, 0), (0, 1))))

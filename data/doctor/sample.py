@@ -1,0 +1,135 @@
+"""A deterministic sample of transitions with what came before and after: for the checks that would cost too much on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..random import fold, normal, root_key, uniform
+from ..spec import Box, Discrete, Leaf, MultiDiscrete, space_columns
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+    from .survey import Piece
+
+N = 20_000
+N_WIDE = 5_000  # where an observation has more than WIDE entries
+WIDE = 256  # entries of an observation that are kept as they are; of more, random projections are
+PROJECTIONS = 64
+ONE_HOT = 64  # kinds, in all entries of a column; more are left as numbers
+
+
+@dataclass(frozen=True)
+class Sample:
+    """M transitions in the order of the data.
+
+    Where `inner` is false a transition is the first or last of its episode, and a reward beside it is another episode's.
+    """
+
+    state: np.ndarray  # [M, D] float32: observations, or projections of them
+    after: np.ndarray  # [M, D]: the next observation
+    action: np.ndarray  # [M, A] float32; numbers of kinds as zeros and a one
+    label: np.ndarray | None  # [M] int64: the discrete action; None for others
+    continuous: bool  # whether actions are real numbers
+    reward: np.ndarray  # [M, 3] float64: of the step before, of this one, of the step after
+    episode: np.ndarray  # [M] int64
+    inner: np.ndarray  # [M] bool
+    raw: dict[str, np.ndarray]  # observation columns that are vectors, as they are
+
+    def __len__(self) -> int:
+        return len(self.episode)
+
+
+def chosen(n: int, m: int, name: str) -> np.ndarray:
+    """[min(n, m)] int64: one number from each of m equal parts of 0 … n - 1, ascending; the same for the same arguments."""
+    if n <= m:
+        return np.arange(n)
+    edges = np.arange(m + 1) * n // m
+    draws = uniform(fold(root_key(0), f"doctor {name}"), (m,)).double().numpy()
+    return edges[:-1] + np.floor(draws * np.diff(edges)).astype(np.int64)
+
+
+class Sampler:
+    """Gathers a `Sample` while pieces go by.
+
+    Args:
+        dataset: where they come from.
+        observations: a row [1, ...] of each column of observations.
+    """
+
+    def __init__(self, dataset: Dataset, observations: Mapping[str, np.ndarray]) -> None:
+        self._dataset = dataset
+        self._names = sorted(observations)
+        width = sum(row.size for row in observations.values())
+        index = chosen(dataset.n_transitions, N_WIDE if width > WIDE else N, "sample")
+        steps = np.asarray(dataset.episodes.steps, np.int64)
+        before = np.searchsorted(np.cumsum(steps), index, side="right")  # episodes before, each with one closing row
+        self._rows = index + before
+        self._projection: dict[str, np.ndarray] = {}
+        if width > WIDE:
+            for name, row in observations.items():
+                draws = normal(fold(root_key(0), f"doctor {name}"), (row.size, PROJECTIONS)).numpy()
+                self._projection[name] = draws / np.sqrt(row.size)
+        self._vectors = [name for name, row in observations.items() if row.ndim <= 2 and row.size <= WIDE]
+        self._leaves = {**space_columns(dataset.spec.observation), "action": dataset.spec.action}
+        self._parts: list[dict[str, np.ndarray]] = []
+
+    def add(self, piece: Piece) -> None:
+        """The chosen rows of a piece."""
+        a, b = np.searchsorted(self._rows, [piece.start, piece.start + piece.n])
+        if a == b:
+            return
+        local = self._rows[a:b] - piece.start
+        at = local + piece.before
+        reward = piece.columns["reward"].astype(np.float64)
+        position, episode = piece.position[local], piece.episode[local]
+        steps = np.asarray(self._dataset.episodes.steps)[episode]
+        self._parts.append(
+            {
+                "state": self._features(piece, at),
+                "after": self._features(piece, at + 1),
+                "action": piece.columns["action"][at],
+                "reward": np.stack([reward[np.maximum(at - 1, 0)], reward[at], reward[at + 1]], 1),
+                "episode": episode,
+                "inner": (position > 0) & (position < steps - 1),
+                **{f"raw {name}": piece.columns[name][at] for name in self._vectors},
+            }
+        )
+
+    def _features(self, piece: Piece, at: np.ndarray) -> np.ndarray:
+        parts: list[np.ndarray] = []
+        for name in self._names:
+            values = piece.columns[name][at]
+            flat = _numbers(values, self._leaves.get(name))
+            if values.dtype == np.uint8 and values.ndim > 2:
+                flat /= 255
+            parts.append(flat @ self._projection[name].astype(np.float32) if name in self._projection else flat)
+        return np.concatenate(parts, 1)
+
+    def result(self) -> Sample:
+        """What was gathered."""
+        whole = {key: np.concatenate([part[key] for part in self._parts]) for key in self._parts[0]}
+        action, leaf = whole["action"], self._leaves["action"]
+        return Sample(
+            whole["state"],
+            whole["after"],
+            _numbers(action, leaf),
+            action.astype(np.int64) if isinstance(leaf, Discrete) and action.ndim == 1 else None,
+            isinstance(leaf, Box),
+            whole["reward"],
+            whole["episode"],
+            whole["inner"],
+            {name: whole[f"raw {name}"] for name in self._vectors},
+        )
+
+
+def _numbers(values: np.ndarray, leaf: Leaf | None) -> np.ndarray:
+    """[N, D] float32 from values [N, ...]: one of few kinds as zeros and a one, all else as it is."""
+    nvec = (leaf.n,) if isinstance(leaf, Discrete) else leaf.nvec if isinstance(leaf, MultiDiscrete) else ()
+    flat = values.reshape(len(values), -1)
+    if not nvec or sum(nvec) > ONE_HOT or len(nvec) != flat.shape[1]:
+        return flat.astype(np.float32)
+    return np.concatenate([flat[:, k, None] == np.arange(n) for k, n in enumerate(nvec)], 1).astype(np.float32)

@@ -1,0 +1,294 @@
+"""One pass over the rows of a dataset: everything that the checks look at, in memory that does not grow with its columns.
+
+Pieces of rows are read in order, each with the row before and the row after it. What grows with the dataset is 8 bytes for each
+episode and each transition, the latter only up to `HASHES`; beyond that, transitions are thinned by their hash, so that equal ones
+stay together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..dataset import Dataset
+from ..rows import BLOCK, Rows
+from ..spec import Box
+from ..statistics import Part, measure, merge
+from .hashing import mix, ordered_sums, row_hashes
+from .sample import Sample, Sampler
+
+HASHES = 1 << 22
+_BYTES = 1 << 25  # of a piece's rows; fewer rows of images than of vectors are read at once
+_NEAR = 1e-3  # share of an action's range that counts as its bound
+
+Advance = Callable[[int], object]
+
+
+@dataclass
+class Column:
+    """What was seen of one column. Numbers are of finite rows that are steps; entries are those of vectors, images count as one."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bad: int = 0  # rows, closing rows too, with NaN or infinity
+    first_bad: int | None = None  # logical row
+    moments: Part | None = None
+    at_low: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # steps that hold exactly the smallest value
+    at_high: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def std(self) -> np.ndarray:
+        """Population standard deviation of each entry."""
+        assert self.moments is not None
+        return np.sqrt(self.moments.squares / max(self.moments.count, 1))
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether entries are counted one by one."""
+        return len(self.shape) <= 1
+
+    def add(self, values: np.ndarray, steps: np.ndarray, first_row: int) -> None:
+        """Rows of a piece; `steps` is false for closing rows."""
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            good = np.isfinite(values).reshape(len(values), -1).all(1)
+            if self.first_bad is None:
+                self.first_bad = first_row + int(np.flatnonzero(~good)[0])
+            self.bad += int(np.count_nonzero(~good))
+            steps = steps & good
+        if not steps.any():
+            return
+        values = values if steps.all() else values[steps]
+        part, before = measure(values), self.moments
+        self.moments = part if before is None else merge([before, part])
+        if self.is_vector:
+            self.at_low = _count(values, part.low, self.moments.low, None if before is None else before.low, self.at_low)
+            self.at_high = _count(values, part.high, self.moments.high, None if before is None else before.high, self.at_high)
+
+
+def _count(
+    values: np.ndarray, extreme: np.ndarray, overall: np.ndarray, before: np.ndarray | None, counted: np.ndarray
+) -> np.ndarray:
+    """How many rows hold the overall extreme of each entry: those of this piece, and those before where it was theirs too."""
+    fresh = np.where(extreme == overall, np.count_nonzero(values == extreme, axis=0), 0)
+    return np.atleast_1d(fresh if before is None else fresh + np.where(before == overall, counted, 0).reshape(fresh.shape))
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the checks look at."""
+
+    dataset: Dataset
+    columns: dict[str, Column]
+    sample: Sample
+    action_counts: np.ndarray | None  # [n]: how often each discrete action was taken
+    outside: int  # steps whose action lies outside the bounds
+    beyond: float  # the farthest that an action lies outside, as a multiple of the range
+    at_bounds: np.ndarray  # [A]: steps whose entry lies at a bound; empty where bounds are not known
+    first_rewards: np.ndarray  # [E]: reward of each episode's first step
+    n_zero_rewards: int
+    flags_wrong: int  # rows whose flags are not those of the table of episodes
+    first_wrong: int | None  # the first of them, a logical row
+    episode_hashes: np.ndarray  # [E] uint64
+    transition_hashes: np.ndarray  # [<= HASHES] uint64, sorted
+    thinned: int  # one of so many transitions has its hash kept
+
+    @property
+    def observations(self) -> dict[str, Column]:
+        """Columns of observations."""
+        return {name: column for name, column in self.columns.items() if is_observation(name)}
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Low and high of continuous actions, [A] each; None where they are discrete or one is not known."""
+        return action_bounds(self.dataset)
+
+    def place(self, row: int) -> str:
+        """A logical row, as a person finds it."""
+        first = first_rows(self.dataset)
+        episode = int(np.searchsorted(first, row, side="right")) - 1
+        return f"step {row - int(first[episode]):,} of episode {episode:,}"
+
+
+def is_observation(name: str) -> bool:
+    """Whether a column holds observations."""
+    return name.partition("/")[0] == "observation"
+
+
+def first_rows(dataset: Dataset) -> np.ndarray:
+    """[E] int64: the logical row that each episode begins with."""
+    rows = np.asarray(dataset.episodes.steps, np.int64) + 1
+    return np.cumsum(rows) - rows
+
+
+def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
+    """Finite bounds of continuous actions, [A] each."""
+    space = dataset.spec.action
+    bounds = space.bounds() if isinstance(space, Box) else None
+    if bounds is None or not all(np.isfinite(bound).all() for bound in bounds):
+        return None
+    low, high = (bound.reshape(-1) for bound in bounds)
+    return low, high
+
+
+def n_pieces(rows: Rows) -> int:
+    """How often `survey` calls `advance`."""
+    return -(-rows.n // _rows_at_once(rows))
+
+
+def survey(dataset: Dataset, rows: Rows | None = None, advance: Advance | None = None) -> Survey:
+    """Reads every row once.
+
+    Args:
+        dataset: what is surveyed.
+        rows: its logical rows, where they can be read in a cheaper way than from its columns.
+        advance: called with 1 after each piece.
+
+    Raises:
+        DataError: a file is missing or truncated.
+    """
+    rows = rows or dataset.rows()
+    seen = _Pass(dataset, rows)
+    for piece in _pieces(dataset, rows):
+        seen.add(piece)
+        if advance is not None:
+            advance(1)
+    return seen.result()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows `start` … `start + n - 1` in [before, before + n) of the arrays; up to one more row lies on either side."""
+
+    start: int
+    before: int
+    n: int
+    columns: Mapping[str, np.ndarray]
+    episode: np.ndarray  # [n]
+    position: np.ndarray  # [n]: step in the episode
+    closing: np.ndarray  # [n] bool, by the table of episodes
+
+    def rows(self, name: str, shift: int = 0) -> np.ndarray:
+        """[n, ...] of a column; with shift 1 one row later (fewer at the very end of the data)."""
+        return self.columns[name][self.before + shift : self.before + shift + self.n]
+
+
+def _rows_at_once(rows: Rows) -> int:
+    wide = sum(rows.read(name, 0, 1).nbytes for name in rows.names()) if rows.n else 1
+    return max(1, min(BLOCK, _BYTES // max(wide, 1)))
+
+
+def _pieces(dataset: Dataset, rows: Rows) -> Iterator[Piece]:
+    steps, first = np.asarray(dataset.episodes.steps, np.int64), first_rows(dataset)
+    at_once = _rows_at_once(rows)
+    for start in range(0, rows.n, at_once):
+        stop = min(start + at_once, rows.n)
+        begin, end = max(start - 1, 0), min(stop + 1, rows.n)
+        columns = {name: rows.read(name, begin, end) for name in rows.names()}
+        row = np.arange(start, stop)
+        a, b = np.searchsorted(first, [start, stop - 1], side="right")
+        episode = np.repeat(np.arange(a - 1, b), np.diff(np.r_[start, first[a:b], stop]))
+        position = row - first[episode]
+        yield Piece(start, start - begin, stop - start, columns, episode, position, position == steps[episode])
+
+
+class _Pass:
+    """What is added up while pieces go by."""
+
+    def __init__(self, dataset: Dataset, rows: Rows) -> None:
+        self.dataset, self.names = dataset, rows.names()
+        kinds = {name: rows.read(name, 0, 1) for name in self.names}
+        measured = [name for name in self.names if name not in ("terminated", "truncated", "closing", "episode", "step")]
+        self.columns = {name: Column(kinds[name].dtype.name, kinds[name].shape[1:]) for name in measured}
+        self.hashed = sorted(name for name in self.names if is_observation(name))
+        self.sampler = Sampler(dataset, {name: kinds[name] for name in self.hashed})
+        self.bounds = action_bounds(dataset)
+        entries = 0 if self.bounds is None else len(self.bounds[0])
+        self.outside, self.beyond, self.at_bounds = 0, 0.0, np.zeros(entries, np.int64)
+        self.counts: np.ndarray | None = None
+        n = len(dataset.episodes)
+        self.first_rewards, self.episode_hashes = np.zeros(n), np.zeros(n, np.uint64)
+        self.n_zero = self.wrong = 0
+        self.first_wrong: int | None = None
+        self.bits = max(0, math.ceil(math.log2(max(dataset.n_transitions, 1) / HASHES)))
+        self.hashes: list[np.ndarray] = []
+
+    def add(self, piece: Piece) -> None:
+        steps = ~piece.closing
+        for name, column in self.columns.items():
+            column.add(piece.rows(name), steps, piece.start)
+        self._flags(piece)
+        self._actions(piece.rows("action")[steps])
+        reward = piece.rows("reward")
+        self.n_zero += int(np.count_nonzero(reward[steps] == 0))
+        begins = np.flatnonzero(piece.position == 0)
+        self.first_rewards[piece.episode[begins]] = reward[begins]
+        self._hash(piece, steps)
+        self.sampler.add(piece)
+
+    def _flags(self, piece: Piece) -> None:
+        episodes, last = self.dataset.episodes, piece.position == np.asarray(self.dataset.episodes.steps)[piece.episode] - 1
+        ends = np.asarray(episodes.terminated)[piece.episode]
+        expected = {"closing": piece.closing, "terminated": last & ends, "truncated": last & ~ends}
+        wrong = np.zeros(piece.n, bool)
+        for name, flags in expected.items():
+            if name in self.names:
+                wrong |= piece.rows(name).astype(bool) != flags
+        if wrong.any():
+            self.wrong += int(np.count_nonzero(wrong))
+            if self.first_wrong is None:
+                self.first_wrong = piece.start + int(np.flatnonzero(wrong)[0])
+
+    def _actions(self, action: np.ndarray) -> None:
+        if action.ndim == 1 and action.dtype.kind in "iu" and len(action):
+            counts = np.bincount(np.maximum(action, 0), minlength=getattr(self.dataset.spec.action, "n", 0))
+            if self.counts is None:
+                self.counts = counts.astype(np.int64)
+            else:
+                wide = max(len(counts), len(self.counts))
+                self.counts = np.pad(self.counts, (0, wide - len(self.counts))) + np.pad(counts, (0, wide - len(counts)))
+        if self.bounds is None or not len(action):
+            return
+        flat = action.reshape(len(action), -1)
+        low, high = (bound.astype(flat.dtype) for bound in self.bounds)
+        self.outside += int(np.count_nonzero(((flat < low) | (flat > high)).any(1)))
+        span = np.where(high > low, high - low, 1)
+        farthest = np.maximum(low - flat, flat - high) / span
+        self.beyond = max(self.beyond, float(np.max(farthest, initial=0.0, where=np.isfinite(farthest))))
+        self.at_bounds += np.count_nonzero((flat <= low + _NEAR * span) | (flat >= high - _NEAR * span), axis=0)
+
+    def _hash(self, piece: Piece, steps: np.ndarray) -> None:
+        seen = row_hashes([piece.columns[name] for name in self.hashed])
+        here, after = seen[piece.before :][: piece.n], seen[piece.before + 1 :][: piece.n]
+        after = np.pad(after, (0, piece.n - len(after)))  # the very last row is a closing one
+        did = row_hashes([piece.rows("action"), piece.rows("reward"), piece.rows("terminated")])
+        hashes = mix(here ^ mix(after ^ did))[steps]
+        self.episode_hashes += ordered_sums(hashes, piece.position[steps], piece.episode[steps], len(self.episode_hashes))
+        self.hashes.append(hashes[hashes >> np.uint64(64 - self.bits) == 0] if self.bits else hashes)
+
+    def result(self) -> Survey:
+        return Survey(
+            self.dataset,
+            self.columns,
+            self.sampler.result(),
+            self.counts,
+            self.outside,
+            self.beyond,
+            self.at_bounds,
+            self.first_rewards,
+            self.n_zero,
+            self.wrong,
+            self.first_wrong,
+            self.episode_hashes,
+            np.sort(np.concatenate(self.hashes)) if self.hashes else np.zeros(0, np.uint64),
+            1 << self.bits,
+        )
+
+
+def rows_of(dataset: Dataset) -> Rows:
+    """A dataset's rows without a node map where that is possible: inspection alone should not build one."""
+    folder: Any = dataset.folder
+    return dataset.rows() if folder is None or folder.is_mapped_as_it_is else folder.shards()

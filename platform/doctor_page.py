@@ -1,0 +1,74 @@
+"""The doctor's report on a dataset as one page that needs nothing but itself, in the style of the reports on experiments."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import StrictUndefined
+from markupsafe import Markup, escape
+
+from ..data.doctor import Report
+from . import svg
+
+_STATUS = {"error": "failed", "warning": "stopped", "note": "running"}  # classes of report_page.css
+
+
+def doctor_page(
+    name: str,
+    lead: str,
+    report: Report,
+    moments: Sequence[tuple[str, Sequence[str]]],
+    conditions: Sequence[tuple[str, str]],
+    n_transitions: int,
+) -> str:
+    """The HTML; everything that comes from data is escaped.
+
+    Args:
+        name: the dataset's.
+        lead: what is in it and what was found, in a few sentences.
+        report: the doctor's.
+        moments: mean, std, min and max of each entry, as text.
+        conditions: terms and their values, such as where it was recorded.
+        n_transitions: of all the data.
+    """
+    style = files(__name__.rpartition(".")[0]).joinpath("report_page.css").read_text("utf-8")
+    n_order = len(report.order)
+    return _template().render(
+        name=name,
+        lead=lead,
+        report=report,
+        moments=moments,
+        conditions=conditions,
+        n_transitions=n_transitions,
+        status=_STATUS,
+        returns=svg.histogram(report.returns),
+        steps=svg.histogram(report.steps),
+        order=svg.line(report.order, "Return in the order of the data", "first episode", "last episode"),
+        order_note=f"{svg.number(min(report.order))} to {svg.number(max(report.order))}" if n_order else "",
+        rewards=svg.histogram(report.rewards),
+        actions=[(one.title, svg.histogram(one)) for one in report.actions],
+        observations=[(one.title, svg.histogram(one)) for one in report.observations],
+        states=svg.heat_map(report.states, "Observations along their two widest directions"),
+        style=Markup(style),  # our own file
+        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    )
+
+
+def _code(text: str) -> Markup:
+    """Text with `code` between backticks."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(part) if k % 2 else escape(part) for k, part in enumerate(parts))
+
+
+@functools.cache
+def _template() -> Any:
+    source = files(__name__.rpartition(".")[0]).joinpath("doctor_page.html").read_text("utf-8")
+    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    templates.filters["code"] = _code
+    return templates.from_string(source)
