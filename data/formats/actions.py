@@ -47,7 +47,7 @@ def adjust_actions(
         raise ConfigError(f"{source}: actions are not continuous, so {asked} means nothing there.")
     notes, provenance = list(imported.notes), dict(imported.provenance)
     if scale is not None:
-        factor = _factor(scale, column.shape[1:], source)
+        factor = _factor(scale, column, source)
         column = column * factor
         if imported.spec is not None and isinstance(imported.spec.action, Box):
             action = _scaled(imported.spec.action, factor)
@@ -74,10 +74,10 @@ def adjust_actions(
     return replace(imported, steps=steps, notes=notes, provenance=provenance)
 
 
-def _factor(scale: float | tuple[float, ...], shape: tuple[int, ...], source: str) -> Array:
-    factor = np.asarray(scale, np.float32)
-    if factor.ndim and factor.shape != shape:
-        raise ConfigError(f"{source}: action_scale has {factor.size} numbers and an action has the shape {list(shape)}.")
+def _factor(scale: float | tuple[float, ...], column: Array, source: str) -> Array:
+    factor = np.asarray(scale, column.dtype)
+    if factor.ndim and factor.shape != column.shape[1:]:
+        raise ConfigError(f"{source}: action_scale has {factor.size} numbers and an action has the shape {list(column.shape[1:])}.")
     if not np.isfinite(factor).all() or (factor == 0).any():
         raise ConfigError(f"action_scale is {_brief(scale)}; it takes numbers that are finite and not 0.")
     return factor

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Spec
+from ..steps import exact_floats
 from .actions import ActionsOutside, adjust_actions
 from .csv_table import csv_parts, is_csv, read_csv
 from .d3rlpy_hdf5 import is_d3rlpy, read_d3rlpy
@@ -145,6 +147,7 @@ def read(
     *,
     actions: ActionsOutside = "keep",
     action_scale: float | tuple[float, ...] | None = None,
+    keep_float64: bool = False,
     spec: Spec | None = None,
     **options: object,
 ) -> Imported:
@@ -156,6 +159,7 @@ def read(
         actions: what becomes of actions out of the space's bounds: "keep" them, "clip" them to the bounds, or "refuse" the file.
         action_scale: what continuous actions are multiplied by, one number or one an entry, before bounds are looked at. Bounds
             that the file itself gives are multiplied too; those of `spec` are not.
+        keep_float64: keep float64 observations, actions and further columns; else they become float32.
         spec: the spaces of the environment; None: those that the file gives, if it does.
         options: what the importer takes besides, such as `timeout_at`.
 
@@ -169,7 +173,8 @@ def read(
         hint = " Where columns are renamed, name the format as well." if options.get("rename") else ""
         raise DataError(f"{error}{hint}") from None
     check_options(name, options)
-    imported = FORMATS[name].read(path, **options)
+    with exact_floats() if keep_float64 else nullcontext():
+        imported = FORMATS[name].read(path, **options)
     return adjust_actions(imported, str(path), actions=actions, scale=action_scale, spec=spec)
 
 

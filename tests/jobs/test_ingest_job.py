@@ -25,16 +25,43 @@ def npz(path: Path, n: int = 20, **changes: np.ndarray) -> str:
 
 def test_it_says_what_it_made_decided_and_found_strange(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(tmp_path / "set")
-    assert run_command("ingest", [npz(tmp_path / "a.npz"), target, "environment=Pendulum-v1", "timeout_at=10"]) == 0
+    assert run_command("ingest", [npz(tmp_path / "a.npz"), target, "environment=Pendulum-v1", "--timeout-at", "10"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == ("set: 20 transitions in 2 episodes from 1 file, mean return 10.0 (standard deviation 0.0).")
     assert f"d3ray inspect {target}" in out
-    assert "Warning: 10 of 20 actions (50.00%) lie outside the action space; they were kept as they are." in err
+    assert "Warning: 10 of 20 actions (50.00%) lie outside the action space, by up to 2 in entry 0 ([-2, 2]); they were kept" in err
     assert "2 episodes that ended terminated after exactly 10 steps were taken as truncated (timeout_at)." in err
     assert "reading files: 1 of 1" in err
     dataset = Dataset.open(target)
     assert dataset.environment is not None
     assert dataset.environment.id == "Pendulum-v1"
+
+
+def test_what_becomes_of_actions_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Actions reach ±4 and Pendulum's ±2: halved they fit, as they are 10 of 20 are clipped, ten times as large they are odd."""
+    source, environment = npz(tmp_path / "a.npz"), "environment=Pendulum-v1"
+    assert run_command("ingest", [source, str(tmp_path / "half"), environment, "--action-scale=0.5"]) == 0
+    assert "Actions were multiplied by 0.5 (action_scale)." in capsys.readouterr().err
+    half = Dataset.open(tmp_path / "half")
+    assert half.statistics.action_outside == 0
+    assert half.provenance["ingested"]["files"][0]["action_scale"] == 0.5
+    assert run_command("ingest", [source, str(tmp_path / "clip"), environment, "--actions", "clip"]) == 0
+    assert "10 of 20 actions were clipped" in capsys.readouterr().err
+    clip = Dataset.open(tmp_path / "clip")
+    assert (clip.statistics.action_outside, clip.provenance["ingested"]["files"][0]["actions_clipped"]) == (0, 10)
+    assert run_command("ingest", [source, str(tmp_path / "no"), environment, "actions=refuse"]) == 2
+    assert "a.npz: the action in row 0 is [-4.0], out of the action space (actions=refuse)." in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+    assert run_command("ingest", [source, str(tmp_path / "far"), environment, "action_scale=20"]) == 0
+    assert "more than 10 times its range, so these are hardly actions of this environment" in capsys.readouterr().err
+
+
+def test_columns_are_renamed(tmp_path: Path) -> None:
+    arrays = dict(np.load(npz(tmp_path / "a.npz")))
+    np.savez(tmp_path / "b.npz", states=arrays.pop("observations"), **arrays)
+    arguments = [str(tmp_path / "b.npz"), str(tmp_path / "set"), "format=npz", "rename.observations=states"]
+    assert run_command("ingest", arguments) == 0
+    assert Dataset.open(tmp_path / "set").n_transitions == 20
 
 
 def test_several_files_stand_alone_before_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,11 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+import fsspec
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError, StorageError
@@ -116,7 +118,8 @@ def test_actions_outside_the_space_are_kept_and_counted(tmp_path: Path) -> None:
     done = ingest(npz(tmp_path / "a.npz", arrays), tmp_path / "set", environment="Pendulum-v1")
     outside = int((np.abs(arrays["actions"]) > 2).sum())
     assert done.warnings == [
-        f"{outside} of 50 actions ({outside / 50:.2%}) lie outside the action space; they were kept as they are."
+        f"{outside} of 50 actions ({outside / 50:.2%}) lie outside the action space, by up to 0.5 in entry 0 ([-2, 2]); "
+        "they were kept as they are. If the environment clips actions, import with actions=clip."
     ]
     assert done.dataset.statistics.action_outside == outside == 10
     assert done.dataset.spec.action.bounds()[1].tolist() == [2.0]  # type: ignore[union-attr]
@@ -226,6 +229,37 @@ def test_sources_are_found_in_order_and_what_is_missing_is_said(tmp_path: Path) 
         find_sources([tmp_path / "a.h"])
     with pytest.raises(DataError, match="No file fits"):
         find_sources([f"{tmp_path}/*.csv"])
+
+
+def test_a_remote_folder_is_copied_whole_and_called_by_its_uri(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    for k in range(2):
+        npz(tmp_path / "a.npz", steps(20, seed=k))
+        memory.pipe(f"/logs/run/deep{k}/a.npz", (tmp_path / "a.npz").read_bytes())
+    memory.pipe("/logs/run/.hidden", b"x")
+    done = ingest("fsspec+memory://logs/run", tmp_path / "set", parallel=False)
+    assert [file.source for file in done.files] == [f"fsspec+memory://logs/run/deep{k}/a.npz" for k in range(2)]
+    assert done.dataset.n_transitions == 40
+    memory.pipe("/logs/run/deep0/b.npz", b"PK\x03\x04 no")
+    with pytest.raises(DataError, match=r"^fsspec\+memory://logs/run/deep0/b\.npz is an archive that is cut short"):
+        ingest("fsspec+memory://logs/run/", tmp_path / "set2", parallel=False)
+    assert not (tmp_path / "set2").exists()
+
+
+def test_a_folder_that_is_one_dataset_is_read_by_its_parts(tmp_path: Path) -> None:
+    """CSV beside images: the images are no sources of their own, in the folder or found by a pattern."""
+    for name in ("one", "two"):
+        folder = tmp_path / "logs" / name
+        folder.mkdir(parents=True)
+        Image.fromarray(np.full((2, 2), 7, np.uint8)).save(folder / "a.png")
+        (folder / "log.csv").write_text("episode,observation:0,action:0,reward\n0,a.png,1,1\n")
+    csvs = [str(tmp_path / "logs" / name / "log.csv") for name in ("one", "two")]
+    assert find_sources([tmp_path / "logs" / "one"]) == csvs[:1]
+    assert find_sources([tmp_path / "logs"]) == csvs
+    assert find_sources([f"{tmp_path}/logs/*"]) == csvs
+    assert find_sources([f"{tmp_path}/logs/**"]) == csvs
+    assert len(find_sources([tmp_path / "logs"], "d4rl")) == 4  # where the format is named, others are not asked
+    assert ingest(tmp_path / "logs", tmp_path / "set").dataset.spec.observation.shape == (2, 2, 1)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk")
