@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from functools import cache
 from pathlib import Path
@@ -13,23 +12,22 @@ from workers import serve, timed
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.stack import Stack
+from d3ray.algos.environments.make import make
 from d3ray.data.dataset import Dataset
 from d3ray.data.formats.registry import read
 from d3ray.data.sampling import TransitionSampler
-
-HERE = Path(__file__).parent
+from d3ray.data.spec import Environment
 
 
 @cache
 def open_dataset(path: str) -> Dataset:
     """A dataset folder, a file of a known format, or one of CS285's pickles."""
     if path.endswith(".pkl"):
-        spec = importlib.util.spec_from_file_location("ingest_cs285", HERE.parent / "examples" / "ingest_cs285.py")
-        assert spec is not None
-        assert spec.loader is not None
-        example = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(example)
-        return example.read_cs285(Path(path), Path(path).stem.rpartition("_")[2])[0]
+        environment = Environment(id=Path(path).stem.rpartition("_")[2])
+        vector = make(environment)
+        vector.close()
+        imported = read(path, timeout_at=1000, actions="clip", spec=vector.spec)
+        return Dataset.from_steps(imported.steps, name=Path(path).stem, spec=vector.spec, environment=environment)
     if Path(path).is_dir():
         return Dataset.open(path)
     imported = read(path)

@@ -201,8 +201,8 @@ def action_notes(actions: Array) -> list[str]:
     low, high = float(actions.min()), float(actions.max())
     if low >= -1 and high <= 1:
         return [
-            "All actions lie in [-1, 1]: RLlib writes them before it stretches them to the environment's bounds; where those are "
-            "wider, import with action_scale (2 for Pendulum)."
+            "All actions in the file lie in [-1, 1]: RLlib writes them before it stretches them to the environment's bounds; where "
+            "those are wider, action_scale stretches them (2 for Pendulum)."
         ]
     if max(-low, high) > 10:
         return [

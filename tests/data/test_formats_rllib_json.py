@@ -80,7 +80,7 @@ def test_batches_that_are_cut_and_mixed_become_whole_episodes(tmp_path: Path) ->
     assert table.columns["info/gain"][first].tolist() == [0, 1, 2, 3, 4]
     assert "info/name" not in table.columns
     assert imported.notes[0] == "'dones' was taken as terminated: nothing is bootstrapped past it, at a time limit neither."
-    assert "import with action_scale" in imported.notes[1]
+    assert "action_scale stretches them" in imported.notes[1]
 
 
 def test_a_batch_with_rows_of_several_episodes(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_real_pendulum(name: str, mean_return: float) -> None:
     assert np.isfinite(table.columns["log_prob"]).all()
     notes = read(path).notes  # its time limit was not recorded as done, so there is nothing to say of that
     assert len(notes) == 1
-    assert "action_scale (2 for Pendulum)" in notes[0]
+    assert "action_scale stretches them (2 for Pendulum)" in notes[0]
     # The torque is twice the action: with it the pendulum's equation gives the next angular velocity.
     first = slice(int(table.first_row[3]), int(table.first_row[3] + 200))
     now, after = table.columns["observation"][first], table.columns["observation"][first.start + 1 : first.stop + 1]

@@ -304,6 +304,6 @@ def test_the_real_folder_has_episodes_that_go_over_its_files() -> None:
     imported = read(folder)
     assert (imported.steps.n_transitions, imported.steps.n_episodes, imported.steps.cuts) == (16_231, 82, 0)
     assert sorted(set(imported.steps.steps.tolist())) == [63, 168, 200]
-    assert any("import with action_scale" in note for note in imported.notes)
+    assert any("action_scale stretches them" in note for note in imported.notes)
     alone = read(sorted(folder.iterdir())[0]).steps
     assert alone.steps.tolist() == [63, 19]
