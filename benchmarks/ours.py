@@ -10,9 +10,9 @@ from typing import Any
 from workers import serve, timed
 
 from d3ray.algos.environments.evaluate import evaluate
+from d3ray.algos.environments.make import make
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.stack import Stack
-from d3ray.algos.environments.make import make
 from d3ray.data.dataset import Dataset
 from d3ray.data.formats.registry import read
 from d3ray.data.sampling import TransitionSampler
