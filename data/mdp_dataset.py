@@ -226,9 +226,17 @@ class MDPDataset(Dataset):
         return cls.of(Dataset.from_steps(imported.steps, name=path.stem, **about))
 
     def dump(self, fname: str | Path) -> None:
-        """Writes a dataset folder, which keeps what d3rlpy's HDF5 has no place for: final observations, timeouts, spaces.
+        """Writes d3rlpy's HDF5 of 2.x where the name ends in `.h5` or `.hdf5`, else a dataset folder.
+
+        The folder also keeps what HDF5 of that kind has no place for: final observations, the spaces, further columns.
 
         Raises:
+            ConfigError: d3rlpy's HDF5 cannot hold such observations (a dict).
             StorageError: there is something already, or it cannot be written.
         """
-        self.write(fname)
+        if Path(fname).suffix in (".h5", ".hdf5"):
+            from .exporters.d3rlpy_hdf5 import write_d3rlpy
+
+            write_d3rlpy(self, fname)
+        else:
+            self.write(fname)
