@@ -74,8 +74,7 @@ class Block:
 
 def blocks(dataset: Dataset, *, bytes_at_once: int = BYTES) -> Iterator[Block]:
     """The dataset's episodes in order, about `bytes_at_once` of them in each block."""
-    rows, episodes = dataset.rows(), dataset.episodes
-    kinds = {name: (column.dtype.name, column.shape[1:]) for name in rows.names() for column in [rows.read(name, 0, 1)]}
+    rows, episodes, kinds = dataset.rows(), dataset.episodes, dataset.kinds
     row_bytes = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in kinds.values())
     starts = np.cumsum(np.r_[0, episodes.steps + 1])
     first_steps = np.cumsum(np.r_[0, episodes.steps])
@@ -93,10 +92,10 @@ def blocks(dataset: Dataset, *, bytes_at_once: int = BYTES) -> Iterator[Block]:
 
 def observation_columns(dataset: Dataset) -> dict[str, str]:
     """Columns of the observation by the part that they hold, "" where there is one only."""
-    names = [name for name in dataset.rows().names() if name.partition("/")[0] == "observation"]
+    names = [name for name in dataset.kinds if name.partition("/")[0] == "observation"]
     return {name.removeprefix("observation").removeprefix("/"): name for name in names}
 
 
 def info_columns(dataset: Dataset) -> list[str]:
     """Columns named `info/NAME`."""
-    return [name for name in dataset.rows().names() if name.startswith("info/")]
+    return [name for name in dataset.kinds if name.startswith("info/")]

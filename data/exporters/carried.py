@@ -49,4 +49,4 @@ def left_out(columns: Iterable[str]) -> list[str]:
 def others(dataset: Dataset) -> list[str]:
     """Columns that are neither part of a transition, nor `log_prob`, nor `info/NAME`."""
     own = {"action", "reward", "terminated", "truncated", "closing", "log_prob"}
-    return [name for name in dataset.rows().names() if name not in own and name.partition("/")[0] not in ("observation", "info")]
+    return [name for name in dataset.kinds if name not in own and name.partition("/")[0] not in ("observation", "info")]

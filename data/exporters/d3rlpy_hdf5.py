@@ -31,7 +31,7 @@ def write_d3rlpy(dataset: Dataset, target: str | Path, *, overwrite: bool = Fals
         raise ConfigError(
             f"The observations are a dict ({', '.join(parts)}), and d3rlpy holds arrays or tuples: say format=minari, or parquet."
         )
-    notes = left_out([*others(dataset), *info_columns(dataset), *(name for name in dataset.rows().names() if name == "log_prob")])
+    notes = left_out([*others(dataset), *info_columns(dataset), *(name for name in dataset.kinds if name == "log_prob")])
     if lost := int(np.sum(episodes.final_recorded & ~episodes.terminated)):
         notes.append(
             f"The final observations of {lost} truncated episodes are left out: d3rlpy has no place for them, and draws one step "

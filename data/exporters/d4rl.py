@@ -41,7 +41,7 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
     """
     only_array(dataset, "D4RL's layout")
     following, notes = final_observations(dataset)
-    names = dataset.rows().names()
+    names = dataset.kinds
     arrays: dict[str, Read] = {
         "observations": lambda block: block.of_steps("observation"),
         "actions": lambda block: block.of_steps("action"),

@@ -28,7 +28,7 @@ def write_parquet(dataset: Dataset, target: str | Path, *, overwrite: bool = Fal
     Args, returns and raises as for `write_d4rl`; observations may have parts.
     """
     skipped = set(others(dataset))
-    names = [name for name in dataset.rows().names() if name not in skipped]
+    names = [name for name in dataset.kinds if name not in skipped]
     with file_aside(target, overwrite=overwrite) as path:
         writer: pq.ParquetWriter | None = None
         try:

@@ -57,7 +57,7 @@ def write_minari(
     """
     groups = dict(_groups(dataset.spec.observation, "observation", "observations"))
     infos = {name: f"infos/{name.removeprefix('info/')}" for name in info_columns(dataset)}
-    if "log_prob" in dataset.rows().names():
+    if "log_prob" in dataset.kinds:
         infos["log_prob"] = f"infos/{LOG_PROB}"
     episodes = dataset.episodes
     with folder_aside(target, overwrite=overwrite, mark=MARK) as folder:

@@ -28,7 +28,7 @@ def write_npz(dataset: Dataset, target: str | Path, *, overwrite: bool = False, 
     Args, returns and raises as for `write_d4rl`; observations may have parts.
     """
     final, notes = final_observations(dataset)
-    names, n, e = dataset.rows().names(), dataset.n_transitions, dataset.n_episodes
+    names, n, e = dataset.kinds, dataset.n_transitions, dataset.n_episodes
     arrays: dict[str, tuple[int, Read]] = {}
     for part, name in observation_columns(dataset).items():
         arrays[f"observations{part and '/' + part}"] = n, lambda block, name=name: block.of_steps(name)
