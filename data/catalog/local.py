@@ -155,7 +155,7 @@ def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
     described = [
         {
             **imported.provenance,
-            **_identity(path, folder, entry),
+            **_identity(path if len(paths) > 1 else folder, folder, entry),
             "n_transitions": imported.steps.n_transitions,
             "n_episodes": imported.steps.n_episodes,
             "notes": imported.notes,
@@ -172,10 +172,13 @@ def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
 
 
 def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
-    """Where what was read came from, its size and hash; of several files those of the first, the rest beside it."""
-    files = [file for file in entry.files if folder / file.place == path] or list(entry.files)
-    known = [{"source": f.url, "bytes": (folder / f.place).stat().st_size, "sha256": sha256_of(folder / f.place)} for f in files]
-    return {**known[0], **({"more_files": known[1:]} if len(known) > 1 else {})}
+    """Where what was read came from, with size and hash: one file, or all of them where they are read as one."""
+    files = [file for file in entry.files if folder / file.place == path] if len(entry.files) > 1 else entry.files
+    known = [
+        {"source": file.url, "bytes": (folder / file.place).stat().st_size, "sha256": sha256_of(folder / file.place)}
+        for file in files or entry.files
+    ]
+    return {**known[0], **({"beside": known[1:]} if len(known) > 1 else {})}
 
 
 @contextmanager

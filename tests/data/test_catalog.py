@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -10,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +101,8 @@ def test_a_family_has_the_names_that_it_lists() -> None:
         assert all(family.find(name) is not None for name in names[::97])
     entry = known.find("atari/ms-pacman-epoch-17-v4")
     assert entry is not None
-    assert [file.place for file in entry.files] == [
-        f"$store$_{kind}_ckpt.17.gz" for kind in ("observation", "action", "reward", "terminal")
-    ]
+    stored = [f"$store$_{kind}_ckpt.17.gz" for kind in ("observation", "action", "reward", "terminal")]
+    assert [file.place for file in entry.files] == [*stored, "add_count_ckpt.17.gz"]
     assert entry.files[0].url.startswith("https://storage.googleapis.com/atari-replay-datasets/dqn/MsPacman/5/replay_logs/")
     expert = known.find("atari/breakout-expert-v0")
     assert expert is not None
@@ -144,6 +145,78 @@ def test_a_name_is_downloaded_imported_and_opened(
     assert again.folder.place.local == dataset_folder("team/hopper", entry)
     assert str(cache) in str(again.folder.place.local)
     assert [path.name for path in download_folder("team/hopper", entry).iterdir()] == ["h.hdf5"]
+
+
+def atari(n: int = 24) -> dict[str, bytes]:
+    """One of DQN Replay's checkpoints: a full ring whose oldest row is the first."""
+    rng, files = np.random.default_rng(0), dict[str, bytes]()
+    arrays = {
+        "$store$_observation": rng.integers(1, 255, (n, 84, 84), np.uint8),
+        "$store$_action": rng.integers(0, 6, n).astype(np.int32),
+        "$store$_reward": rng.integers(-1, 2, n).astype(np.float32),
+        "$store$_terminal": (np.arange(n) % 8 == 7).astype(np.uint8),
+        "add_count": np.array(n),
+    }
+    for name, array in arrays.items():
+        np.save(file := io.BytesIO(), array)
+        files[f"/Pong/1/replay_logs/{name}_ckpt.1.gz"] = gzip.compress(file.getvalue())
+    return files
+
+
+def ogbench(n: int = 24) -> dict[str, bytes]:
+    rng = np.random.default_rng(0)
+    arrays = {"observations": rng.normal(size=(n, 5)).astype("f4"), "actions": rng.uniform(-1, 1, (n, 2)).astype("f4")}
+    np.savez(file := io.BytesIO(), **arrays, terminals=np.arange(n) % 8 == 7)
+    return {"/cube-single-play-v0.npz": file.getvalue()}
+
+
+def minari(n: int = 8) -> dict[str, bytes]:
+    rng, box = np.random.default_rng(0), {"type": "Box", "dtype": "float32"}
+    spaces = {
+        name: json.dumps({**box, "shape": [k], "low": [-9] * k, "high": [9] * k}) for name, k in (("observation", 5), ("action", 2))
+    }
+    about = {
+        "total_episodes": 3,
+        "total_steps": 3 * n,
+        "data_format": "hdf5",
+        **{f"{name}_space": space for name, space in spaces.items()},
+    }
+    with h5py.File(file := io.BytesIO(), "w") as out:
+        for k in range(3):
+            group = out.create_group(f"episode_{k}")
+            group["observations"], group["actions"] = rng.normal(size=(n + 1, 5)).astype("f4"), rng.normal(size=(n, 2)).astype("f4")
+            group["rewards"], group["truncations"] = np.ones(n), np.arange(n) == n - 1
+            group["terminations"] = np.zeros(n, bool)
+    folder = "/D4RL/resolve/main/pen/human-v2/data"
+    return {f"{folder}/main_data.hdf5": file.getvalue(), f"{folder}/metadata.json": json.dumps(about).encode()}
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "files", "format", "n"),
+    [
+        ("atari/pong-mixed-v0", "https://storage.googleapis.com/atari-replay-datasets/dqn", atari, "dqn_replay", 24),
+        ("ogbench/cube-single-play-v0", "https://rail.eecs.berkeley.edu/datasets/ogbench", ogbench, "ogbench", 21),
+        ("minari/D4RL/pen/human-v2", "https://huggingface.co/datasets/farama-minari", minari, "minari", 24),
+    ],
+)
+def test_a_published_layout_is_found_at_its_address(
+    server: FileServer,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    base: str,
+    files: Callable[[], dict[str, bytes]],
+    format: str,
+    n: int,
+) -> None:
+    own(tmp_path, monkeypatch, mirrors={base: server.url})
+    server.files = {path: Served(content) for path, content in files().items()}
+    dataset = Dataset.open(name)
+    (said,) = dataset.provenance["ingested"]["files"]
+    assert (dataset.n_transitions, dataset.n_episodes, said["format"]) == (n, 3, format)
+    assert sorted(seen.path for seen in server.seen) == sorted(server.files)
+    assert {said["source"], *(file["source"] for file in said.get("beside", []))} == {server.url + path for path in server.files}
 
 
 def test_an_entry_that_changes_is_another_dataset(
