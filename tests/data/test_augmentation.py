@@ -222,6 +222,15 @@ def test_a_stacked_seed_sees_what_it_sees_alone(augmentation):
     assert not torch.equal(augmentation.transform(x[0], 4), augmentation.transform(x[0], 8))
 
 
+@pytest.mark.parametrize("augmentation", [a for a, _ in IMAGE + VECTOR], ids=ids(IMAGE + VECTOR))
+def test_no_value_is_read(augmentation):
+    """Meta tensors have no values, so nothing waits for a device, and nothing is made on another one."""
+    x = torch.empty(3, B, 3, H, W, device="meta") if augmentation.wants == "images" else torch.empty(3, B, 4, device="meta")
+    changed = augmentation.transform(x, torch.empty(3, dtype=torch.int64, device="meta"))
+    assert changed.is_meta
+    assert changed.shape == x.shape
+
+
 def test_what_does_nothing_changes_nothing():
     x = torch.from_numpy(images())
     still = [

@@ -157,6 +157,23 @@ def test_nested_keys_are_joined_and_parts_of_a_tuple_are_numbered():
         Holder.check({"observation": {"seen": "pixl"}})
 
 
+def test_parts_of_nested_observations_are_scaled():
+    data = Dataset.from_arrays(
+        {"arm": {"left": OBSERVATIONS, "right": OBSERVATIONS}, "eye": (SEEN, OBSERVATIONS)},
+        ACTIONS,
+        np.zeros(3, "f4"),
+        np.array([False, False, True]),
+    )
+    scaler = Holder.check({"observation": {"arm": {"left": "min_max"}, "eye/0": "pixel"}}).observation.fit(data)
+    batch = TransitionSampler(data, 32, observation_scaler=scaler).sample(0)
+    plain = TransitionSampler(data, 32).sample(0)
+    torch.testing.assert_close(batch.observation["arm/left"][:, 0], plain.observation["arm/left"][:, 0] / 2 - 1)
+    torch.testing.assert_close(batch.observation["eye/0"], plain.observation["eye/0"] / 255)
+    assert torch.equal(batch.observation["eye/1"], plain.observation["eye/1"])
+    pair = Dataset.from_arrays((SEEN, OBSERVATIONS), ACTIONS, np.zeros(3, "f4"), np.array([False, False, True]))
+    assert Holder.check({"observation": ["pixel", "standard"]}).observation.fit(pair).scalers["1"].mean == (2, 5)
+
+
 def test_vectors_are_no_images():
     with pytest.raises(DataError, match="'pixel' needs images, and 'dataset' has observations of another kind"):
         PixelScaler().fit(DATA)
