@@ -166,13 +166,14 @@ def test_what_a_format_cannot_carry_is_said(tmp_path: Path) -> None:
         export(dataset, tmp_path / "refused", "mineri")
 
 
-def test_float64_is_in_the_file_and_needs_to_be_asked_for(tmp_path: Path) -> None:
+def test_float64_is_in_the_file_and_has_to_be_asked_for(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ends = np.arange(9) == 8
     dataset = Dataset.from_arrays(rng.normal(size=(9, 2)), rng.normal(size=9), np.ones(9), ends, keep_float64=True)
     for format, target in TARGET.items():
         export(dataset, tmp_path / target, format)
         assert back(tmp_path / target).columns["observation"].dtype == np.float32
+        assert back(tmp_path / target, keep_float64=True).fingerprint == dataset.fingerprint
 
 
 def test_a_parts_data_is_exported_alone(tmp_path: Path) -> None:
