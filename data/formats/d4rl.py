@@ -9,9 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ..errors import DataError
 from ..steps import steps_from_arrays
 from .hdf5 import array_names, find, is_hdf5, open_hdf5, read_array, read_arrays, scalar
-from .imported import Array, Imported, apply_time_limit, check_rename, count_notes, flags, one_column, typed_actions
+from .imported import Array, Imported, apply_time_limit, check_rename, count_notes, flags, honest_next, one_column, typed_actions
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations")
@@ -32,6 +33,7 @@ def read_d4rl(
     timeout_at: int | None = None,
     discrete_action: bool | None = None,
     rename: Mapping[str, str] | None = None,
+    cut_at_goal: bool = False,
 ) -> Imported:
     """Steps of a D4RL HDF5 file, in file order; none is dropped.
 
@@ -40,14 +42,19 @@ def read_d4rl(
     the column `log_prob`. metadata/* goes to `provenance`.
 
     An episode ends at a terminal, a timeout, the last row, and where next_observations is not the next row. Where a row is both
-    terminal and timeout it is a terminal. Without next_observations an episode's final observation is missing: its closing
-    row repeats the last one.
+    terminal and timeout it is a terminal. Without next_observations, or where they are the rows moved up by one over the ends of
+    episodes, an episode's final observation is missing: its closing row repeats the last one.
+
+    Where the recording went on after a terminal (antmaze, whose rewards come while the goal is near), each step there is an episode
+    of its own. Timeouts are no time limit in maze2d, where they mark goals that were reached, and in antmaze's first files they are
+    not where trajectories end; infos/goal is, and may cut episodes too.
 
     Args:
         path: the file.
         timeout_at: steps. The step of that number in an episode truncates it, whatever the file says; for files without timeouts.
         discrete_action: None: integer actions in one column are discrete.
         rename: what this file calls an array, by its usual name above.
+        cut_at_goal: also cut an episode where infos/goal is another one in the next row.
 
     Raises:
         DataError: not HDF5, damaged, an array missing, lengths that differ, NaN or infinity (column and row are named), no rows.
@@ -68,9 +75,18 @@ def read_d4rl(
         if both := int((timeouts & terminated).sum()):
             notes.append(f"{both} rows are terminal and timeout at once; they were taken as terminal.")
     elif timeout_at is None:
-        notes.append("The file has no timeouts: episodes end at terminals and at the last row only.")
+        notes.append(
+            "The file has no timeouts, as D4RL's first ones: episodes end at terminals and at the last row only. "
+            "Where the environment has a time limit, import with timeout_at=N."
+        )
+    truncated, said = _goals(source, extra.get("info/goal"), terminated, truncated, cut_at_goal)
+    notes += said
     if timeout_at is not None:
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
+        notes += said
+    following = raw.get("next_observations")
+    if following is not None:
+        following, said = honest_next(raw["observations"], following, terminated | truncated)
         notes += said
     steps = steps_from_arrays(
         raw["observations"],
@@ -78,12 +94,30 @@ def read_d4rl(
         one_column(source, "rewards", raw["rewards"]),
         terminated,
         truncated,
-        next_observations=raw.get("next_observations"),
+        next_observations=following,
         extra=extra,
         source=source,
     )
+    if after := int((steps.terminated[:-1] & steps.terminated[1:] & (steps.steps[1:] == 1)).sum()):
+        notes.append(
+            f"{after} terminals follow a terminal at once, each as an episode of one step: the recording went on at the goal."
+        )
     notes += count_notes(steps, limits_known="timeouts" in raw or timeout_at is not None)
     return Imported(steps, notes=notes, provenance={"format": "d4rl", "file": Path(path).name, **metadata})
+
+
+def _goals(source: str, goal: Array | None, terminated: Array, truncated: Array, cut: bool) -> tuple[Array, list[str]]:
+    """Truncations, with those where the goal changes where they are wanted, and a sentence on them."""
+    if goal is None:
+        if cut:
+            raise DataError(f"{source} has no infos/goal, so no episode can be cut where it changes.")
+        return truncated, []
+    changed = np.r_[(goal[1:] != goal[:-1]).reshape(len(goal) - 1, -1).any(1), False] & ~terminated & ~truncated
+    count = int(changed.sum())
+    if cut:
+        return truncated | changed, [f"{count} ends were added where infos/goal changes (cut_at_goal)."] * bool(count)
+    said = f"infos/goal changes {count} times inside an episode: if a new trajectory begins there, import with cut_at_goal=true."
+    return truncated, [said] * bool(count)
 
 
 def _infos(file: h5py.File, n: int) -> tuple[dict[str, Array], list[str]]:

@@ -196,6 +196,27 @@ def apply_time_limit(
     return terminated & ~at_limit, truncated | at_limit, notes
 
 
+def honest_next(observations: Array, following: Array, end: Array) -> tuple[Array | None, list[str]]:
+    """The next observations, or None where they are only the rows moved up by one, over the ends of episodes.
+
+    Made so after the recording, they hold the first observation of the next episode in place of the final one, and a learner that
+    bootstraps at a time limit would take its value for that of where the episode was cut.
+
+    Args:
+        observations: [N, ...].
+        following: [N, ...], what the file says came next.
+        end: [N] bool, where episodes end.
+
+    Returns:
+        `following` or None, and a note where it is None.
+    """
+    ends = np.flatnonzero(end[:-1])
+    if len(ends) < 2 or following.shape != observations.shape or not np.array_equal(following[ends], observations[ends + 1]):
+        return following, []
+    said = "the first observations of the next episodes, so final observations were taken as missing"
+    return None, [f"next_observations at all {len(ends)} ends between episodes are {said}."]
+
+
 def count_notes(steps: StepTable, *, limits_known: bool) -> list[str]:
     """Sentences on the ends of episodes that a reader of any format should hear of."""
     notes: list[str] = []

@@ -21,6 +21,7 @@ from .imported import (
     count_notes,
     existing_file,
     flags,
+    honest_next,
     native,
     one_column,
     same_rows,
@@ -201,6 +202,9 @@ def read_npz(
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=may_cut)
         notes += said
     seen: dict[str, Any] = raw | several
+    if "next_observations" in raw and "observations" in raw:
+        seen["next_observations"], said = honest_next(raw["observations"], raw["next_observations"], terminated | truncated)
+        notes += said
     steps = steps_from_arrays(
         seen["observations"],
         raw["actions"],

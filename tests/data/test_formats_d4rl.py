@@ -143,7 +143,7 @@ def test_a_time_limit_ends_episodes_where_a_file_has_no_timeouts(tmp_path: Path)
     assert longer.steps.steps.tolist() == [2, 3, 1, 1, 3, 1]
     assert longer.steps.terminated.tolist() == [True, False, True, True, False, False]
     assert "2 ends were added where 3 steps had passed without one (timeout_at)." in longer.notes
-    assert read_d4rl(path).notes[0] == "The file has no timeouts: episodes end at terminals and at the last row only."
+    assert "The file has no timeouts" in read_d4rl(path).notes[0]
 
 
 def test_equal_longest_episodes_that_all_end_terminated_raise_a_suspicion(tmp_path: Path) -> None:
