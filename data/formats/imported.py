@@ -126,34 +126,34 @@ def flags(source: str, name: str, array: Array) -> Array:
 
 
 def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
-    """Actions as `steps_from_arrays` takes them: integers [N] or [N, K] for discrete ones, floats [N, A] otherwise.
+    """Actions as `steps_from_arrays` takes them: integers [N] (or [N, K], bool [N, K]) for discrete ones, else floats [N, A].
 
     Args:
         source: what an error names.
         actions: [N], [N, 1] or [N, A].
-        discrete: what the file or the user says; of several columns true makes multi-discrete ones, and binary ones of bytes.
-            None: integers (and booleans) in one column are discrete, all else is continuous.
+        discrete: what the file or the user says. None: integers (and booleans) in one column are discrete, booleans in several are
+            binary, all else is continuous. True: integers in several columns are multi-discrete.
     """
     integers, column = actions.dtype.kind in "biu", actions.ndim == 1 or actions.shape[1:] == (1,)
     if discrete is None:
-        discrete = integers and column
+        discrete = integers and (column or actions.dtype.kind == "b")
     if not discrete:
         # float64 only where an integer would not survive float32
         floats = actions.astype(np.float32 if actions.dtype.itemsize <= 2 else np.float64) if integers else actions
         return floats.reshape(-1, 1) if actions.ndim == 1 else floats
+    if actions.ndim == 2 and not column and actions.dtype.kind == "b":
+        return actions
     whole = actions if actions.ndim == 2 and not column else one_column(source, "actions", actions)
     if not integers:
-        if (bad := np.argwhere(whole != np.rint(whole))).size:
+        if len(bad := np.argwhere(whole != np.rint(whole))):
             value = whole[tuple(bad[0])]
-            raise DataError(f"{source}: discrete actions are whole numbers, but 'actions' is {value} in row {bad[0, 0]}.")
+            raise DataError(f"{source}: discrete actions are whole numbers, but 'actions' is {value} in row {bad[0][0]}.")
         finite(source, actions=whole)
-    if (negative := np.argwhere(whole < 0)).size:
+    if len(negative := np.argwhere(whole < 0)):
         raise DataError(
-            f"{source}: discrete actions count from 0, but 'actions' is {whole[tuple(negative[0])]} in row {negative[0, 0]} "
+            f"{source}: discrete actions count from 0, but 'actions' is {whole[tuple(negative[0])]} in row {negative[0][0]} "
             "(for numbers that are no kinds say discrete_action=false)."
         )
-    if whole.ndim == 2 and whole.dtype.itemsize == 1:
-        return whole
     return whole.astype(np.int64)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.actions import adjust_actions
-from d3ray.data.formats.imported import Imported
+from d3ray.data.formats.imported import Imported, typed_actions
 from d3ray.data.formats.registry import FORMATS, Format, detect, parts_of, read, register_format
 from d3ray.data.spec import Box, Discrete, Spec
 from d3ray.data.steps import steps_from_arrays
@@ -129,3 +129,29 @@ def test_a_format_may_be_a_folder(tmp_path: Path) -> None:
         del FORMATS["marked"]
     with pytest.raises(DataError, match="is a folder in no known format"):
         detect(tmp_path / "it")
+
+
+@pytest.mark.parametrize(
+    ("actions", "discrete", "dtype"),
+    [
+        (np.array([[0, 1], [2, 0]]), True, np.int64),  # multi-discrete
+        (np.array([[0, 1], [2, 0]]), None, np.float64),
+        (np.array([[0.0, 1.0], [2.0, 0.0]]), True, np.int64),
+        (np.array([[False, True], [True, False]]), None, np.bool_),  # binary
+        (np.array([[False, True], [True, False]]), False, np.float32),
+        (np.array([1, 0], np.uint8), None, np.int64),
+        (np.array([[1], [0]]), None, np.int64),
+        (np.array([1, 0]), False, np.float64),
+    ],
+)
+def test_the_kind_of_actions_follows_from_their_type_or_is_said(actions: np.ndarray, discrete: bool | None, dtype: Any) -> None:
+    typed = typed_actions("it", actions, discrete)
+    assert typed.dtype == dtype
+    np.testing.assert_array_equal(typed.reshape(-1), actions.reshape(-1))
+
+
+def test_actions_that_are_no_kinds_are_named() -> None:
+    with pytest.raises(DataError, match=r"'actions' is 0\.5 in row 1"):
+        typed_actions("it", np.array([[0.0, 1.0], [2.0, 0.5]]), True)
+    with pytest.raises(DataError, match=r"but 'actions' is -1 in row 1 \(for numbers that are no kinds say discrete_action=false"):
+        typed_actions("it", np.array([[0, 1], [-1, 0]]), True)
