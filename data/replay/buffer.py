@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..batch import Batch, Sequences
     from ..dataset import Dataset
     from ..episodes import Episode
-    from ..sampling import EpisodeSampler, TransitionSampler
+    from ..sampling import EpisodeSampler, PrioritizedSampler, TransitionSampler
 
 _TAKEN = ("observation", "action", "reward", "missing", "step", "counters", *FLAGS)
 
@@ -245,6 +245,12 @@ class ReplayBuffer:
         from ..sampling import EpisodeSampler
 
         return EpisodeSampler(self, batch_size, seed, **options)
+
+    def prioritized_sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> PrioritizedSampler:
+        """A prioritised sampler of transitions over this buffer: see `PrioritizedSampler`."""
+        from ..sampling import PrioritizedSampler
+
+        return PrioritizedSampler(self, batch_size, seed, **options)
 
     def windows(self, td_steps: int = 1, frames: int = 1) -> Starts:
         """The rows at which n-step windows may start; kept up to date by `append`, in place.

@@ -88,11 +88,9 @@ class Starts:
         several = len(oldest) > 1
         ring = slots // self.rows if several else torch.zeros((), dtype=torch.int64)
         first = ring * self.rows
-        earlier = None
-        if before:  # of a partly overwritten episode only what is left
-            age = (slots - first - oldest[ring]) % self.rows
-            earlier = torch.minimum(step[slots].to(torch.int64), age)
-        return Place(slots, slots, length[slots], earlier, (first, self.rows))
+        number = step[slots].to(torch.int64) if before else None
+        there = None if number is None else torch.minimum(number, (slots - first - oldest[ring]) % self.rows)
+        return Place(slots, slots, length[slots], there, number, (first, self.rows))
 
     # ---- what has changed
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from .sum_tree import SumTree
+from .sum_tree import SumTree, Tree
 
 Normalization = bool | Literal["batch", "memory"]
 
@@ -65,6 +65,7 @@ class Priorities:
         self.uniform_ratio, self.stratified = uniform_ratio, stratified
         self.windows, self._initial = windows, initial
         self.tree = SumTree(windows.size, n_seeds)
+        self._least = Tree(windows.size, n_seeds, np.minimum, np.inf) if normalize_by_max == "memory" else None
         self.maximum = np.ones(n_seeds)
         self._tree = np.arange(n_seeds)[:, None]
         self._mark: Any = None
@@ -94,7 +95,7 @@ class Priorities:
         items = self.windows.all()
         values = np.zeros((len(self.maximum), self.tree.n))
         values[:, items] = self._first(items)
-        self.tree.fill(values)
+        self._fill(values)
 
     def _first(self, items: np.ndarray) -> np.ndarray:
         """Priorities of new items, [K] or [S, 1]."""
@@ -102,7 +103,17 @@ class Priorities:
 
     def _set(self, items: np.ndarray, values: np.ndarray) -> None:
         shape = (len(self.maximum), len(items))
-        self.tree.set(np.broadcast_to(items, shape), np.broadcast_to(values, shape))
+        self._put(np.broadcast_to(items, shape), np.broadcast_to(values, shape))
+
+    def _put(self, items: np.ndarray, values: np.ndarray) -> None:
+        self.tree.set(items, values)
+        if self._least is not None:
+            self._least.set(items, np.where(values > 0, values, np.inf))
+
+    def _fill(self, values: np.ndarray) -> None:
+        self.tree.fill(values)
+        if self._least is not None:
+            self._least.fill(np.where(values > 0, values, np.inf))
 
     def update(self, items: np.ndarray, errors: np.ndarray) -> None:
         """The errors [S, B] with which items [S, B] were learned from. Those that are no longer there are passed over."""
@@ -111,9 +122,9 @@ class Priorities:
         known = np.isfinite(errors) & (old > 0)
         size = np.abs(np.where(known, errors, 0.0))
         if low is not None or high is not None:
-            size = np.clip(size, low, high)
+            size = np.minimum(np.maximum(size, low or 0.0), np.inf if high is None else high)
         priorities = np.where(known, (size + self.eps) ** self.alpha, old)
-        self.tree.set(items, priorities)
+        self._put(items, priorities)
         self.maximum = np.maximum(self.maximum, np.where(known, priorities, 0.0).max(-1, initial=0.0))
 
     def draw(self, share: np.ndarray, choice: np.ndarray) -> np.ndarray:
@@ -133,10 +144,8 @@ class Priorities:
         beta = min(1.0, self.beta0 + (1 - self.beta0) * step / self.betasteps)
         total = self.tree.total[:, None]
         weights = self._weight(self.tree.values[self._tree, items] / total, n, beta)
-        if self.normalize_by_max == "memory":
-            values = self.tree.values
-            least = np.where(values > 0, values, np.inf).min(-1, keepdims=True)
-            return weights / self._weight(least / total, n, beta)
+        if self._least is not None:
+            return weights / self._weight(self._least.total[:, None] / total, n, beta)
         return weights / weights.max(-1, keepdims=True) if self.normalize_by_max else weights
 
     def _weight(self, probability: np.ndarray, n: int, beta: float) -> np.ndarray:
@@ -151,5 +160,5 @@ class Priorities:
         needed = (len(self.maximum), self.tree.n)
         if {"priorities", "maximum"} - state.keys() or state["priorities"].shape != needed:
             raise DataError(f"This is no state of a sampler with priorities of shape {list(needed)}.")
-        self.tree.fill(state["priorities"])
+        self._fill(state["priorities"])
         self.maximum = np.array(state["maximum"], np.float64)

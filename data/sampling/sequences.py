@@ -156,14 +156,15 @@ class SequenceSampler(StretchSampler):
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
         """The batch of a step; see `TransitionSampler.sample`."""
-        number = self.numbers(self._step(step))[..., :size]
+        number = self.numbers(self._step(step))[..., :size].contiguous()
         place: Place = self.windows.locate(number, before=True)
         assert place.before is not None
+        assert place.step is not None
         if self.anchor == "last":
             back = place.before.clamp(max=self.length - 1)
-            first, length, timestep = step_rows(place.rows, -back, place.wrap), back + 1, place.before - back
+            first, length, timestep = step_rows(place.rows, -back, place.wrap), back + 1, place.step - back
         else:
-            first, length, timestep = place.rows, place.left.clamp(max=self.length), place.before
+            first, length, timestep = place.rows, place.left.clamp(max=self.length), place.step
         return self._moved(self._stretches(place.index, first, length, timestep, self.length, place.wrap))
 
 
@@ -203,7 +204,7 @@ class EpisodeSampler(StretchSampler):
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
         """The batch of a step; see `TransitionSampler.sample`. `index` has the episodes' numbers, of a buffer their first rows."""
         step = self._step(step)
-        return self._moved(self._cut(self.windows.locate(self.numbers(step)[..., :size]), step))
+        return self._moved(self._cut(self.windows.locate(self.numbers(step)[..., :size].contiguous()), step))
 
     def _cut(self, place: Place, step: int) -> Sequences:
         """The stretches of a step from the episodes that lie at `place`."""

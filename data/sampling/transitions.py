@@ -109,7 +109,7 @@ class TransitionSampler(Sampler):
         """
         step = self._step(step)
         if self.grows or size is not None:
-            return self._moved(self._batch(self.numbers(step)[..., :size]))
+            return self._moved(self._batch(self.numbers(step)[..., :size].contiguous()))
         block, at = divmod(step, self._block_steps)
         wanted = (block, self._gamma._version)  # a γ that was written in place since counts at once
         if wanted != self._block:

@@ -54,14 +54,14 @@ class WeightedSampler(TransitionSampler):
             k = int((~(np.isfinite(given) & (given >= 0))).argmax())
             raise DataError(f"The weight of episode {k} is {given[k]}; it must be a number that is not negative.")
         drawable = self.windows.drawable
+        given = given / given.max(initial=1e-300)  # so that no sum overflows
         shares = np.where(drawable > 0, given if by_episode else given * drawable, 0.0)
         chosen = np.flatnonzero(shares)  # only those, so that rounding can reach no other
         if not len(chosen):
             raise DataError(f"No episode of {dataset.name!r} that has a weight has a transition that can be drawn.")
         starts = np.cumsum(drawable) - drawable
-        shares = shares[chosen] / shares[chosen].max()  # so that the sum is no overflow
         self._ends, self._starts, self._lengths = (
-            torch.from_numpy(part).to(self.columns_device) for part in (np.cumsum(shares), starts[chosen], drawable[chosen])
+            torch.from_numpy(part).to(self.columns_device) for part in (np.cumsum(shares[chosen]), starts[chosen], drawable[chosen])
         )
 
     def _draw(self, steps: Tensor) -> Tensor:

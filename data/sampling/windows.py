@@ -22,7 +22,8 @@ class Place:
     index: Tensor  # what its source calls it
     rows: Tensor  # its first row
     left: Tensor  # transitions until the episode ends, or is known, this one included; at least 1
-    before: Tensor | None = None  # transitions of the episode before this one, where asked for
+    before: Tensor | None = None  # transitions of the episode before this one that are there, where asked for
+    step: Tensor | None = None  # its number in the episode, from 0, likewise; larger than `before` where a ring was overwritten
     wrap: tuple[Tensor, int] | None = None  # of a ring: its first row, and its size; None: rows never wrap
 
 
@@ -61,7 +62,8 @@ class Windows:
         """Numbers of transitions [...] to where they lie."""
         episode = torch.searchsorted(self._ends, index, right=True)
         rows = index + self._offset[episode]
-        return Place(index, rows, self._closing[episode] - rows, rows - self._first[episode] if before else None)
+        step = rows - self._first[episode] if before else None
+        return Place(index, rows, self._closing[episode] - rows, step, step)
 
     at = locate  # a transition is called by its number
 
@@ -99,7 +101,8 @@ class Runs:
 
     def at(self, episode: Tensor, *, before: bool = False) -> Place:
         """Where the dataset's episodes of some numbers [...] lie."""
-        return Place(episode, self._first[episode], self._lengths[episode], torch.zeros_like(episode) if before else None)
+        step = torch.zeros_like(episode) if before else None
+        return Place(episode, self._first[episode], self._lengths[episode], step, step)
 
     def all(self) -> np.ndarray:
         """[n] int64: what may be drawn."""
