@@ -161,11 +161,11 @@ class _Found:
         for name, array in parts.items():
             if array.shape[:1] != (n,):
                 raise DataError(f"{stored.name}: {name.rstrip('/')!r} has {array.shape[:1]} rows, 'rewards' has {n}.")
-        for name, array in stored.observations.items():
+        seen = {f"observations/{name}".rstrip("/"): array for name, array in stored.observations.items()}
+        for place, array in seen.items():
             if array.shape[:1] != (n + 1,):
-                place = f"observations/{name}".rstrip("/")
                 raise DataError(f"{stored.name}: {place!r} has {array.shape[:1]} rows; {n + 1} are due for {n} steps.")
-        finite(stored.name, **stored.observations, **parts)
+        finite(stored.name, **seen, **parts)
         for name, array in stored.infos.items():
             if array.shape[:1] in ((n,), (n + 1,)):
                 parts["log_prob" if name == LOG_PROB else f"info/{name}"] = array[:n]

@@ -270,6 +270,23 @@ def test_what_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, raw: Any, ab
     assert "\n" not in str(caught.value)
 
 
+def test_parts_may_have_any_name_and_have_to_be_alike_in_all_episodes(tmp_path: Path) -> None:
+    space = {"type": "Dict", "subspaces": {"source": BOX, "rewards": FREE}}
+    raws = [{k: v for k, v in episode_of(n, truncated=True).items() if k != "observations"} for n in (2, 3)]
+    raws = [
+        raw | {"observations/source": np.ones((k, 3)), "observations/rewards": np.ones((k, 2))}
+        for k, raw in zip((3, 4), raws, strict=True)
+    ]
+    columns = read_minari(write_hdf5(tmp_path / "toy", raws, metadata(space, TWO, 2))).steps.columns
+    assert columns["observation/rewards"].shape == (7, 2)
+    other = raws[1] | {"observations/rewards": np.ones((4, 5))}
+    with pytest.raises(DataError, match=r"'rewards' has entries of shape \[5\] in episode 1 and \[2\] in episode 0"):
+        read_minari(write_hdf5(tmp_path / "other", [raws[0], other], metadata(space, TWO, 2)))
+    del other["observations/rewards"]
+    with pytest.raises(DataError, match=r"episode 1 has other arrays than episode 0 \('rewards'\)"):
+        read_minari(write_hdf5(tmp_path / "lack", [raws[0], other], metadata(space, TWO, 2)))
+
+
 def test_links_and_gaps_are_refused(tmp_path: Path) -> None:
     path = write_hdf5(tmp_path / "toy", [broken(rewards=None), broken(), broken()], metadata(BOX, TWO, 3))
     file = path / "data" / "main_data.hdf5"
