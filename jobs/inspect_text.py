@@ -181,6 +181,10 @@ def _finding(one: Finding) -> Iterator[str | Text]:
 def provenance(found: dict[str, Any]) -> Iterator[str]:
     """Where the data came from."""
     files: list[dict[str, Any]] = found.get("ingested", {}).get("files", [])
+    if "derived" in found:
+        yield "provenance: derived by d3ray"
+        yield from _derived(found["derived"], "  ")
+        return
     if not files:
         text = json.dumps(found) if found else "not recorded"
         yield "provenance: " + (text if len(text) <= _LETTERS else f"{text[:_LETTERS]}… (format=json shows the rest)")
@@ -193,3 +197,14 @@ def provenance(found: dict[str, Any]) -> Iterator[str]:
         yield from (f"    {sentence}" for sentence in file["notes"])
     if len(files) > 5:
         yield f"  and {len(files) - 5:,} more: format=json shows them"
+
+
+def _derived(found: dict[str, Any], indent: str) -> Iterator[str]:
+    """An operation, and what it was done to, one below the other."""
+    about = ", ".join(f"{name} {value}" for name, value in found["parameters"].items())
+    yield f"{indent}{found['operation']}{about and f' ({about})'} of"
+    for parent in found["parents"]:
+        if "derived" in parent:
+            yield from _derived(parent["derived"], f"{indent}  ")
+        else:
+            yield f"{indent}  {parent['name']}, fingerprint {parent['fingerprint'][:16]}…"

@@ -330,7 +330,7 @@ def describe_dataset(dataset: Dataset, place: str) -> dict[str, Any]:
         "environment": dataset.environment.id if dataset.environment else None,
         "return_mean": dataset.statistics.return_.mean,
         "return_std": dataset.statistics.return_.std,
-        "schema": {name: [column.dtype.name, *column.shape[1:]] for name, column in dataset.columns.items()},
+        "schema": {name: [dtype, *shape] for name, (dtype, shape) in dataset.kinds.items()},
     }
 
 

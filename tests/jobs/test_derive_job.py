@@ -31,6 +31,18 @@ def test_everything_at_once_in_the_order_of_the_options(tmp_path: Path, capsys: 
     assert out.startswith(f"best: {expected.n_transitions:,} transitions in 8 episodes of 700 transitions, mean return ")
     assert f"d3ray inspect {tmp_path / 'best'}" in out
     assert "writing shards: 2 of 2" in err
+    assert run_command("inspect", [str(tmp_path / "best"), "doctor=false"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("provenance: derived by d3ray")
+    assert lines[at + 1 : at + 7] == [
+        "  relabel (reward reward - 1) of",
+        "    take (episodes 8) of",
+        "      shuffle (seed 4) of",
+        "        top (fraction 0.5, by episodes) of",
+        "          filter (keep return > 0 and steps >= 3) of",
+        "            concat of",
+    ]
+    assert lines[at + 7] == f"              dataset, fingerprint {a.fingerprint[:16]}…"
 
 
 def test_mix_and_parts(tmp_path: Path) -> None:
