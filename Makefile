@@ -5,7 +5,7 @@
 #   make lint        ruff and the strict type checker
 #   make test-all    every test, the long ones too
 #   make benchmark   benchmark-speed and benchmark-learning, beside d3rlpy; both take minutes and write to benchmarks/results
-#   make peer        the environment that d3rlpy runs in (or name one's interpreter in D3RAY_PEER_PYTHON)
+#   make peer        the environment that d3rlpy and Minari run in (or name one's interpreter in D3RAY_PEER_PYTHON)
 #
 #   make test INDEX=https://host/simple   a package index to look at beside pip's own
 #   make test TESTS=tests/data            a part of the tests
@@ -57,7 +57,7 @@ benchmark-learning: $(INSTALLED) $(PEER)
 $(PEER_VENV)/.installed: $(INSTALLED)
 	$(BIN)/python -m venv $(PEER_VENV)
 	$(PEER_VENV)/bin/python -m pip install --quiet $(if $(INDEX),--extra-index-url $(INDEX)) \
-	    $$(grep -E '^(torch|numpy|h5py)==' constraints.txt) d3rlpy==2.8.1
+	    $$(grep -E '^(torch|numpy|h5py|pyarrow|pillow)==' constraints.txt) d3rlpy==2.8.1 'minari[arrow,hdf5]==0.5.4'
 	touch $@
 
 clean:
