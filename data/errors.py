@@ -22,6 +22,12 @@ class StorageError(D3rayError, OSError):
     """A place that cannot be read or written: a full disk, a folder that holds something else, a server that is away."""
 
 
+def reason(error: BaseException, most: int = 150) -> str:
+    """What another program's error says, to be put in brackets: its first line without a stop, of at most so many characters."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence: `"; did you mean 'x'?"`, or the choices when none is near, or `"."` when there are none."""
     names = list(known)

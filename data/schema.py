@@ -11,6 +11,7 @@ from .spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, Observa
 
 Kinds = dict[str, tuple[str, tuple[int, ...]]]  # a column's dtype name and the shape of one entry
 Largest = dict[str, tuple[int, ...]]  # the largest number of each entry, of the columns that count kinds of something
+MOST = 1 << 20  # kinds of a discrete action or observation: each is counted, and a network has an output for each
 
 
 def kinds_of(columns: Mapping[str, np.ndarray]) -> Kinds:
@@ -38,6 +39,9 @@ def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
 
     Integers in one column are discrete, in several multi-discrete actions, uint8 in several binary ones; all else is a box.
     Columns `observation/0` to `observation/K` without a gap are a tuple, others a dict.
+
+    Raises:
+        DataError: a number is so large that it can be no kind.
     """
     leaves = {
         tuple(name.split("/")[1:]): _leaf(name, *kinds[name], largest) for name in kinds if name.split("/")[0] == "observation"
@@ -88,6 +92,11 @@ def _kind_of_action(dtype: str, shape: tuple[int, ...]) -> str:
 def _leaf(name: str, dtype: str, shape: tuple[int, ...], largest: Largest) -> Leaf:
     if _counts(name, dtype, shape):
         numbers = largest[name]
+        if max(numbers) >= MOST:
+            raise DataError(
+                f"{name!r} goes up to {max(numbers)}, and {MOST} kinds are the most that are told apart: numbers that are no kinds "
+                "need floats (discrete_action=false for actions)."
+            )
         return MultiDiscrete(nvec=tuple(n + 1 for n in numbers)) if shape else Discrete(n=numbers[0] + 1, dtype=dtype)
     if name == "action" and np.dtype(dtype).kind in "ub":
         return MultiBinary(n=shape[0])

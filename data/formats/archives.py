@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..errors import D3rayError, DataError
+from ..errors import D3rayError, DataError, reason
 from .imported import existing_file
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
@@ -170,8 +170,7 @@ def damaged(source: str) -> Generator[None]:
     except MemoryError:
         raise DataError(f"{source} does not fit into memory.") from None
     except DAMAGED as error:
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{source} is an archive that is cut short or damaged ({said}).") from None
+        raise DataError(f"{source} is an archive that is cut short or damaged ({reason(error)}).") from None
 
 
 class _Gunzip(gzip.GzipFile):

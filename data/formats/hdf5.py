@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..errors import D3rayError, DataError
+from ..errors import D3rayError, DataError, reason
 from .imported import Array, existing_file, native, same_rows
 
 
@@ -33,7 +33,7 @@ def open_hdf5(path: Path | str) -> Generator[h5py.File]:
         raise DataError(f"{path}: {error or 'an array does not fit into memory'}.") from None
     except (OSError, RuntimeError, KeyError) as error:
         # h5py's own words name C functions and addresses; the first line is kept for the one who looks closer.
-        raise DataError(f"{path} is an HDF5 file that is cut short or damaged ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"{path} is an HDF5 file that is cut short or damaged ({reason(error)}).") from None
 
 
 def is_hdf5(path: Path) -> bool:

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 
-from ..errors import D3rayError, DataError
+from ..errors import D3rayError, DataError, reason
 from .arrow_columns import array_of
 from .encoded_images import decode_images, is_encoded
 from .hdf5 import open_hdf5
@@ -142,7 +142,7 @@ def _table(folder: Path) -> Any:
     except D3rayError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{folder}: {files[0].name} is damaged ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"{folder}: {files[0].name} is damaged ({reason(error)}).") from None
 
 
 def _read_table(file: Path) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import D3rayError, DataError
+from ..errors import D3rayError, DataError, reason
 from ..steps import steps_from_arrays
 from .imported import (
     Array,
@@ -120,7 +120,7 @@ def open_npz(path: Path | str, rename: Mapping[str, str] | None = None) -> Gener
     except MemoryError as error:
         raise DataError(f"{path}: {error or 'an array does not fit into memory'}.") from None
     except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is an archive that is cut short or damaged ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"{path} is an archive that is cut short or damaged ({reason(error)}).") from None
 
 
 def is_zip(path: Path) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import ConfigError, DataError, did_you_mean
+from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
+from ..schema import infer_spec, kinds_of, largest_numbers
 from ..spec import Spec
 from ..steps import exact_floats
 from .actions import ActionsOutside, adjust_actions
@@ -58,9 +59,9 @@ FORMATS: dict[str, Format] = {
     for f in (
         Format("d4rl", "D4RL's HDF5: observations, actions, rewards, terminals, timeouts", is_d4rl, read_d4rl),
         Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy),
-        Format("csv", "CSV with episode, observation:0, …, action:0, …, reward, also beside images", is_csv, read_csv, csv_parts),
         Format("ogbench", "OGBench's .npz: trajectories whose terminals are no ends of the task", is_ogbench, read_ogbench),
         Format("pfrl", "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal", is_pfrl, read_pfrl),
+        Format("csv", "CSV with episode, observation:0, …, action:0, …, reward, also beside images", is_csv, read_csv, csv_parts),
         Format(
             "npz", "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories", is_npz, read_npz
         ),
@@ -115,16 +116,20 @@ def detect(path: Path | str) -> str:
     folder = path.is_dir()
     path = path if folder else existing_file(path)
     for name, known in FORMATS.items():
-        if (known.parts is not no_parts or not folder) and known.detect(path):
-            return name
+        with _unforeseen(path, name):
+            if (known.parts is not no_parts or not folder) and known.detect(path):
+                return name
     choices = "; ".join(f"{name} ({f.description})" for name, f in FORMATS.items())
     raise DataError(f"{path} {'is a folder in no known format' if folder else _seen(path)}; the formats are: {choices}.")
 
 
 def parts_of(folder: Path, format: str | None = None) -> list[Path]:
     """What is read one by one of a folder that is a dataset of a format (of that one, or of any); nothing for another folder."""
-    asked = FORMATS.values() if format is None else [FORMATS[format]] if format in FORMATS else []
-    return next((parts for known in asked if (parts := known.parts(folder))), [])
+    for known in FORMATS.values() if format is None else [FORMATS[format]] if format in FORMATS else []:
+        with _unforeseen(folder, known.name):
+            if parts := known.parts(folder):
+                return parts
+    return []
 
 
 def check_options(format: str, options: Iterable[str]) -> None:
@@ -173,9 +178,26 @@ def read(
         hint = " Where columns are renamed, name the format as well." if options.get("rename") else ""
         raise DataError(f"{error}{hint}") from None
     check_options(name, options)
-    with exact_floats() if keep_float64 else nullcontext():
+    with exact_floats() if keep_float64 else nullcontext(), _unforeseen(path, name):
         imported = FORMATS[name].read(path, **options)
+    try:
+        infer_spec(kinds_of(imported.steps.columns), largest_numbers(imported.steps.columns))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     return adjust_actions(imported, str(path), actions=actions, scale=action_scale, spec=spec)
+
+
+@contextmanager
+def _unforeseen(path: Path | str, format: str) -> Generator[None]:
+    """What an importer raises besides, as a `DataError`: files are damaged in more ways than anyone lists."""
+    try:
+        yield
+    except (D3rayError, OSError):
+        raise
+    except MemoryError:
+        raise DataError(f"{path} does not fit into memory, or is damaged.") from None
+    except Exception as error:
+        raise DataError(f"{path} cannot be read as {format}: it is damaged, or unlike others ({reason(error)}).") from error
 
 
 def _seen(path: Path) -> str:

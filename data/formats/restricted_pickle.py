@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, reason
 from .imported import Array, existing_file
 
 MAX_BYTES = 1 << 32
@@ -71,9 +71,7 @@ def loads(data: bytes, *, source: str = "the pickle") -> Any:
     except MemoryError:
         raise DataError(f"{source} does not fit into memory.") from None
     except Exception as error:  # a damaged pickle fails in any way there is
-        raise DataError(
-            f"{source} is no pickle that can be read ({str(error).splitlines()[0] if str(error) else error!r})."
-        ) from None
+        raise DataError(f"{source} is no pickle that can be read ({reason(error)}).") from None
 
 
 def _scan(data: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import lz4.frame
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, reason
 from ..steps import steps_from_arrays
 from . import restricted_pickle
 from .archives import LIMITS
@@ -94,7 +94,7 @@ def unpack(source: str, value: Any) -> Any:
         # LZ4 can unfold to 255 times its size, so memory is bounded by the file.
         data = lz4.frame.LZ4FrameDecompressor().decompress(packed, max_length=LIMITS.small + LIMITS.ratio * len(packed))
     except (binascii.Error, ValueError, RuntimeError, EOFError, MemoryError) as error:
-        raise DataError(f"{source} is text that RLlib did not pack, or damaged ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"{source} is text that RLlib did not pack, or damaged ({reason(error)}).") from None
     return restricted_pickle.loads(data, source=source)
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgpack
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, reason
 from ..steps import steps_from_arrays
 from .imported import Array, Imported, apply_time_limit, count_notes, finite, one_column, typed_actions
 from .rllib import action_notes
@@ -131,8 +131,7 @@ def _unpacked(where: str, packed: bytes) -> dict[str, Any]:
     try:
         state: Any = msgpack.unpackb(packed, object_hook=_arrays)
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError, msgpack.exceptions.UnpackException) as error:
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{where} is no packed episode of RLlib that can be read ({said}).") from None
+        raise DataError(f"{where} is no packed episode of RLlib that can be read ({reason(error)}).") from None
     if not isinstance(state, dict):
         raise DataError(f"{where} is no packed episode of RLlib, it holds {type(state).__name__}.")
     return state

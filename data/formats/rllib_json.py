@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import ConfigError, DataError, did_you_mean
-from .archives import damaged, head, is_zip, open_archive, open_gzip
+from ..errors import ConfigError, DataError, did_you_mean, reason
+from .archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from .imported import Imported
 from .rllib import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, visible_files
 from .values import names_in
@@ -25,7 +25,7 @@ def is_rllib_json(path: Path) -> bool:
         return bool(rllib_json_parts(path))
     if is_zip(path):
         with open_archive(path) as archive:
-            return any(_is_batch(_start(archive.open(name))) for name in archive.names[:100])
+            return any(_is_batch(_start(path, archive, name)) for name in archive.names[:100])
     return _is_batch(head(path, LOOK, unpacked=True))
 
 
@@ -114,7 +114,7 @@ def _batch(where: str, line: bytes, policy: str | None) -> dict[str, Any]:
     try:
         batch: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where} is no JSON, or cut short ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"{where} is no JSON, or cut short ({reason(error)}).") from None
     if not isinstance(batch, dict):
         raise DataError(f"{where} holds a {type(batch).__name__}, not a batch.")
     if batch.pop("type", "SampleBatch") != "MultiAgentBatch":
@@ -134,9 +134,15 @@ def _is_batch(start: bytes) -> bool:
     return start[:1] == b"{" and bool(BATCH.search(start) or (b'"obs"' in start and b'"actions"' in start))
 
 
-def _start(stream: IO[bytes]) -> bytes:
-    with damaged("the archive"), stream:
-        return stream.read(LOOK)
+def _start(path: Path, archive: Archive, name: str) -> bytes:
+    """What a member begins with; nothing where it is damaged, unless its name says that it was to be read."""
+    try:
+        with damaged(f"{path}: {name!r}"), archive.open(name) as stream:
+            return stream.read(LOOK)
+    except DataError:
+        if name.endswith((".json", ".jsonl")):
+            raise
+        return b""
 
 
 def _episode_ids(path: Path) -> set[bytes] | None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import D3rayError, DataError
+from ..errors import D3rayError, DataError, reason
 from .archives import head
 from .arrow_columns import array_of
 from .imported import Imported
@@ -114,8 +114,9 @@ def parquet(path: Path) -> Generator[pq.ParquetFile]:
     except MemoryError:
         raise DataError(f"{path} does not fit into memory.") from None
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path} is a Parquet file that is cut short, damaged or of a kind that is not read ({said}).") from None
+        raise DataError(
+            f"{path} is a Parquet file that is cut short, damaged or of a kind that is not read ({reason(error)})."
+        ) from None
 
 
 def _column(source: str, word: str, column: Any, field: Any) -> Any:

@@ -141,6 +141,11 @@ def test_black_frames_of_the_game_are_kept(tmp_path: Path) -> None:
     assert imported.steps.steps.tolist() == [9]
     assert read_dqn_replay(path, padding=0).steps.steps.tolist() == [12]
     assert any("There is no add_count file" in note for note in imported.notes)
+    frames[0] = 1  # what is black in the second row is no padding then, for that has no gap before it
+    save(path, frames)
+    assert read_dqn_replay(path).steps.steps.tolist() == [12]
+    frames[0] = 0
+    save(path, frames)
     assert read_dqn_replay(path, timeout_at=9).steps.terminated.tolist() == [False]
     with pytest.raises(DataError, match=r"episode 0 has 9 steps, more than timeout_at=5\.$"):
         read_dqn_replay(path, timeout_at=5)

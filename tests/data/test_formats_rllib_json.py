@@ -95,7 +95,7 @@ def test_a_batch_with_rows_of_several_episodes(tmp_path: Path) -> None:
 def test_flags_of_new_versions_and_time_limits_of_old_ones(tmp_path: Path) -> None:
     new = [episode(1, 3), episode(2, 3), episode(3, 2)]
     for k, columns in enumerate(new):
-        columns["terminateds"] = columns.pop("dones") & (k != 1)
+        columns["terminateds"] = columns["dones"] & (k != 1)  # dones of that time were either, and count no more
         columns["truncateds"] = np.arange(len(columns["t"])) == len(columns["t"]) - 1
     imported = read_rllib_json(write(tmp_path / "new", *map(line, new)))
     assert imported.steps.terminated.tolist() == [True, False, True]
