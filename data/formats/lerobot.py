@@ -98,10 +98,11 @@ def read_lerobot(
         actions = typed_actions(source, table.numbers(names["action"]), discrete_action)
         terminated, truncated, last, said = table.ends(done)
         rewards, no_rewards = table.rewards(len(last))
-        runs = Runs(observations, np.zeros(len(last), bool), last, actions, rewards, terminated, truncated, table.infos())
+        infos = table.infos()
+        runs = Runs(observations, np.zeros(len(last), bool), last, actions, rewards, terminated, truncated, infos)
     steps, cut = runs.steps(source, timeout_at)
     notes = [*notes, *table.notes(), *no_rewards, *said, *cut, *count_notes(steps, limits_known=False)]
-    about = {key: info[key] for key in ("fps", "robot_type") if info.get(key)} | _tasks(root)
+    about = {key: info[key] for key in ("fps", "robot_type") if info.get(key)} | _tasks(root, infos.get("info/task_index"))
     return Imported(steps, notes=notes, provenance={"format": "lerobot", "version": version, "file": path.name, **about})
 
 
@@ -246,15 +247,16 @@ def _read_info(root: Path) -> dict[str, Any] | None:
     return content if known else None
 
 
-def _tasks(root: Path) -> dict[str, Any]:
-    """Texts of the tasks by their index, where they can be read."""
+def _tasks(root: Path, seen: Array | None) -> dict[str, Any]:
+    """Texts of the tasks that frames of the file belong to, by their index, where they can be read."""
     try:
         if (parquet := root / "meta" / "tasks.parquet").is_file():
             rows: list[Any] = pq.read_table(parquet).to_pylist()
-            found = {str(row["task_index"]): str(row.get("task", row.get("__index_level_0__"))) for row in rows}
         else:
             lines = (root / "meta" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
-            found = {str(row["task_index"]): str(row["task"]) for row in map(json.loads, filter(None, lines))}
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            rows = [json.loads(line) for line in lines if line]
+        texts = {int(row["task_index"]): str(row.get("task", row.get("__index_level_0__"))) for row in rows}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
         return {}
+    found = {str(k): texts[k] for k in np.unique(seen).tolist() if k in texts} if seen is not None else {}
     return {"tasks": found} if found else {}

@@ -107,6 +107,8 @@ def test_every_frame_is_a_step_and_the_last_observation_is_missing(tmp_path: Pat
     assert "'next.done' was taken as terminated; done='truncated' takes it otherwise." in found[0].notes
     about = found[0].provenance
     assert (about["fps"], about["robot_type"], about["tasks"]) == (10, "arm", {"0": "push", "1": "pull"})
+    if version != "v3.0":
+        assert found[1].provenance["tasks"] == {"1": "pull"}  # only what the file's frames belong to
     assert all_of(folder, done="truncated")[0].terminated.any() == np.False_
 
 
