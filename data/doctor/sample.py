@@ -68,13 +68,14 @@ class Sampler:
         steps = np.asarray(dataset.episodes.steps, np.int64)
         before = np.searchsorted(np.cumsum(steps), index, side="right")  # episodes before, each with one closing row
         self._rows = index + before
+        self._leaves = {**space_columns(dataset.spec.observation), "action": dataset.spec.action}
         self._projection: dict[str, np.ndarray] = {}
         if width > WIDE:
             for name, row in observations.items():
-                draws = normal(fold(root_key(0), f"doctor {name}"), (row.size, PROJECTIONS)).numpy()
-                self._projection[name] = draws / np.sqrt(row.size)
+                size = _numbers(row, self._leaves.get(name)).shape[1]
+                draws = normal(fold(root_key(0), f"doctor {name}"), (size, PROJECTIONS)).numpy()
+                self._projection[name] = draws / np.sqrt(size)
         self._vectors = [name for name, row in observations.items() if row.ndim <= 2 and row.size <= WIDE]
-        self._leaves = {**space_columns(dataset.spec.observation), "action": dataset.spec.action}
         self._parts: list[dict[str, np.ndarray]] = []
 
     def add(self, piece: Piece) -> None:
