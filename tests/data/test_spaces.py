@@ -15,6 +15,7 @@ from d3ray.data.errors import DataError
 from d3ray.data.manifest import Manifest
 from d3ray.data.replay import ReplayBuffer
 from d3ray.data.sampling import TransitionSampler
+from d3ray.data.schema import merge_largest
 from d3ray.data.spec import (
     Box,
     Dict,
@@ -210,3 +211,8 @@ def test_a_spec_is_the_same_after_json() -> None:
     for action, _ in ACTIONS:
         spec = Spec(observation=NESTED, action=action)
         assert Spec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_largest_numbers_are_those_of_all_shards() -> None:
+    parts: list[dict[str, tuple[int, ...]]] = [{"action": (3, 1), "observation": (2,)}, {"action": (1, 4), "observation": (0,)}, {}]
+    assert merge_largest(parts) == {"action": (3, 4), "observation": (2,)}
