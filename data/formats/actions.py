@@ -52,10 +52,8 @@ def adjust_actions(
         if imported.spec is not None and isinstance(imported.spec.action, Box):
             action = _scaled(imported.spec.action, factor)
             imported = replace(imported, spec=imported.spec.model_copy(update={"action": action}))
-        provenance["action_scale"] = list(scale) if isinstance(scale, tuple) else scale
         notes.append(f"Actions were multiplied by {_brief(scale)} (action_scale).")
     if actions != "keep":
-        provenance["actions"] = actions
         column, clipped = _held(column, imported, source, actions, spec)
         if actions == "clip":
             provenance["actions_clipped"] = clipped

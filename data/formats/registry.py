@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
 from ..schema import infer_spec, kinds_of, largest_numbers
@@ -168,6 +169,9 @@ def read(
         spec: the spaces of the environment; None: those that the file gives, if it does.
         options: what the importer takes besides, such as `timeout_at`.
 
+    Returns:
+        The steps; `provenance["options"]` has what was asked for.
+
     Raises:
         DataError: the file cannot be read, or `actions` is "refuse" and an action is out of bounds.
         ConfigError: no format or option has that name, or actions are to be scaled or held to bounds and cannot be.
@@ -184,7 +188,11 @@ def read(
         infer_spec(kinds_of(imported.steps.columns), largest_numbers(imported.steps.columns))
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    return adjust_actions(imported, str(path), actions=actions, scale=action_scale, spec=spec)
+    adjusted = adjust_actions(imported, str(path), actions=actions, scale=action_scale, spec=spec)
+    asked = {**options, "actions": None if actions == "keep" else actions, "action_scale": action_scale}
+    asked["keep_float64"] = keep_float64 or None
+    given = {key: _plain(value) for key, value in asked.items() if value is not None}
+    return replace(adjusted, provenance=adjusted.provenance | ({"options": given} if given else {}))
 
 
 @contextmanager
@@ -198,6 +206,15 @@ def _unforeseen(path: Path | str, format: str) -> Generator[None]:
         raise DataError(f"{path} does not fit into memory, or is damaged.") from None
     except Exception as error:
         raise DataError(f"{path} cannot be read as {format}: it is damaged, or unlike others ({reason(error)}).") from error
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, str | int | float | bool) else str(value)
 
 
 def _seen(path: Path) -> str:

@@ -44,10 +44,11 @@ def test_what_becomes_of_actions_is_printed_and_kept(tmp_path: Path, capsys: pyt
     assert "Actions were multiplied by 0.5 (action_scale)." in capsys.readouterr().err
     half = Dataset.open(tmp_path / "half")
     assert half.statistics.action_outside == 0
-    assert half.provenance["ingested"]["files"][0]["action_scale"] == 0.5
+    assert half.provenance["ingested"]["files"][0]["options"] == {"action_scale": 0.5}
     assert run_command("ingest", [source, str(tmp_path / "clip"), environment, "--actions", "clip"]) == 0
     assert "10 of 20 actions were clipped" in capsys.readouterr().err
     clip = Dataset.open(tmp_path / "clip")
+    assert clip.provenance["ingested"]["files"][0]["options"] == {"actions": "clip"}
     assert (clip.statistics.action_outside, clip.provenance["ingested"]["files"][0]["actions_clipped"]) == (0, 10)
     assert run_command("ingest", [source, str(tmp_path / "no"), environment, "actions=refuse"]) == 2
     assert "a.npz: the action in row 0 is [-4.0], out of the action space (actions=refuse)." in capsys.readouterr().err
@@ -59,9 +60,11 @@ def test_what_becomes_of_actions_is_printed_and_kept(tmp_path: Path, capsys: pyt
 def test_columns_are_renamed(tmp_path: Path) -> None:
     arrays = dict(np.load(npz(tmp_path / "a.npz")))
     np.savez(tmp_path / "b.npz", states=arrays.pop("observations"), **arrays)
-    arguments = [str(tmp_path / "b.npz"), str(tmp_path / "set"), "format=npz", "rename.observations=states"]
+    arguments = [str(tmp_path / "b.npz"), str(tmp_path / "set"), "format=npz", "rename.observations=states", "timeout_at=10"]
     assert run_command("ingest", arguments) == 0
-    assert Dataset.open(tmp_path / "set").n_transitions == 20
+    made = Dataset.open(tmp_path / "set")
+    assert made.n_transitions == 20
+    assert made.provenance["ingested"]["files"][0]["options"] == {"rename": {"observations": "states"}, "timeout_at": 10}
 
 
 def test_several_files_stand_alone_before_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
