@@ -79,7 +79,7 @@ def run(config: InspectConfig) -> InspectResult:
         report=report,
     )
     if config.format == "json":
-        say(json.dumps(_plain(description), allow_nan=False))
+        say(json.dumps(plain(description), allow_nan=False))
         return InspectResult(made="", failed=failed, description=description, report=report)
     for line in lines(dataset, description, report):
         say(line)
@@ -150,12 +150,12 @@ def quantiles(values: np.ndarray) -> dict[str, float]:
     return {f"{share:.0%}": float(np.quantile(values, share)) for share in (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON values with null for NaN and infinity, which JSON has not."""
     if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

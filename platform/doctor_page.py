@@ -54,7 +54,7 @@ def doctor_page(
         rewards=svg.histogram(report.rewards),
         actions=[(one.title, svg.histogram(one)) for one in report.actions],
         observations=[(one.title, svg.histogram(one)) for one in report.observations],
-        states=svg.heat_map(report.states, "Observations along their two widest directions"),
+        states=svg.heat_map(report.states, "States along their two widest directions"),
         style=Markup(style),  # our own file
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     )

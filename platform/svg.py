@@ -14,9 +14,9 @@ _TOP, _BOTTOM = 8, 20
 _LABELS = 16  # bars that are labelled one by one
 
 
-def number(value: float) -> str:
-    """A tick: 1,500; 0.25; 3e-05; with a true minus."""
-    if value == 0:
+def number(value: float, span: float = 0.0) -> str:
+    """A tick: 1,500; 0.25; 3e-05; with a true minus. What is nothing beside the span of its axis is 0."""
+    if abs(value) <= 1e-4 * span or value == 0:
         return "0"
     text = f"{value:,.4g}" if 1e-3 <= abs(value) < 1e4 else f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.3g}"
     return text.replace("-", "−")
@@ -42,7 +42,8 @@ def histogram(one: Histogram) -> Markup:
     if labels and n <= _LABELS:
         ticks = [(wide * (k + 0.5), "middle", label) for k, label in enumerate(labels)]
     else:
-        ticks = [(0.0, "start", number(low)), (WIDTH / 2, "middle", number((low + high) / 2)), (WIDTH, "end", number(high))]
+        places = ((0.0, "start", low), (WIDTH / 2, "middle", (low + high) / 2), (WIDTH, "end", high))
+        ticks = [(x, anchor, number(value, high - low)) for x, anchor, value in places]
     said = f"{one.title}: {number(low)} to {number(high)}"
     return _chart(said, [*parts, _axis(), *(_text(*tick) for tick in ticks)])
 

@@ -28,7 +28,7 @@ def timeouts_as_terminals(survey: Survey, limit: int | None = None) -> Iterator[
     alike = count == len(steps) and count > 1
     below = range(max(1, int(0.8 * longest)), longest)
     usual = np.count_nonzero(np.isin(lengths, below)) / max(len(below), 1)
-    if longest > 1 and (alike or (count >= 3 and count > _SPIKE * usual)):
+    if longest == steps.max() > 1 and (alike or (count >= 3 and count > _SPIKE * usual)):
         yield _piled_up(longest, count, len(lengths), "and none is longer")
 
 

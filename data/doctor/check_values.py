@@ -12,7 +12,8 @@ from .measures import Coverage
 from .survey import Column, Survey
 
 FEW_STATES = 0.2  # share of distinct observations below which a task has few states, and copies are natural
-_NORMAL = 0.1  # how far a mean may lie from 0 and a spread from 1 and yet look normalised
+_NORMAL = 0.1  # how far a mean may lie from 0 and a spread from 1 and yet look normalised;
+_NEARLY = 0.3  # a spread where a running filter normalised, which began elsewhere
 _SPIKE = 5  # an extreme value is a clip's when it is so many times as frequent as the hundredth of the range beside it
 _MANY = 100  # steps below which nothing is said about distributions
 
@@ -62,12 +63,13 @@ def observations_normalised(survey: Survey) -> Iterator[Finding]:
     if survey.dataset.n_transitions < _MANY or moving.sum() < 2:
         return
     mean, spread = np.abs(means[moving]).max(), np.abs(spreads[moving] - 1).max()
-    if mean < _NORMAL and spread < _NORMAL:
+    if mean < _NORMAL and spread < _NEARLY:
         sentence = (
             f"All {moving.sum():,} entries of observations that vary have mean 0 (to {mean:.2g}) and standard deviation 1 "
             f"(to {spread:.2g})."
         )
-        yield found("observations_normalised", sentence, mean=float(mean), std=float(spread))
+        severity = None if spread < _NORMAL else "note"
+        yield found("observations_normalised", sentence, severity=severity, mean=float(mean), std=float(spread))
 
 
 def scales_differ(survey: Survey) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Environment, Spec
+from d3ray.jobs import inspect as inspect_job
 from d3ray.jobs.base import run_command
 
 
@@ -95,3 +96,89 @@ def test_what_cannot_be_read_is_refused(folder: str, tmp_path: Path, capsys: pyt
     shard.write_bytes(content)
     assert run_command("inspect", [folder, "verify=true"]) == 2
     assert "is damaged: its content is not what was written (SHA-256 differs)." in capsys.readouterr().err
+
+
+# ---- the doctor
+
+
+@pytest.fixture
+def ill(tmp_path: Path) -> str:
+    """Rewards of 200 steps that stand one row late: the first of each episode is zero, and no other."""
+    ends = np.arange(200) % 20 == 19
+    rewards = np.where(np.arange(200) % 20 == 0, 0.0, 1.0)
+    rng = np.random.default_rng(0)
+    Dataset.from_arrays(rng.normal(size=(200, 2)), rng.uniform(-1, 1, (200, 1)), rewards, ends, name="ill").write(tmp_path / "ill")
+    return str(tmp_path / "ill")
+
+
+def test_findings_say_what_mends_them(ill: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("inspect", [ill]) == 0
+    out = capsys.readouterr().out
+    assert "the doctor: 1 error, 2 warnings and 1 note" in out
+    at = out.index("error   Rewards stand one row late  [rewards_late]")
+    assert out.index("→ Ingest with `options.rewards=arriving`", at) < out.index("warning", at)
+    assert re.search(r"^steps of an episode +20 █+ 20$", out, re.MULTILINE)
+
+
+def test_strict_exits_with_one_where_there_is_an_error(ill: str, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("inspect", [ill, "strict=true"]) == 1
+    assert capsys.readouterr().err == f"{ill}: Rewards stand one row late (strict).\n"
+    assert run_command("inspect", [ill, "strict=true", "format=json"]) == 1
+    assert json.loads(capsys.readouterr().out)["doctor"]["findings"][0]["name"] == "rewards_late"
+    assert run_command("inspect", [folder, "strict=true"]) == 0  # actions outside their space are a warning
+
+
+def test_without_the_doctor_no_row_is_read(ill: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for shard in Path(ill).glob("data-*.arrow"):
+        shard.write_bytes(bytes(shard.stat().st_size))
+    assert run_command("inspect", [ill, "doctor=false"]) == 0
+    assert "the doctor" not in capsys.readouterr().out
+    assert run_command("inspect", [ill]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "data-00000-of-00001.arrow" in line
+    for asked in ("html=x.html", "strict=true"):
+        assert run_command("inspect", [ill, "doctor=false", asked]) == 2
+        assert "doctor is false" in capsys.readouterr().err
+
+
+def test_a_page_is_refused_before_any_work(ill: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("inspect", [ill, f"html={tmp_path}"]) == 2
+    assert "that is a folder" in capsys.readouterr().err
+    assert run_command("inspect", [ill, f"html={tmp_path}/none/x.html"]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_json_has_null_for_nan() -> None:
+    assert inspect_job.plain({"a": [1.5, float("nan")], "b": (float("inf"), {"c": "x"})}) == {
+        "a": [1.5, None],
+        "b": [None, {"c": "x"}],
+    }
+
+
+def test_numbers_that_became_nan_on_disk_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = (np.full((4, 1), 1.25, np.float32), np.ones((4, 1)), np.ones(4), np.ones(4))
+    Dataset.from_arrays(*arrays, name="damaged").write(tmp_path / "damaged")
+    (shard,) = (tmp_path / "damaged").glob("data-*.arrow")
+    content = shard.read_bytes()
+    at = content.index(np.float32(1.25).tobytes() * 8)
+    shard.write_bytes(content[: at + 4] + np.float32(np.nan).tobytes() + content[at + 8 :])
+    assert run_command("inspect", [str(tmp_path / "damaged"), "format=json", "strict=true"]) == 1
+    (found, *_) = json.loads(capsys.readouterr().out)["doctor"]["findings"]
+    assert (found["name"], found["numbers"]) == ("not_finite", {"column": "observation", "rows": 1, "first_row": 1})
+    assert run_command("inspect", [str(tmp_path / "damaged"), "verify=true"]) == 2
+    assert "SHA-256 differs" in capsys.readouterr().err
+
+
+def test_the_environment_is_compared_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = (np.zeros((3, 4)), np.zeros(3, int), np.ones(3), np.zeros(3))
+    Dataset.from_arrays(*arrays, environment=Environment(id="Pendulum-v1"), name="wrong").write(tmp_path / "wrong")
+    assert run_command("inspect", [str(tmp_path / "wrong"), "strict=true"]) == 1
+    assert "Pendulum-v1 has continuous actions and the data has discrete ones." in capsys.readouterr().out
+
+
+def test_progress_is_shown_where_it_takes_a_while(
+    ill: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(inspect_job, "_LARGE", 0)
+    assert run_command("inspect", [ill]) == 0
+    assert capsys.readouterr().err.splitlines() == ["looking through the rows: 1 of 1 (100%)"]
