@@ -92,6 +92,9 @@ def test_splits_by_shares_and_folds(tmp_path: Path) -> None:
         assert train.n_episodes + test.n_episodes == n
         assert (np.diff(train.episodes.first_row) > 0).all()
     assert len({test.fingerprint for _, test in folds}) == 4
+    first = [next(data.folds(4, seed))[1].episodes.first_row.tolist() for seed in (2, 2, 3)]
+    assert first[0] == first[1] != first[2]
+    assert first[0] != data.take(folds[0][1].n_episodes).episodes.first_row.tolist()
 
 
 @pytest.mark.parametrize("named", [False, True])
