@@ -10,7 +10,6 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from ..spec import Discrete, Environment, Spec, space_columns, value_columns
-from ..steps import steps_from_rows
 from .rings import FLAGS, Allocate, Rings, in_memory
 from .starts import Starts
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from ..batch import Batch, Sequences
     from ..dataset import Dataset
     from ..episodes import Episode
-    from ..sampling import EpisodeSampler, PrioritizedSampler, TransitionSampler
+    from ..sampling import EpisodeSampler, PrioritizedEpisodeSampler, PrioritizedSampler, TransitionSampler
 
 _TAKEN = ("observation", "action", "reward", "missing", "step", "counters", *FLAGS)
 
@@ -252,6 +251,14 @@ class ReplayBuffer:
 
         return PrioritizedSampler(self, batch_size, seed, **options)
 
+    def prioritized_episode_sampler(
+        self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any
+    ) -> PrioritizedEpisodeSampler:
+        """A prioritised sampler of finished episodes over this buffer: see `PrioritizedEpisodeSampler`."""
+        from ..sampling import PrioritizedEpisodeSampler
+
+        return PrioritizedEpisodeSampler(self, batch_size, seed, **options)
+
     def windows(self, td_steps: int = 1, frames: int = 1) -> Starts:
         """The rows at which n-step windows may start; kept up to date by `append`, in place.
 
@@ -318,30 +325,9 @@ class ReplayBuffer:
         """
         from ..dataset import Dataset  # what only trains needs no Arrow
 
-        if not self.n_transitions:
-            raise DataError("The replay buffer holds no transition yet.")
-        parts: list[dict[str, np.ndarray]] = []
-        missing: list[np.ndarray] = []
-        for e in range(self.n_envs):
-            slots = self._rings.slots(e)
-            if len(slots) and self.columns["closing"][slots[0]]:
-                slots = slots[1:]  # nothing is left of its episode but the closing row
-            if not len(slots):
-                continue
-            part, unknown = {key: column[slots] for key, column in self.columns.items()}, self._rings.missing[slots]
-            if self._rings.is_open(e):
-                part["truncated"][-1] = True
-                for key, column in part.items():
-                    end = column[-1:] if key in self._observation else np.full_like(column[-1:], key == "closing")
-                    part[key] = np.concatenate([column, end])
-                unknown = np.append(unknown, True)
-            parts.append(part)
-            missing.append(unknown[part["closing"]])
-        columns = {key: np.concatenate([part[key] for part in parts]) for key in self.columns}
-        table = steps_from_rows(columns, ~np.concatenate(missing))
-        return Dataset.from_steps(
-            table, name=name, spec=self.spec, environment=environment, provenance={"replay": {"n_envs": self.n_envs}}
-        )
+        told = {"replay": {"n_envs": self.n_envs}}
+        steps = self._rings.steps(tuple(self._observation))
+        return Dataset.from_steps(steps, name=name, spec=self.spec, environment=environment, provenance=told)
 
     def episode(self, slot: int) -> Episode:
         """The finished episode whose first row lies at `slot`, copied."""

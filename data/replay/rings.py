@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..errors import DataError
+from ..steps import StepTable, steps_from_rows
 
 Kinds = Mapping[str, tuple[tuple[int, ...], str]]  # shape and dtype of an entry, by column
 Allocate = Callable[[str, tuple[int, ...], str], np.ndarray]  # (name, shape, dtype): zeros, or what was there before
@@ -47,6 +48,7 @@ class Rings:
         self.columns |= {name: allocate(name, (size,), "bool") for name in FLAGS}
         self.missing, self.step = allocate("missing", (size,), "bool"), allocate("step", (size,), "int32")
         self.head, self.tail = allocate("counters", (2, n_rings), "int64")
+        np.minimum(self.tail, self.head, out=self.tail)  # a state was being loaded when the process ended
         self.open = np.zeros(n_rings, np.int64)
         self.n_transitions = 0
         self.recount()
@@ -95,6 +97,34 @@ class Rings:
         self.head[e] += 1  # from here on the row is there
         if closing:
             self.open[e] = self.head[e]
+
+    def steps(self, observations: tuple[str, ...]) -> StepTable:
+        """What the rings hold, one after the other, copied; `observations` are the columns that a missing end repeats.
+
+        Raises:
+            DataError: there is no transition.
+        """
+        if not self.n_transitions:
+            raise DataError("The replay buffer holds no transition yet.")
+        parts: list[dict[str, np.ndarray]] = []
+        missing: list[np.ndarray] = []
+        for e in range(self.n_rings):
+            slots = self.slots(e)
+            if len(slots) and self.columns["closing"][slots[0]]:
+                slots = slots[1:]  # nothing is left of its episode but the closing row
+            if not len(slots):
+                continue
+            part, unknown = {key: column[slots] for key, column in self.columns.items()}, self.missing[slots]
+            if self.is_open(e):
+                part["truncated"][-1] = True
+                for key, column in part.items():
+                    end = column[-1:] if key in observations else np.full_like(column[-1:], key == "closing")
+                    part[key] = np.concatenate([column, end])
+                unknown = np.append(unknown, True)
+            parts.append(part)
+            missing.append(unknown[part["closing"]])
+        columns = {key: np.concatenate([part[key] for part in parts]) for key in self.columns}
+        return steps_from_rows(columns, ~np.concatenate(missing))
 
     # ---- state
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ConfigError, DataError
 from .sum_tree import SumTree, Tree
 
+_LEAST = 1e-100  # 0 is what is not there; and where all errors were 0, all are drawn alike
 Normalization = bool | Literal["batch", "memory"]
 
 
@@ -99,7 +100,7 @@ class Priorities:
 
     def _first(self, items: np.ndarray) -> np.ndarray:
         """Priorities of new items, [K] or [S, 1]."""
-        return self.maximum[:, None] if self._initial is None else self._initial(items)
+        return self.maximum[:, None] if self._initial is None else np.maximum(self._initial(items), _LEAST)
 
     def _set(self, items: np.ndarray, values: np.ndarray) -> None:
         shape = (len(self.maximum), len(items))
@@ -123,7 +124,7 @@ class Priorities:
         size = np.abs(np.where(known, errors, 0.0))
         if low is not None or high is not None:
             size = np.minimum(np.maximum(size, low or 0.0), np.inf if high is None else high)
-        priorities = np.where(known, (size + self.eps) ** self.alpha, old)
+        priorities = np.where(known, np.maximum((size + self.eps) ** self.alpha, _LEAST), old)
         self._put(items, priorities)
         self.maximum = np.maximum(self.maximum, np.where(known, priorities, 0.0).max(-1, initial=0.0))
 
