@@ -176,11 +176,37 @@ def test_float64_is_in_the_file_and_has_to_be_asked_for(tmp_path: Path) -> None:
         assert back(tmp_path / target, keep_float64=True).fingerprint == dataset.fingerprint
 
 
-def test_a_parts_data_is_exported_alone(tmp_path: Path) -> None:
-    part = dataset_of(extra=True).split(0.5, seed=1)[1]
-    for format in ("parquet", "minari"):
-        export(part, tmp_path / TARGET[format], format)
-        assert back(tmp_path / TARGET[format]).fingerprint == part.fingerprint
+def test_what_is_derived_is_exported_as_it_is_seen(tmp_path: Path) -> None:
+    dataset = dataset_of(extra=True)
+    for name, derived in (("part", dataset.split(0.5, seed=1)[1]), ("other", dataset.relabel("reward - 1").filter("steps > 1"))):
+        for format in ("parquet", "minari"):
+            target = tmp_path / name / TARGET[format]
+            export(derived, target, format)
+            assert back(target).fingerprint == derived.fingerprint
+
+
+@pytest.mark.parametrize("format", EXPORTERS)
+def test_no_more_than_a_block_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    dataset, asked = dataset_of(finals="none"), [0]
+
+    class Counted:
+        """Rows that tell how many of them were ever asked for at once."""
+
+        def __init__(self, rows: Any) -> None:
+            self.rows, self.n = rows, rows.n
+
+        def names(self) -> list[str]:
+            return self.rows.names()
+
+        def read(self, name: str, start: int, stop: int) -> np.ndarray:
+            asked[0] = max(asked[0], stop - start)
+            return self.rows.read(name, start, stop)
+
+    rows = Counted(dataset.rows())
+    monkeypatch.setattr(dataset, "rows", lambda: rows)
+    monkeypatch.setattr(blocks_module, "plan_shards", lambda rows, *_, **__: [(k, k + 1) for k in range(len(rows))])
+    export(dataset, tmp_path / TARGET[format], format)
+    assert asked[0] == max(LENGTHS) + 1
 
 
 def test_layouts_are_those_that_others_read(tmp_path: Path) -> None:
