@@ -55,7 +55,8 @@ class Windows:
         self.size, first = self.n, np.asarray(episodes.first_row, np.int64)
         parts = (ends, first - (ends - self.drawable), first + steps - blind, first)
         self._ends, self._offset, self._closing, self._first = (
-            torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts
+            torch.from_numpy(np.array(part)).to(device)  # copied, for those of an opened folder are read-only
+            for part in parts
         )
 
     def locate(self, index: Tensor, *, before: bool = False) -> Place:

@@ -123,6 +123,7 @@ def test_what_is_put_together_has_a_space_for_all() -> None:
     assert Dataset.concat(sets).spec == Spec(observation=Dict(spaces={"a": Box(shape=(1,))}), action=Discrete(n=5))
 
 
+@pytest.mark.filterwarnings("error")
 def test_samplers_draw_the_same_from_a_lazy_dataset_and_from_its_copy(place: Callable[[Dataset], Dataset], tmp_path: Path) -> None:
     a, b = place(walk(600, 1)), place(walk(300, 2))
     lazy = Dataset.concat([a.filter("steps > 3"), b.relabel("reward * 2").top(0.5)]).relabel("reward - 1")
