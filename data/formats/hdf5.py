@@ -106,7 +106,7 @@ def scalar(file: h5py.File, name: str) -> Any:
 
 def listed(file: h5py.File) -> str:
     """The names at the top of the file, at most eight, for a sentence."""
-    names = sorted(file)
+    names = sorted(str(name)[:40] for name in file)  # a damaged one is bytes, and may be long
     return (", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "nothing"
 
 

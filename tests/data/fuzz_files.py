@@ -9,6 +9,7 @@ import json
 import pickle
 import shutil
 import zipfile
+import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from PIL import Image
 from d3ray.data.dataset import Dataset
 from d3ray.data.exporters.registry import EXPORTERS, export
 
-from .tfrecords import FLAGS, tensor, write_rlds
+from .minari_folders import BOX, TWO, arrow_folder, episode_of, metadata
+from .tfrecords import FLAGS, image, mapping, tensor, write_rlds
 
 N = 9
 LENGTHS = (4, 2, 3)
@@ -230,6 +232,28 @@ def _rlds(folder: Path) -> Path:
     return folder / "toy"
 
 
+def _rlds_images(folder: Path) -> Path:
+    rng, n = np.random.default_rng(0), 3
+    pixels, depth, pictures = (
+        rng.integers(0, 256, (n, 4, 5, 3), dtype=np.uint8),
+        rng.normal(size=(n, 2)),
+        [io.BytesIO() for _ in range(n)],
+    )
+    for one, data in zip(pixels, pictures, strict=True):
+        Image.fromarray(one).save(data, "PNG")
+    episode: dict[str, Any] = {"steps/is_first": [1, 0, 0], "steps/is_last": [0, 0, 1], "steps/is_terminal": [0, 0, 1]}
+    episode |= {"steps/observation/eye": [data.getvalue() for data in pictures], "steps/action": [2, 0, 1]}
+    episode |= {"steps/observation/depth": [zlib.compress(one.tobytes()) for one in depth]}
+    seen = mapping({"eye": image([4, 5, 3]), "depth": tensor([2], "float64", "zlib")})
+    write_rlds(folder / "toy", {"observation": seen, "action": tensor(dtype="int64"), **FLAGS}, [episode])
+    return folder / "toy"
+
+
+def _minari_arrow(folder: Path) -> Path:
+    episodes = [episode_of(n, n, terminated=True) | {"infos/x": np.arange(n + 1.0)} for n in LENGTHS]
+    return arrow_folder(folder / "toy", episodes, metadata(BOX, TWO, len(LENGTHS)), "arrow")
+
+
 def _lerobot(folder: Path) -> Path:
     columns, frame = _columns(), np.concatenate([np.arange(n) for n in LENGTHS])
     flat = {"episode_index": np.repeat(np.arange(3), LENGTHS), "frame_index": frame, "index": np.arange(N)}
@@ -264,6 +288,8 @@ WRITERS = {
     "csv": _csv,
     "csv images": _csv_images,
     "rlds": _rlds,
+    "rlds images": _rlds_images,
+    "minari arrow": _minari_arrow,
     "lerobot": _lerobot,
 }
 
