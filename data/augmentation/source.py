@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,19 @@ class AugmentedSource:
         if self.following:
             following = self._augmented(following, fold(key, "next_observation"))
         return replace(batch, observation=observation, next_observation=following)
+
+    @property
+    def update(self) -> Callable[[Tensor, Tensor], None] | None:
+        """How a prioritised source is told errors, of copies their mean; None: it keeps no priorities."""
+        tell = getattr(self.source, "update", None)
+        if tell is None or self.copies == 1:
+            return tell
+
+        def tell_means(index: Tensor, errors: Tensor) -> None:
+            drawn = index.shape[-1] // self.copies
+            tell(index[..., :drawn], errors.unflatten(-1, (self.copies, drawn)).mean(-2))
+
+        return tell_means
 
     def between_epochs(self, epoch: int) -> None:
         """As the source does."""

@@ -359,6 +359,18 @@ def test_copies_stand_one_after_the_other_and_each_is_augmented_for_itself():
     assert torch.equal(batch.observation[:6], source(Box(shape=(4,)), x).sample(7).observation)  # the first is that of n = 1
 
 
+def test_a_prioritised_source_is_told_the_mean_error_of_the_copies():
+    x = torch.rand(6, 4)
+    plain, copied = source(Box(shape=(4,)), x), source(Box(shape=(4,)), x, copies=3)
+    assert plain.update is None  # the source keeps no priorities
+    told = []
+    copied.source.update = plain.source.update = lambda index, errors: told.append((index.tolist(), errors.tolist()))
+    plain.update(torch.arange(6), torch.ones(6))
+    batch = copied.sample(0)
+    copied.update(batch.index, torch.arange(18.0))
+    assert told == [(list(range(6)), [1.0] * 6), (list(range(6)), [6.0, 7.0, 8.0, 9.0, 10.0, 11.0])]
+
+
 def test_each_key_of_a_dict_is_changed_by_what_suits_it():
     space = Dict(spaces={"seen": Box(shape=(3, 8, 8), dtype="uint8"), "felt": Box(shape=(4,)), "grid": Box(shape=(4, 4))})
     x = {"seen": torch.rand(6, 3, 8, 8), "felt": torch.rand(6, 4), "grid": torch.rand(6, 4, 4)}
