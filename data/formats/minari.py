@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from ..errors import DataError
-from ..schema import check_spec, kinds_of, largest_numbers
+from ..schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ..spec import Environment, Spec
 from ..steps import StepTable
 from .hdf5 import is_hdf5, open_hdf5
@@ -85,7 +85,8 @@ def read_minari(path: Path | str, *, timeout_at: int | None = None, discrete_act
         raise DataError(f"{path} has {len(found.names)} episodes; {place.said_in} says {total}.")
     runs, notes = found.runs(str(path), discrete_action)
     steps, said = runs.steps(str(path), timeout_at)
-    spec = _spec(spaces, steps, str(path), place.said_in) if len(spaces) == len(SPACES) else None
+    own = discrete_action is not None
+    spec = _spec(spaces, steps, str(path), place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
     environment, env_notes = _environment(place)
     notes = [*notes, *env_notes, *said, *count_notes(steps, limits_known=True)]
     about = {"format": "minari", "file": path.name, "storage": place.storage}
@@ -224,14 +225,17 @@ class _Found:
                     part.pop(name, None)
 
 
-def _spec(spaces: dict[str, Json], steps: StepTable, source: str, said_in: str) -> Spec | None:
-    """The spaces, once they suit the arrays."""
+def _spec(spaces: dict[str, Json], steps: StepTable, source: str, said_in: str, *, own_action: bool) -> Spec | None:
+    """The spaces, once they suit the arrays. Actions that were put together, or are taken as asked (`own_action`), are inferred."""
     observation, action = to_spec(spaces["observations"]), to_spec(spaces["actions"])
-    if spaces["actions"]["type"] in ("Dict", "Tuple") or observation is None or action is None:
-        return None  # parts of actions were put together, so their space is inferred
+    kinds, largest = kinds_of(steps.columns), largest_numbers(steps.columns)
+    if observation is None:
+        return None
     try:
+        if own_action or spaces["actions"]["type"] in ("Dict", "Tuple"):
+            action = infer_spec(kinds, largest).action
         spec = Spec(observation=observation, action=action)
-        check_spec(kinds_of(steps.columns), largest_numbers(steps.columns), spec)
+        check_spec(kinds, largest, spec)
     except DataError as error:
         sentence = str(error).replace("The spec has", "they have", 1)
         raise DataError(f"{source}: the spaces in {said_in} are not those of its arrays: {sentence}") from None

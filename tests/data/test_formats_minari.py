@@ -99,6 +99,21 @@ def test_dicts_tuples_text_infos_and_spaces_that_start_elsewhere(tmp_path: Path)
     ]
 
 
+def test_actions_of_parts_or_as_asked_keep_the_observations_space(tmp_path: Path) -> None:
+    action = {"type": "Dict", "subspaces": {"arm": FREE, "grip": {**FREE, "shape": [1], "low": [0], "high": [1]}}}
+    raw = {k: v for k, v in episode_of(3, terminated=True).items() if k != "actions"}
+    raw |= {"actions/arm": np.arange(6.0).reshape(3, 2), "actions/grip": np.full((3, 1), 0.5)}
+    imported = read(write_hdf5(tmp_path / "parts", [raw], metadata(BOX, action, 1)))
+    assert imported.spec is not None
+    assert (imported.spec.action, imported.spec.observation) == (Box(shape=(3,)), Box(shape=(3,), low=(-1, -2, -3), high=(1, 2, 3)))
+    assert imported.steps.columns["action"][1].tolist() == [2, 3, 0.5]
+    assert imported.notes == ["Actions have several parts; their entries stand side by side: arm (2), grip (1)."]
+    write_hdf5(tmp_path / "asked", [episode_of(3, terminated=True)], metadata(BOX, TWO, 1))
+    asked = read(tmp_path / "asked", discrete_action=False).spec
+    assert asked is not None
+    assert asked.action == Box(shape=(1,))
+
+
 def jpeg(pixels: np.ndarray) -> np.ndarray:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG")
