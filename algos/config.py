@@ -8,6 +8,7 @@ from typing import Any
 
 from ..data.augmentation import Augmentations
 from ..data.config import Config, setting
+from ..data.sampling import Sampling
 from ..data.scalers import ActionScaler, ObservationScaler, RewardScaler
 
 
@@ -17,6 +18,9 @@ class AlgorithmConfig(Config):
     batch_size: int = setting(256, "transitions in a gradient step", gt=0)
     gamma: float = setting(0.99, "γ: discount of one step", ge=0, le=1)
     td_steps: int = setting(1, "n of the n-step return", gt=0)
+    sampler: Sampling | None = setting(
+        None, "how transitions are drawn: epoch, weighted, prioritized, or uniform with its settings; None: uniform"
+    )
     observation_scaler: ObservationScaler | None = setting(
         None, "how observations are scaled: standard, min_max or pixel; of a dict, one for each key"
     )

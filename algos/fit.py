@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..data.augmentation import AugmentationPipeline, AugmentedSource
 from ..data.errors import ConfigError, DataError
-from ..data.sampling import Source, TransitionSampler
+from ..data.sampling import PrioritizedSampler, Source, TransitionSampler, UniformSampling, stacked_spec
 from ..data.scalers import Affine
 from ..data.spec import Box, Spec, space_columns
 from .learner import Learner
@@ -21,6 +21,7 @@ from .policy import Policy, PolicyModule
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
+    from ..data.replay import ReplayBuffer
     from .definition import Definition
 
 STATE_VERSION = 1
@@ -69,6 +70,7 @@ class Fit:
         self.observation_affines: dict[str, Affine] = scaler.affines(self.dtype, self.device) if scaler else {}  # by column
         self.action_affine = action_scaler and action_scaler.affine(self.dtype, self.device)
         self._sampler: tuple[Any, TransitionSampler] | None = None
+        self._priorities: dict[str, np.ndarray] | None = None  # of a restored fit, until it has its sampler
         self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
 
     @classmethod
@@ -76,7 +78,8 @@ class Fit:
         cls, algorithm: Definition, dataset: Dataset, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None
     ) -> Self:
         """A fresh fit: checks the settings and the data, fits the scalers, builds the networks."""
-        return cls(algorithm, fitted_config(algorithm, dataset), dataset.spec, seeds, rows)
+        config = fitted_config(algorithm, dataset)
+        return cls(algorithm, config, stacked_spec(dataset.spec, sampling(config).frames), seeds, rows)
 
     @classmethod
     def start_online(cls, algorithm: Definition, spec: Spec, name: str) -> Self:
@@ -86,6 +89,8 @@ class Fit:
         AugmentationPipeline(augmentations=config.augmentation).check_space(spec.observation, name)
         if config.observation_scaler is not None:
             config = config.model_copy(update={"observation_scaler": config.observation_scaler.for_space(spec.observation, name)})
+        if sampling(config).frames > 1:
+            raise ConfigError("Frames are stacked when a dataset is drawn from; online, let the environment stack them.")
         action_scaler = getattr(config, "action_scaler", None)
         if action_scaler is not None and isinstance(spec.action, Box):
             config = config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
@@ -96,26 +101,33 @@ class Fit:
     def sampler(self, dataset: Dataset) -> TransitionSampler:
         """Where batches of a dataset come from; kept while the dataset is the same."""
         if self._sampler is None or self._sampler[0] is not dataset:
-            if dataset.spec.observation != self.spec.observation and self._shapes(dataset.spec) != self._shapes(self.spec):
+            spec = stacked_spec(dataset.spec, sampling(self.config).frames)
+            if spec.observation != self.spec.observation and self._shapes(spec) != self._shapes(self.spec):
                 raise DataError(f"{dataset.name!r} has observations or actions of another shape than what this was trained on.")
-            sampler = TransitionSampler(
-                dataset,
-                self.config.batch_size,
-                self.seeds if len(self.seeds) > 1 else self.seeds[0],  # pyright: ignore[reportGeneralTypeIssues]
-                gamma=self.learner.hyper["gamma"],
-                td_steps=self.config.td_steps,
-                observation_scaler=self.config.observation_scaler,
-                action_scaler=getattr(self.config, "action_scaler", None),
-                reward_scaler=self.config.reward_scaler,
-                bootstrap=self.algorithm.bootstraps,
-                next_action=self.algorithm.needs_next_action,
-                extra=self.algorithm.extra_columns,
-                device=self.device,
-                dtype=self.dtype,
-            )
-            self._sampler = (dataset, sampler)
+            sampler = self.sampler_of(dataset)
+            if self._priorities is not None and isinstance(sampler, PrioritizedSampler):
+                sampler.load_state(self._priorities)
+            self._priorities, self._sampler = None, (dataset, sampler)
             self.data = {"name": dataset.name, "fingerprint": dataset.fingerprint}
         return self._sampler[1]
+
+    def sampler_of(self, source: Dataset | ReplayBuffer) -> TransitionSampler:
+        """A sampler over a dataset or a replay buffer, as the settings name it."""
+        return sampling(self.config).build(
+            source,
+            self.config.batch_size,
+            self.seeds if len(self.seeds) > 1 else self.seeds[0],  # pyright: ignore[reportGeneralTypeIssues]
+            gamma=self.learner.hyper["gamma"],
+            td_steps=self.config.td_steps,
+            observation_scaler=self.config.observation_scaler,
+            action_scaler=getattr(self.config, "action_scaler", None),
+            reward_scaler=self.config.reward_scaler,
+            bootstrap=self.algorithm.bootstraps,
+            next_action=self.algorithm.needs_next_action,
+            extra=self.algorithm.extra_columns,
+            device=self.device,
+            dtype=self.dtype,
+        )
 
     def augmented(self, source: Source) -> Source:
         """The source with the augmentation of the settings, which only training sees."""
@@ -156,9 +168,19 @@ class Fit:
         """Gradient steps until the learner's step is `stop`; the means over them."""
         learner, begin, first = self.learner, time.perf_counter(), self.learner.step
         while learner.step < stop:
-            learner.update(source.sample(learner.step))
+            self.update(source)
         speed = len(self.seeds) * (stop - first) / (time.perf_counter() - begin)
         return [{**row, "time/updates_per_second": speed} for row in self.metrics()]
+
+    def update(self, source: Source) -> None:
+        """One gradient step; a prioritised source is told the errors."""
+        learner, batch = self.learner, source.sample(self.learner.step)
+        learner.update(batch)
+        tell: Any = getattr(source, "update", None)
+        if tell is not None:
+            if learner.errors is None:
+                raise ConfigError(f"{self.algorithm.name} has no TD error that transitions could be drawn by: use another sampler.")
+            tell(batch.index, learner.errors)
 
     def metrics(self) -> list[dict[str, float]]:
         """Means since the last call by the names they are logged under, one dictionary a seed."""
@@ -219,7 +241,16 @@ class Fit:
             "step": self.learner.step,
             "data": self.data,
         }
-        return self.learner.state(), meta
+        return {
+            **self.learner.state(),
+            **{f"sampler/{name}": torch.from_numpy(a) for name, a in self._sampler_state().items()},
+        }, meta
+
+    def _sampler_state(self) -> dict[str, np.ndarray]:
+        """Priorities, where there are any."""
+        if self._sampler is not None and isinstance(self._sampler[1], PrioritizedSampler):
+            return self._sampler[1].state()
+        return self._priorities or {}
 
     @classmethod
     def restore(cls, algorithm: Definition, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
@@ -230,7 +261,8 @@ class Fit:
         algorithm.dtype = meta["dtype"]
         fit = cls(algorithm, config, Spec.check(meta["spec"]), meta["seeds"], None)
         fit.learner.load_state(tensors, int(meta["step"]))
-        fit.data = dict(meta["data"])
+        kept = {n.removeprefix("sampler/"): t.cpu().numpy() for n, t in tensors.items() if n.startswith("sampler/")}
+        fit._priorities, fit.data = kept or None, dict(meta["data"])
         return fit
 
     def row(self, k: int, algorithm: Definition) -> Fit:
@@ -238,7 +270,14 @@ class Fit:
         fit = Fit(algorithm, self.config, self.spec, (self.seeds[k],), None)
         fit.learner.load_state(self.learner.row(self.learner.state(), k), self.learner.step)
         fit.data = self.data
+        if kept := self._sampler_state():
+            fit._priorities = {name: array if name == "next" else array[k : k + 1] for name, array in kept.items()}
         return fit
+
+
+def sampling(config: Any) -> Any:
+    """The sampler that the settings name."""
+    return config.sampler or UniformSampling()
 
 
 def fitted_config(algorithm: Definition, dataset: Dataset) -> Any:

@@ -77,6 +77,7 @@ class Learner:
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
         self._updates = 0  # since metrics were last read
+        self.errors: Tensor | None = None  # [(S,) B] `td_error` of each sample at the latest step, of losses that have it
         self._good = torch.zeros(self._lead, dtype=torch.int64, device=self.device)
 
     @property
@@ -220,19 +221,22 @@ class Learner:
         value = _mean(values, batch)
         parameters = [p for name in names for p in self.live[name].values()]
         gradients = torch.autograd.grad(value, parameters)
+        self.errors = metrics.get("td_error", self.errors)
         return gradients, value, {k: v.detach().mean() for k, v in metrics.items()}, nets.statistics
 
     def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         def one(tensors: dict[str, Parameters], target: dict[str, Parameters], batch: Batch, hyper: Parameters, key: Tensor) -> Any:
             nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype, names)
             values, metrics = loss(nets, batch, Hyper(hyper))
-            return _mean(values, batch), {k: v.detach().mean() for k, v in metrics.items()}, nets.statistics
+            means = {k: v.detach().mean() for k, v in metrics.items()}
+            return _mean(values, batch), means, nets.statistics, {k: v.detach() for k, v in metrics.items() if k == "td_error"}
 
         tensors = {n: {**p, **self.buffers[n]} for n, p in self.live.items()}
         leaves = {n: {k: p.detach().requires_grad_() for k, p in self.live[n].items()} for n in names}
         for name in names:
             tensors[name] = {**leaves[name], **self.buffers[name]}
-        value, metrics, statistics = vmap(one, randomness="different")(tensors, self.target, batch, self.hyper, key)
+        value, metrics, statistics, errors = vmap(one, randomness="different")(tensors, self.target, batch, self.hyper, key)
+        self.errors = errors.get("td_error", self.errors)
         # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd on
         # stacked tensors, which costs a third less than grad inside.
         gradients = torch.autograd.grad(value.sum(), [p for n in names for p in leaves[n].values()])

@@ -81,18 +81,7 @@ def fitter_online(
     fit, seed, space = algorithm.fit_, algorithm.seed, env.spec.action
     learner, policy = fit.learner, fit.policy()
     explorer = explorer or (EpsilonGreedy(duration=10_000) if env.spec.discrete else GaussianNoise())
-    source = buffer.sampler(
-        fit.config.batch_size,
-        seed,
-        gamma=learner.hyper["gamma"],
-        td_steps=fit.config.td_steps,
-        observation_scaler=fit.config.observation_scaler,
-        action_scaler=getattr(fit.config, "action_scaler", None),
-        reward_scaler=fit.config.reward_scaler,
-        next_action=algorithm.needs_next_action,
-        device=fit.device,
-        dtype=fit.dtype,
-    )
+    source = fit.sampler_of(buffer)
     training = fit.augmented(source)
     observation = env.reset()
     buffer.cut_episodes()  # those that an earlier run left unfinished do not go on here
@@ -112,7 +101,7 @@ def fitter_online(
             continue
         stop = min(learner.step + n_updates, end)
         while learner.step < stop:
-            learner.update(training.sample(learner.step))
+            fit.update(training)
             if learner.step % n_steps_per_epoch and learner.step < end:
                 continue
             metrics = fit.metrics()[0] | {"train/environment_steps": float(now * env.n)}

@@ -4,6 +4,7 @@ The batch of a step is a function of (what the source holds, seed, step); only p
 index arithmetic over rows, so it costs the same however large the source is.
 """
 
+from .config import Sampling, UniformSampling
 from .epoch import EpochSampler
 from .frames import FrameStack, stacked_spec
 from .gather import Gather, as_tensors, observations
@@ -30,10 +31,12 @@ __all__ = [
     "PrioritizedEpisodeSampler",
     "PrioritizedSampler",
     "Runs",
+    "Sampling",
     "SequenceSampler",
     "Source",
     "SumTree",
     "TransitionSampler",
+    "UniformSampling",
     "WeightedSampler",
     "Windows",
     "as_tensors",

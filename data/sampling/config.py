@@ -1,0 +1,115 @@
+"""How settings name a sampler: `sampler: epoch`, or `sampler: {name: prioritized, alpha: 0.6}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ..config import Config, setting
+from ..errors import ConfigError, did_you_mean
+from .base import is_buffer
+from .epoch import EpochSampler
+from .frames import Padding
+from .priorities import Normalization
+from .prioritized import PrioritizedSampler
+from .transitions import TransitionSampler
+from .weighted import WeightedSampler, exponential_weights, top_weights
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+    from ..replay.buffer import ReplayBuffer
+
+_PER = "Schaul et al. 2016, proportional; PFRL"
+
+
+class _Sampling(Config):
+    """What all have."""
+
+    frames: int = setting(1, "images that make one observation, stacked along their channels", gt=0)
+    frame_padding: Padding = setting("zero", "what stands for frames from before an episode began: zero, or repeat the first")
+
+    def _frames(self) -> dict[str, Any]:
+        return {"frames": self.frames, "frame_padding": self.frame_padding}
+
+
+class UniformSampling(_Sampling):
+    """Uniform, each transition from all."""
+
+    name: Literal["uniform"] = "uniform"
+    unique: bool = setting(False, "whether the transitions of a batch differ")
+
+    def build(
+        self, source: Dataset | ReplayBuffer, batch_size: int, seed: int | Sequence[int], **options: Any
+    ) -> TransitionSampler:
+        """The sampler; options as `TransitionSampler`'s."""
+        return TransitionSampler(source, batch_size, seed, unique=self.unique, **self._frames(), **options)
+
+
+class EpochSampling(_Sampling):
+    """Without replacement: each transition once an epoch."""
+
+    name: Literal["epoch"] = "epoch"
+
+    def build(self, source: Any, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
+        """The sampler; options as `TransitionSampler`'s."""
+        return EpochSampler(source, batch_size, seed, **self._frames(), **options)
+
+
+class WeightedSampling(_Sampling):
+    """Episodes of large return more often, or the best only."""
+
+    name: Literal["weighted"] = "weighted"
+    by: Literal["exponential", "top"] = setting("exponential", "exp of the return over temperature, or the best share only")
+    temperature: float = setting(1.0, "of `exponential`, in units of the return", gt=0)
+    share: float = setting(0.1, "of `top`: how many of the episodes", source="10 % BC: Chen et al. 2021, section 5", gt=0, le=1)
+    by_episode: bool = setting(False, "whether weights are those of episodes, whatever their length, and not of their transitions")
+
+    def build(self, source: Any, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
+        """The sampler; options as `TransitionSampler`'s."""
+        if is_buffer(source):
+            raise ConfigError("Weights are those of a dataset's episodes: a replay buffer has none.")
+        returns = source.episodes.returns
+        weights = exponential_weights(returns, self.temperature) if self.by == "exponential" else top_weights(returns, self.share)
+        return WeightedSampler(source, batch_size, seed, weights=weights, by_episode=self.by_episode, **self._frames(), **options)
+
+
+class PrioritizedSampling(_Sampling):
+    """In proportion to the errors that transitions were learned from with."""
+
+    name: Literal["prioritized"] = "prioritized"
+    alpha: float = setting(0.6, "α: how strongly errors count; 0 is uniform", source=_PER, ge=0)
+    beta0: float = setting(0.4, "β at the first step: how much of the bias weights take back", source=_PER, ge=0, le=1)
+    betasteps: int = setting(200_000, "gradient steps until β is 1", source="PFRL", gt=0)
+    eps: float = setting(0.01, "added to errors", source="PFRL", ge=0)
+    normalize_by_max: Normalization = setting(True, "divide weights by the largest of the batch (true, batch) or of all (memory)")
+    error_min: float | None = setting(0.0, "errors below count as much; None: no bound", source="PFRL")
+    error_max: float | None = setting(1.0, "errors above count as much; None: no bound", source="PFRL")
+    stratified: bool = setting(True, "whether a batch has one draw from each of B equal parts", source="Schaul et al. 2016, B.2.1")
+
+    def build(
+        self, source: Dataset | ReplayBuffer, batch_size: int, seed: int | Sequence[int], **options: Any
+    ) -> PrioritizedSampler:
+        """The sampler; options as `TransitionSampler`'s. What trains hands errors back to its `update`."""
+        return PrioritizedSampler(source, batch_size, seed, **self.model_dump(exclude={"name"}), **options)
+
+
+_KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling)
+
+
+def _read(value: Any) -> Any:
+    """A name stands for the sampler of that name."""
+    name = value.get("name") if isinstance(value, Mapping) else value
+    if not isinstance(name, str):
+        return value
+    names = [str(known.model_fields["name"].default) for known in _KNOWN]
+    if name not in names:
+        raise ValueError(f"there is no such sampler{did_you_mean(name, names)}")
+    return {"name": value} if isinstance(value, str) else value
+
+
+Sampling = Annotated[
+    Annotated[UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling, Field(discriminator="name")],
+    BeforeValidator(_read),
+]

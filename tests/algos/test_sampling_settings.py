@@ -1,0 +1,99 @@
+"""Samplers by their names in an algorithm's settings: what is drawn, and that priorities are learned, kept and resumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from d3ray.algos import testing
+from d3ray.algos.base import Algorithm
+from d3ray.algos.discrete_bc import DiscreteBC
+from d3ray.algos.dqn import DQN
+from d3ray.algos.stack import Stack
+from d3ray.data.dataset import Dataset
+from d3ray.data.errors import ConfigError
+from d3ray.data.sampling import EpochSampler, PrioritizedSampler, WeightedSampler
+
+SMALL: dict[str, Any] = {"batch_size": 16, "device": "cpu", "dtype": "float64"}
+
+
+def dataset(images: bool = False) -> Dataset:
+    rng = np.random.default_rng(0)
+    seen = rng.integers(0, 256, (90, 2, 12, 12), dtype=np.uint8) if images else rng.normal(size=(90, 3)).astype("f4")
+    ends = np.arange(90) % 15 == 14
+    return Dataset.from_arrays(seen, rng.integers(0, 2, 90), rng.normal(size=90), ends, next_observations=None)
+
+
+def dqn(**settings: Any) -> DQN:
+    return DQN(encoder=testing.SMALL, **{**SMALL, **settings})
+
+
+@pytest.mark.parametrize(
+    ("sampler", "kind"), [("epoch", EpochSampler), ({"name": "weighted", "by": "top", "share": 0.2}, WeightedSampler)]
+)
+def test_a_sampler_by_its_name(sampler: Any, kind: type) -> None:
+    algorithm = dqn(sampler=sampler).fit(dataset(), n_steps=3)
+    made = algorithm.fit_.sampler(dataset())
+    assert isinstance(made, kind)
+    again = DQN(**algorithm.get_params())
+    assert again.check_settings() == algorithm.check_settings()
+
+
+def test_a_prioritised_sampler_hears_errors_and_is_resumed() -> None:
+    data, settings = dataset(), {"name": "prioritized", "error_max": None}
+    whole = dqn(sampler=settings).fit(data, n_steps=12)
+    sampler = whole.fit_.sampler(data)
+    assert isinstance(sampler, PrioritizedSampler)
+    priorities = sampler.state()["priorities"][0]
+    assert len(np.unique(priorities)) > 20  # not all the first one
+    half = dqn(sampler=settings).fit(data, n_steps=7)
+    resumed = dqn(sampler=settings).load_state(*half.state())
+    assert {k: t.shape for k, t in resumed.state()[0].items()} == {k: t.shape for k, t in half.state()[0].items()}
+    resumed.fit(data, n_steps=5)
+    for name, tensor in whole.state()[0].items():
+        assert torch.equal(tensor, resumed.state()[0][name]), name
+
+
+def test_rows_of_a_stack_have_priorities_of_their_own() -> None:
+    data = dataset()
+    stack = Stack(dqn(sampler="prioritized"), (3, 4)).fit(data, n_steps=10)
+    for k, seed in enumerate((3, 4)):
+        alone = dqn(sampler="prioritized", seed=seed).fit(data, n_steps=10)
+        ours, theirs = stack.seed(k).state()[0], alone.state()[0]
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            torch.testing.assert_close(ours[name], theirs[name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_frames_are_stacked_and_the_network_knows() -> None:
+    algorithm = dqn(sampler={"name": "uniform", "frames": 3}, observation_scaler="pixel").fit(dataset(images=True), n_steps=2)
+    assert algorithm.spec_.observation.shape == (6, 12, 12)
+    assert algorithm.predict(np.zeros((5, 6, 12, 12), np.uint8)).shape == (5,)
+    batch = algorithm.fit_.sampler(dataset(images=True)).sample(0)
+    assert batch.observation.shape == (16, 6, 12, 12)
+
+
+def test_augmented_batches_hand_errors_back_too() -> None:
+    data = dataset(images=True)
+    algorithm = dqn(sampler="prioritized", augmentation=["random_shift"], n_augmentations=2, observation_scaler="pixel").fit(
+        data, n_steps=3
+    )
+    assert len(np.unique(algorithm.fit_.sampler(data).state()["priorities"])) > 5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def refusals() -> list[tuple[type[Algorithm], Any, str]]:
+    return [
+        (DQN, "prioritised", "there is no such sampler; did you mean 'prioritized'"),
+        (DQN, {"name": "epoch", "alpha": 1}, "no setting"),
+        (DQN, {"name": "prioritized", "alpha": -1}, "alpha is -1"),
+        (DiscreteBC, "prioritized", "DiscreteBC has no TD error"),
+    ]
+
+
+@pytest.mark.parametrize(("algorithm", "sampler", "complaint"), refusals())
+def test_what_cannot_be_is_one_sentence(algorithm: type[Algorithm], sampler: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        algorithm(sampler=sampler, **SMALL).fit(dataset(), n_steps=2)
