@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 
 from ..errors import D3rayError, DataError, reason
+from .hdf5_check import check_hdf5
 from .imported import Array, existing_file, native, same_rows
 
 
@@ -19,11 +20,12 @@ def open_hdf5(path: Path | str) -> Generator[h5py.File]:
     """The file, opened for reading; what h5py raises inside becomes a `DataError`.
 
     Raises:
-        DataError: not there, not HDF5, cut short or damaged.
+        DataError: not there, not HDF5, cut short or damaged, also where libhdf5 would not survive it.
     """
     path = existing_file(path)
     if not is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file.")
+    check_hdf5(path)
     try:
         with h5py.File(path, "r") as file:
             yield file

@@ -19,10 +19,11 @@ from d3ray.data.formats.registry import FORMATS, detect, read
 
 from .fuzz_files import damage, tiny_files
 
-SECONDS = 5.0  # for one file
+SECONDS = 5.0  # of a processor's time, for one file
+WAIT = 90.0  # seconds, on a machine that others keep busy
 MEMORY = 12 << 30  # bytes of address space of a worker; what a damaged header asks for beyond that is refused by the system
 WORKER = """
-import json, resource, sys, traceback
+import json, os, resource, sys, traceback
 from d3ray.data.errors import D3rayError
 from d3ray.platform.ingest import ingest
 
@@ -30,13 +31,14 @@ resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
 print("ready", flush=True)
 for line in sys.stdin:
     source, target = json.loads(line)
+    start = sum(os.times()[:4])
     try:
         found = {{"read": ingest(source, target, parallel=False).dataset.n_transitions}}
     except D3rayError as error:
         found = {{"refused": str(error)}}
     except BaseException:
         found = {{"traceback": traceback.format_exc()}}
-    print(json.dumps(found), flush=True)
+    print(json.dumps(found | {{"seconds": sum(os.times()[:4]) - start}}), flush=True)
 """
 
 
@@ -61,10 +63,10 @@ class Worker:
         process.stdin.write(json.dumps([str(source), str(target)]) + "\n")
         process.stdin.flush()
         try:
-            line = self._lines.get(timeout=SECONDS)
+            line = self._lines.get(timeout=WAIT)
         except queue.Empty:
             self._end()
-            return {"hung": SECONDS}
+            return {"hung": WAIT}
         if line:
             return json.loads(line)
         self.deaths += 1
@@ -132,6 +134,8 @@ def fuzz(files: dict[str, Path], folder: Path, n: int, seed: int) -> dict[str, i
             source = place / "source" / files[name].name if files[name].is_file() else place / "source"
             found = worker.ingest(source, place / "out" / "target")
             outcome, said = next(iter(found.items()))
+            if found.get("seconds", 0.0) > SECONDS:
+                wrong.append(f"{k}: {name}, {done}: {found['seconds']:.1f} s")
             if outcome not in ("read", "refused"):
                 wrong.append(f"{k}: {name}, {done}: {outcome} {said}")
             elif outcome == "refused" and (problem := _problem(said)):
