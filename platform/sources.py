@@ -72,6 +72,9 @@ def folders_here(sources: Sequence[str | Path]) -> Generator[tuple[list[str | Pa
 
     Yields:
         The sources, and for each copy the name or URI that it is a copy of.
+
+    Raises:
+        DataError: a remote folder is a d3ray dataset already.
     """
     with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
         here: list[str | Path] = []
@@ -85,6 +88,8 @@ def folders_here(sources: Sequence[str | Path]) -> Generator[tuple[list[str | Pa
             if not is_remote(source) or _WILD & set(uri.rpartition("/")[2]) or not (names := Place(uri).tree()):
                 here.append(source)
                 continue
+            if MANIFEST in names:
+                raise _dataset_already(uri)
             copy = Path(scratch) / str(k) / uri.rpartition("/")[2]
             for name in names:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +130,7 @@ def _files(source: str, format: str | None) -> list[str]:
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / MANIFEST).exists():
-            raise DataError(f"{path} is a d3ray dataset already; d3ray inspect {path} shows it.")
+            raise _dataset_already(path)
         found = _inside(path, format)
         if not found:
             raise DataError(f"The folder {path} has no files.")
@@ -147,6 +152,10 @@ def _files(source: str, format: str | None) -> list[str]:
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     near = did_you_mean(path.name, beside)
     raise DataError(f"There is no file {source!r}{near if near.startswith('; did') else '.'}")
+
+
+def _dataset_already(place: object) -> DataError:
+    return DataError(f"{place} is a d3ray dataset already; d3ray inspect {place} shows it.")
 
 
 def _inside(folder: Path, format: str | None) -> list[str]:

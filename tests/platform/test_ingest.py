@@ -243,6 +243,9 @@ def test_a_remote_folder_is_copied_whole_and_called_by_its_uri(tmp_path: Path) -
     memory.pipe("/logs/run/deep0/b.npz", b"PK\x03\x04 no")
     with pytest.raises(DataError, match=r"^fsspec\+memory://logs/run/deep0/b\.npz is an archive that is cut short"):
         ingest("fsspec+memory://logs/run/", tmp_path / "set2", parallel=False)
+    memory.pipe("/logs/run/dataset.json", b"{}")
+    with pytest.raises(DataError, match=r"^fsspec\+memory://logs/run is a d3ray dataset already"):
+        ingest("fsspec+memory://logs/run", tmp_path / "set2", parallel=False)
     assert not (tmp_path / "set2").exists()
 
 
