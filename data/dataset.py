@@ -115,9 +115,10 @@ class Dataset:
         """A dataset from arrays of steps, episodes back to back.
 
         Args:
-            observations: [N, ...] or a dict of such arrays; what the agent saw. The dtype is kept: uint8 images stay uint8;
-                only float64 becomes float32 unless `keep_float64`.
-            actions: [N, A] floats, or [N] integers for discrete actions; what it did there.
+            observations: [N, ...], or dicts and tuples of such arrays; what the agent saw. The dtype is kept: uint8 images stay
+                uint8; only float64 becomes float32 unless `keep_float64`. [N] integers from 0 are discrete observations.
+            actions: [N, A] floats, [N] integers from 0 for discrete actions, [N, K] integers for multi-discrete ones, or [N, n] bool
+                for binary ones; what it did there.
             rewards: [N], any unit; what came of that action. d3rlpy's 2020 files hold it one row later: use their importer.
             terminated: [N] bool; the MDP ended with this step, so nothing is bootstrapped past it.
             truncated: [N] bool; the recording was cut after this step. The last row always ends an episode.
@@ -125,7 +126,7 @@ class Dataset:
                 left out of windows that bootstrap.
             next_observations: [N, ...]; an episode is also cut where they are not the next row.
             extra: further columns by name, such as `log_prob` [N].
-            keep_float64: keep float64 observations and further columns as they are.
+            keep_float64: keep float64 observations, actions and further columns as they are.
             spec: the spaces; None: inferred from the arrays, without bounds.
             environment: where the steps were taken.
             name: what tables and runs call it.

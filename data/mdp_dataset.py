@@ -30,8 +30,8 @@ class MDPDataset(Dataset):
       they were.
 
     Args:
-        observations: [N, ...], or a dict of such arrays.
-        actions: [N, A] floats, or [N] integers.
+        observations: [N, ...], or dicts and tuples of such arrays.
+        actions: [N, A] floats, [N] integers, or what else `Dataset.from_arrays` takes.
         rewards: [N], of the action in the same row.
         terminals: [N]; the MDP ended with this step.
         timeouts: [N]; the recording was cut after this step.
