@@ -117,8 +117,8 @@ class Dataset:
         Args:
             observations: [N, ...], or dicts and tuples of such arrays; what the agent saw. The dtype is kept: uint8 images stay
                 uint8; only float64 becomes float32 unless `keep_float64`. [N] integers from 0 are discrete observations.
-            actions: [N, A] floats, [N] integers from 0 for discrete actions, [N, K] integers for multi-discrete ones, or [N, n] bool
-                for binary ones; what it did there.
+            actions: [N, A] floats, [N] integers from 0 for discrete actions, [N, K] integers for multi-discrete or [N, n] bool for
+                binary ones; what it did there.
             rewards: [N], any unit; what came of that action. d3rlpy's 2020 files hold it one row later: use their importer.
             terminated: [N] bool; the MDP ended with this step, so nothing is bootstrapped past it.
             truncated: [N] bool; the recording was cut after this step. The last row always ends an episode.
