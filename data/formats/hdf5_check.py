@@ -74,7 +74,7 @@ def look(path: str, *, whole: bool) -> None:
             if (whole and node.nbytes <= LARGE) or not node.shape:
                 node[()]
             elif node.shape[0]:
-                node[:1], node[-1:]
+                _ = node[:1], node[-1:]
         return True if time.process_time() > LOOKING else None
 
     with h5py.File(path, "r") as file:
