@@ -18,11 +18,25 @@ if TYPE_CHECKING:
     from .algos.td3 import TD3
     from .algos.td3_plus_bc import TD3PlusBC
     from .data.dataset import Dataset
+    from .data.doctor.examine import doctor
     from .data.mdp_dataset import MDPDataset
     from .data.replay import ReplayBuffer
 
 __version__ = "0.1.0"
-__all__ = ["BC", "DQN", "TD3", "Dataset", "DiscreteBC", "MDPDataset", "ReplayBuffer", "Stack", "TD3PlusBC", "datasets", "load"]
+__all__ = [
+    "BC",
+    "DQN",
+    "TD3",
+    "Dataset",
+    "DiscreteBC",
+    "MDPDataset",
+    "ReplayBuffer",
+    "Stack",
+    "TD3PlusBC",
+    "datasets",
+    "doctor",
+    "load",
+]
 
 _HOMES = {
     "BC": "algos.bc",
@@ -35,6 +49,7 @@ _HOMES = {
     "TD3": "algos.td3",
     "TD3PlusBC": "algos.td3_plus_bc",
     "datasets": "algos.environments.datasets",
+    "doctor": "data.doctor.examine",
     "load": "algos.saving",
 }
 

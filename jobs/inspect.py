@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..data.doctor import EnvironmentFacts, Report
 
-_LARGE = 1 << 28  # bytes of columns, from which on progress is shown
+_LARGE = 8  # pieces of rows, from which on progress is shown: half a million vectors, or 256 MiB of images
 
 
 class InspectConfig(JobConfig):
@@ -88,14 +88,13 @@ def run(config: InspectConfig) -> InspectResult:
 
 def examine(dataset: Dataset) -> Report:
     """The doctor's report, with progress where that takes a while."""
-    from ..data.doctor import doctor, n_pieces, rows_of
+    from ..data.doctor import doctor, n_pieces
 
-    rows, facts = rows_of(dataset), environment_facts(dataset)
-    row_bytes = sum(rows.read(name, 0, 1).nbytes for name in rows.names())
-    if row_bytes * rows.n < _LARGE:
-        return doctor(dataset, facts=facts, rows=rows)
-    with progress("looking through the rows", n_pieces(rows)) as advance:
-        return doctor(dataset, facts=facts, rows=rows, advance=advance)
+    facts, pieces = environment_facts(dataset), n_pieces(dataset)
+    if pieces < _LARGE:
+        return doctor(dataset, facts=facts)
+    with progress("looking through the rows", pieces) as advance:
+        return doctor(dataset, facts=facts, advance=advance)
 
 
 def environment_facts(dataset: Dataset) -> EnvironmentFacts | None:

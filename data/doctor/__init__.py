@@ -4,7 +4,7 @@ from .check_environment import EnvironmentFacts
 from .examine import doctor
 from .findings import KINDS, SEVERITIES, Finding, Kind, Severity
 from .report import Histogram, Report
-from .survey import n_pieces, rows_of
+from .survey import n_pieces
 
 __all__ = [
     "KINDS",
@@ -17,5 +17,4 @@ __all__ = [
     "Severity",
     "doctor",
     "n_pieces",
-    "rows_of",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..dataset import Dataset
-from ..rows import Rows
 from . import check_actions, check_ends, check_environment, check_rewards, check_values
 from .check_environment import EnvironmentFacts
 from .estimate import estimate
@@ -15,9 +14,7 @@ from .report import Report, draw
 from .survey import Advance, survey
 
 
-def doctor(
-    dataset: Dataset, *, facts: EnvironmentFacts | None = None, rows: Rows | None = None, advance: Advance | None = None
-) -> Report:
+def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: Advance | None = None) -> Report:
     """What is wrong with a dataset, what that means, and what mends it.
 
     Every row is read once, in order and in pieces. What would cost more than one pass (regressions, nearest neighbours) is
@@ -26,13 +23,12 @@ def doctor(
     Args:
         dataset: what is looked at.
         facts: the environment that it names, to be compared with; None: not compared.
-        rows: its logical rows, where they can be read in a cheaper way than from its columns.
-        advance: called with 1 after each of `n_pieces(rows)` pieces.
+        advance: called with 1 after each of `n_pieces(dataset)` pieces.
 
     Raises:
         DataError: a file is missing or truncated.
     """
-    seen = survey(dataset, rows, advance)
+    seen = survey(dataset, advance)
     how, where = behaviour(seen.sample, seen.bounds), coverage(seen.sample)
     limit = None if facts is None else facts.time_limit
     checks: Iterable[Iterator[Finding]] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,13 +56,13 @@ class Sampler:
 
     Args:
         dataset: where they come from.
-        observations: a row [1, ...] of each column of observations.
     """
 
-    def __init__(self, dataset: Dataset, observations: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        self._names = sorted(observations)
-        width = sum(row.size for row in observations.values())
+        sizes = {name: int(np.prod(shape, dtype=np.int64)) for name, (_, shape) in dataset.kinds.items()}
+        self._names = sorted(name for name in sizes if name.partition("/")[0] == "observation")
+        width = sum(sizes[name] for name in self._names)
         index = chosen(dataset.n_transitions, N_WIDE if width > WIDE else N, "sample")
         steps = np.asarray(dataset.episodes.steps, np.int64)
         before = np.searchsorted(np.cumsum(steps), index, side="right")  # episodes before, each with one closing row
@@ -71,11 +70,12 @@ class Sampler:
         self._leaves = {**space_columns(dataset.spec.observation), "action": dataset.spec.action}
         self._projection: dict[str, np.ndarray] = {}
         if width > WIDE:
-            for name, row in observations.items():
-                size = _numbers(row, self._leaves.get(name)).shape[1]
+            for name in self._names:
+                dtype, shape = dataset.kinds[name]
+                size = _numbers(np.zeros((1, *shape), dtype), self._leaves.get(name)).shape[1]
                 draws = normal(fold(root_key(0), f"doctor {name}"), (size, PROJECTIONS)).numpy()
                 self._projection[name] = draws / np.sqrt(size)
-        self._vectors = [name for name, row in observations.items() if row.ndim <= 2 and row.size <= WIDE]
+        self._vectors = [name for name in self._names if len(dataset.kinds[name][1]) <= 1 and sizes[name] <= WIDE]
         self._parts: list[dict[str, np.ndarray]] = []
 
     def add(self, piece: Piece) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ..dataset import Dataset
-from ..rows import BLOCK, Rows
+from ..rows import BLOCK
 from ..spec import Box
 from ..statistics import Part, measure, merge
 from .hashing import mix, ordered_sums, row_hashes
@@ -134,25 +133,23 @@ def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
     return low, high
 
 
-def n_pieces(rows: Rows) -> int:
+def n_pieces(dataset: Dataset) -> int:
     """How often `survey` calls `advance`."""
-    return -(-rows.n // _rows_at_once(rows))
+    return -(-dataset.n_rows // _rows_at_once(dataset))
 
 
-def survey(dataset: Dataset, rows: Rows | None = None, advance: Advance | None = None) -> Survey:
+def survey(dataset: Dataset, advance: Advance | None = None) -> Survey:
     """Reads every row once.
 
     Args:
         dataset: what is surveyed.
-        rows: its logical rows, where they can be read in a cheaper way than from its columns.
         advance: called with 1 after each piece.
 
     Raises:
         DataError: a file is missing or truncated.
     """
-    rows = rows or dataset.rows()
-    seen = _Pass(dataset, rows)
-    for piece in _pieces(dataset, rows):
+    seen = _Pass(dataset)
+    for piece in _pieces(dataset):
         seen.add(piece)
         if advance is not None:
             advance(1)
@@ -176,14 +173,14 @@ class Piece:
         return self.columns[name][self.before + shift : self.before + shift + self.n]
 
 
-def _rows_at_once(rows: Rows) -> int:
-    wide = sum(rows.read(name, 0, 1).nbytes for name in rows.names()) if rows.n else 1
+def _rows_at_once(dataset: Dataset) -> int:
+    wide = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in dataset.kinds.values())
     return max(1, min(BLOCK, _BYTES // max(wide, 1)))
 
 
-def _pieces(dataset: Dataset, rows: Rows) -> Iterator[Piece]:
-    steps, first = np.asarray(dataset.episodes.steps, np.int64), first_rows(dataset)
-    at_once = _rows_at_once(rows)
+def _pieces(dataset: Dataset) -> Iterator[Piece]:
+    steps, first, rows = np.asarray(dataset.episodes.steps, np.int64), first_rows(dataset), dataset.rows()
+    at_once = _rows_at_once(dataset)
     for start in range(0, rows.n, at_once):
         stop = min(start + at_once, rows.n)
         begin, end = max(start - 1, 0), min(stop + 1, rows.n)
@@ -198,13 +195,12 @@ def _pieces(dataset: Dataset, rows: Rows) -> Iterator[Piece]:
 class _Pass:
     """What is added up while pieces go by."""
 
-    def __init__(self, dataset: Dataset, rows: Rows) -> None:
-        self.dataset, self.names = dataset, rows.names()
-        kinds = {name: rows.read(name, 0, 1) for name in self.names}
-        measured = [name for name in self.names if name not in ("terminated", "truncated", "closing", "episode", "step")]
-        self.columns = {name: Column(kinds[name].dtype.name, kinds[name].shape[1:]) for name in measured}
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset, self.names = dataset, list(dataset.kinds)
+        flags = ("terminated", "truncated", "closing")
+        self.columns = {name: Column(*kind) for name, kind in dataset.kinds.items() if name not in flags}
         self.hashed = sorted(name for name in self.names if is_observation(name))
-        self.sampler = Sampler(dataset, {name: kinds[name] for name in self.hashed})
+        self.sampler = Sampler(dataset)
         self.bounds = action_bounds(dataset)
         entries = 0 if self.bounds is None else len(self.bounds[0])
         self.outside, self.beyond, self.at_bounds = 0, 0.0, np.zeros(entries, np.int64)
@@ -286,9 +282,3 @@ class _Pass:
             np.sort(np.concatenate(self.hashes)) if self.hashes else np.zeros(0, np.uint64),
             1 << self.bits,
         )
-
-
-def rows_of(dataset: Dataset) -> Rows:
-    """A dataset's rows without a node map where that is possible: inspection alone should not build one."""
-    folder: Any = dataset.folder
-    return dataset.rows() if folder is None or folder.is_mapped_as_it_is else folder.shards()

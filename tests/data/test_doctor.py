@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from d3ray.data.dataset import Dataset
-from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor, rows_of
+from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor
 from d3ray.data.doctor import survey as surveys
 from d3ray.data.doctor.check_ends import timeouts_as_terminals
 from d3ray.data.doctor.hashing import row_hashes
@@ -129,10 +129,9 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, facts = PLANTED["rewards_late"]()
     whole = doctor(dataset, facts=facts).to_dict()
     monkeypatch.setattr(surveys, "_BYTES", 2000)
-    rows = dataset.rows()
     calls: list[int] = []
-    again = doctor(dataset, facts=facts, rows=rows, advance=calls.append).to_dict()
-    assert sum(calls) == n_pieces(rows) > 50
+    again = doctor(dataset, facts=facts, advance=calls.append).to_dict()
+    assert sum(calls) == n_pieces(dataset) > 50
     assert again == whole
 
 
@@ -284,7 +283,7 @@ def test_a_folder_is_read_without_a_node_map(tmp_path: Path, monkeypatch: pytest
     expected = doctor(healthy().dataset(), facts=FACTS).to_dict()
     for options in ({"n_shards": 3}, {"n_shards": 2, "compression": "zstd"}, {"n_shards": 1}):
         folder = healthy().dataset().write(tmp_path / f"{len(options)}{options['n_shards']}", **options)
-        assert doctor(folder, facts=FACTS, rows=rows_of(folder)).to_dict() == expected
+        assert doctor(folder, facts=FACTS).to_dict() == expected
     assert not (tmp_path / "cache").exists()
 
 
@@ -293,7 +292,7 @@ def test_a_shard_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     gone = tmp_path / "set" / "data-00001-of-00003.arrow"
     gone.unlink()
     with pytest.raises(DataError, match=r"data-00001-of-00003.arrow is missing\.$"):
-        doctor(dataset, rows=rows_of(dataset))
+        doctor(dataset)
 
 
 def test_bounds_that_are_not_the_environments_are_named() -> None:
