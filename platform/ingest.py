@@ -123,6 +123,9 @@ def ingest(
         StorageError: the target exists or cannot be written, the disk is full. Nothing is left there then.
     """
     sources = [sources] if isinstance(sources, str | Path) else list(sources)
+    own = {"actions": actions, "action_scale": action_scale, "keep_float64": keep_float64}
+    if twice := own.keys() & (options or {}).keys():
+        raise ConfigError(f"{min(twice)} is a setting of its own, for every format: give it beside the importer's options.")
     known = catalog_entry(sources)
     if known is not None:
         format, options = format or known.format, {**known.options, **(options or {})}
@@ -130,7 +133,6 @@ def ingest(
         check_options(format, options or ())
     spec, environment = _spaces(environment)
     work = _Work(str(target), name, compression, progress, n_shards, max_rows_per_shard, known)
-    own = {"actions": actions, "action_scale": action_scale, "keep_float64": keep_float64}
     reader = partial(import_file, format=format, spec=spec, options={**(options or {}), **own})
     with folders_here(sources) as (here, copies):
         files = find_sources(here, format)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from d3ray.data.formats import registry
 from d3ray.platform.ingest import ingest
 from d3ray.platform.session import ray_session
 from d3ray.platform.sources import find_sources
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +209,7 @@ def test_what_is_there_is_not_replaced_unless_asked(tmp_path: Path) -> None:
             "The format 'd4rl' has no option 'timeout_a'; did you mean 'timeout_at'?",
         ),
         ({"environment": "Pendulm-v1"}, "did you mean 'Pendulum-v1'?"),
+        ({"options": {"actions": "clip"}}, "actions is a setting of its own"),
     ],
 )
 def test_settings_are_refused_before_any_work(tmp_path: Path, arguments: dict[str, object], message: str) -> None:
@@ -338,4 +342,26 @@ def test_d3rlpys_own_data_gives_its_counts_and_returns(
 ) -> None:
     dataset = ingest(test_data / "d3rlpy" / file, tmp_path / "set").dataset
     assert (dataset.n_transitions, dataset.n_episodes) == (transitions, episodes)
+    assert dataset.statistics.return_.mean == pytest.approx(mean, abs=0.05)
+
+
+@pytest.mark.parametrize(("environment", "mean"), [("Hopper-v4", 3717.5), ("HalfCheetah-v4", 4034.8)])
+def test_the_example_mends_cs285s_files_and_says_so(
+    test_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    environment: str,
+    mean: float,
+) -> None:
+    script = ROOT / "examples/ingest_cs285.py"
+    arguments = [test_data / f"cs285/expert_data_{environment}.pkl", tmp_path / "set", environment]
+    monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
+    runpy.run_path(str(script))
+    said = capsys.readouterr().out
+    assert "taken as truncated" in said
+    assert "clipped to the action space's bounds" in said
+    dataset = Dataset.open(tmp_path / "set")
+    assert (dataset.n_transitions, dataset.n_episodes, dataset.statistics.action_outside) == (2_000, 2, 0)
+    assert not any(dataset.episodes.terminated)
     assert dataset.statistics.return_.mean == pytest.approx(mean, abs=0.05)
