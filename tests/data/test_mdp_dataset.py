@@ -176,7 +176,7 @@ def test_append_and_extend_grow_it_and_nothing_that_was_taken_before() -> None:
     assert discrete.get_action_size() == 5
 
 
-@pytest.mark.parametrize(("low", "high"), [(-0.5, 0.3), (None, 0), (0.25, None), (None, None)])
+@pytest.mark.parametrize(("low", "high"), [(-0.5, 0.3), (0, 0.5), (None, 0), (0.25, None), (None, None)])
 def test_clip_reward(low: float | None, high: float | None) -> None:
     data = six()
     before, episode = data.rewards, data[0]
