@@ -3,8 +3,8 @@
     python examples/ingest_cs285.py expert_data_Hopper-v4.pkl datasets/hopper-expert Hopper-v4
 
 Files: https://github.com/berkeleydeeprlcourse/homework_fall2023, hw1/cs285/expert_data. Two things in them are mended, and both are
-said: what they call terminals is gymnasium's time limit of 1,000 steps, so episodes are truncated there; and the expert's actions go
-beyond [-1, 1], where the simulator clips them, so the clipped ones are what was done. From a shell it is one line:
+said. What they call terminals is gymnasium's time limit of 1,000 steps, so episodes are truncated there. The expert's actions go
+beyond [-1, 1] and the simulator clips them, so the clipped ones are what was done. From a shell it is one line:
 
     d3ray ingest expert_data_Hopper-v4.pkl datasets/hopper-expert environment=Hopper-v4 timeout_at=1000 actions=clip
 """

@@ -20,7 +20,7 @@ from .. import __version__
 from ..data.catalog.entries import Entry
 from ..data.catalog.local import bounded
 from ..data.dataset import Dataset
-from ..data.errors import DataError
+from ..data.errors import ConfigError, DataError
 from ..data.formats.actions import FAR, ActionsOutside
 from ..data.formats.registry import check_options
 from ..data.rows import n_blocks
