@@ -55,7 +55,7 @@ def save(buffer: ReplayBuffer, path: Path) -> None:
     with storage_errors("written", path):
         try:
             with aside.open("xb") as file:
-                np.savez(file, allow_pickle=False, description=text, **buffer.state())
+                np.savez(file, description=text, **buffer.state())
             aside.replace(path)
             sync_folder(path.parent)
         finally:
@@ -67,7 +67,7 @@ def load(path: Path) -> ReplayBuffer:
     from .buffer import ReplayBuffer
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(path) as archive:
             state = {name: archive[name] for name in archive.files}
         was = described(json.loads(state.pop("description").tobytes()), path)
     except DataError:
