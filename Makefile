@@ -4,7 +4,7 @@
 #   make test        lint, then the tests (what continuous integration runs)
 #   make lint        ruff and the strict type checker
 #   make test-all    every test, the long ones too
-#   make benchmark   benchmark-speed and benchmark-learning, beside d3rlpy; both take minutes and write to benchmarks/results
+#   make benchmark   benchmark-speed, -data and -learning, beside d3rlpy; they take minutes and write to benchmarks/results
 #   make peer        the environment that d3rlpy and Minari run in (or name one's interpreter in D3RAY_PEER_PYTHON)
 #
 #   make test INDEX=https://host/simple   a package index to look at beside pip's own
@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-all peer benchmark benchmark-speed benchmark-learning clean
+.PHONY: demo test lint test-all peer benchmark benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -45,10 +45,13 @@ test-all: lint
 
 peer: $(PEER)
 
-benchmark: benchmark-speed benchmark-learning
+benchmark: benchmark-speed benchmark-data benchmark-learning
 
 benchmark-speed: $(INSTALLED) $(PEER)
 	$(BIN)/python benchmarks/speed.py
+
+benchmark-data: $(INSTALLED) $(PEER)
+	$(BIN)/python benchmarks/data.py
 
 benchmark-learning: $(INSTALLED) $(PEER)
 	$(BIN)/python benchmarks/learning.py

@@ -1,0 +1,301 @@
+"""The data table: what opening, importing and drawing cost beside h5py, bare gathers, d3rlpy 2.8.1 and the disk.
+
+    make peer && make benchmark-data        or: python benchmarks/data.py [--repeat 5] [--only draws …] [--map-gib 8]
+
+The two sides of a row are measured in turn, A B A B …; a ratio is taken pair by pair, and the table gives the median of the pairs
+and their range. A control loop of fixed work runs before and after each measurement (see `speed.py`). Every side has one thread.
+Files are in the page cache but where the row says otherwise. Results go to `benchmarks/results/data.json` and `data.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from arrays import for_peer, hopper_like
+from speed import Row, Side, measure
+from workers import HERE, Worker, machine, table
+
+from d3ray.data.dataset import Dataset
+from d3ray.data.shards import ShardRecord, write_shard
+from d3ray.data.writing import Draft
+
+RESULTS = HERE / "results"
+FRAME = (1, 84, 84)
+_STEPS = 500  # of an episode of frames
+
+
+class Bench:
+    """The options of a run, and the files that its processes read."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        self.folder, self.scale, self.map_gib = folder, options.scale, options.map_gib
+        self.log = folder / "workers.log"
+        os.environ["D3RAY_CACHE"] = str(folder / "cache")
+        self.facts: list[str] = []
+
+    def amount(self, n: int) -> int:
+        return max(4, int(n * self.scale))
+
+    def worker(self, script: str = "data_side.py") -> Worker:
+        return Worker(script, 1, self.log)
+
+    def hopper(self) -> tuple[str, str]:
+        """One million transitions as a dataset of four shards, which has a node map, and for the peer."""
+        ours, peer = self.folder / "hopper", self.folder / "hopper.npz"
+        if not peer.exists():
+            dataset = hopper_like(1_000_000)
+            dataset.write(ours, n_shards=4)
+            for_peer(dataset, peer)
+        return str(ours), str(peer)
+
+    def frames(self, name: str, n: int, n_shards: int) -> str:
+        """`n` transitions with frames of 84 × 84 bytes, written a shard at a time."""
+        folder, rng = self.folder / name, np.random.default_rng(0)
+        lengths = [len(part) for part in np.array_split(np.empty(-(-n // _STEPS)), n_shards)]
+        with Draft(folder) as draft:
+            records: list[ShardRecord] = []
+            for k, episodes in enumerate(lengths):
+                steps = episodes * _STEPS
+                end = np.arange(1, steps + 1) % _STEPS == 0
+                frames = np.frombuffer(rng.bytes(steps * 7056), np.uint8).reshape(steps, *FRAME)
+                made = Dataset.from_arrays(frames, rng.integers(0, 6, steps), rng.standard_normal(steps, np.float32), end)
+                first = sum(lengths[:k])
+                records.append(write_shard(draft.folder, k, n_shards, made.to_steps(), first_episode=first))
+            draft.commit(records, name=name)
+        return str(folder)
+
+
+@contextmanager
+def opening(bench: Bench) -> Iterator[list[Row]]:
+    ours, _ = bench.hopper()
+    n = bench.amount(50)
+    with bench.worker() as a:
+        a("open_folder", folder=ours, n=5)
+        allowed = Side("50 ms", lambda: {"seconds": 0.05 * n, "control": a("control")}, n)
+        yield [
+            Row(
+                "open 1 M transitions, columns mapped",
+                "opened/s",
+                Side("d3ray", lambda: a("open_folder", folder=ours, n=n), n),
+                allowed,
+                1,
+            )
+        ]
+
+
+@contextmanager
+def importing(bench: Bench) -> Iterator[list[Row]]:
+    file, n = bench.folder / "hopper.hdf5", 1_000_000
+    write_hopper(file, n)
+    bench.facts.append(f"The HDF5 file has {n:,} steps in {file.stat().st_size / 1e6:,.0f} MB, gzip as D4RL's hopper-medium-v2.")
+    with bench.worker() as a, bench.worker() as b:
+        for side in (a, b):
+            side("one_core")
+            side("read_hdf5", file=str(file))
+        work = {"file": str(file), "target": str(bench.folder / "ingested")}
+        a("ingest_hdf5", **work)
+        yield [
+            Row(
+                "ingest of a gzip HDF5 of Hopper's size, on one core",
+                "steps/s",
+                Side("d3ray ingest", lambda: a("ingest_hdf5", **work), n),
+                Side("h5py reads it", lambda: b("read_hdf5", file=str(file)), n),
+                0.4,
+            )
+        ]
+
+
+@contextmanager
+def draws(bench: Bench) -> Iterator[list[Row]]:
+    ours, theirs = bench.hopper()
+    frames = bench.frames("frames", bench.amount(40_000), 2)
+    with bench.worker() as a, bench.worker() as b, bench.worker("peer.py") as peer:
+        for side, name, batch, more in (
+            (a, "uniform", 256, {}),
+            (b, "uniform", 256, {}),
+            (a, "five steps", 256, {"td_steps": 5}),
+            (a, "prioritised", 256, {"kind": "prioritised"}),
+            (b, "gather", 256, {"kind": "gather"}),
+            (a, "stacked", 32, {"frames": 4}),
+            (b, "gather frames", 32, {"kind": "gather frames", "frames": 4}),
+        ):
+            side("set_up", name=name, folder=frames if batch == 32 else ours, batch_size=batch, **more)
+        peer("set_up_draws", dataset=theirs, batch_size=256, device="cpu", warm=50)
+
+        def drawn(worker: Worker, label: str, name: str, n: int) -> Side:
+            n = bench.amount(n)
+            return Side(label, lambda: worker("draw", name=name, n=n), n)
+
+        n = bench.amount(800)
+        uniform = drawn(a, "uniform", "uniform", 20_000)
+        yield [
+            Row("256 of 1 M, uniform", "batches/s", uniform, Side("d3rlpy", lambda: peer("draw", n=n), n), 20),
+            Row("256 of 1 M, uniform", "batches/s", uniform, drawn(b, "bare gather", "gather", 20_000), 1 / 1.5),
+            Row(
+                "256 of 1 M, 5-step returns",
+                "batches/s",
+                drawn(a, "5 steps", "five steps", 10_000),
+                drawn(b, "1 step", "uniform", 20_000),
+                1 / 2,
+            ),
+            Row(
+                "256 of 1 M, drawn by priority and updated",
+                "batches/s",
+                drawn(a, "prioritised", "prioritised", 4_000),
+                drawn(b, "uniform", "uniform", 20_000),
+                1 / 6,
+            ),
+            Row(
+                "32 stacks of 4 Atari frames",
+                "batches/s",
+                drawn(a, "stacked", "stacked", 2_000),
+                drawn(b, "bare gather", "gather frames", 2_000),
+                1 / 1.5,
+            ),
+        ]
+
+
+@contextmanager
+def cold(bench: Bench) -> Iterator[list[Row]]:
+    n_frames = int(bench.map_gib * 2**30 / 7056)
+    folder = bench.frames("large", n_frames, max(2, round(bench.map_gib * 4)))
+    with bench.worker() as a:
+        known = a("set_up_cold", folder=folder, batch_size=256)
+        for file in Path(folder).glob("data-*.arrow"):  # all is in the map by now
+            with file.open("rb") as opened:
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        n, reads = bench.amount(20), bench.amount(4_000)
+        a("cold_draw", n=2)
+        row = Row(
+            f"256 frames of a map of {known['bytes'] / 2**30:.1f} GiB, its pages dropped before each draw",
+            "pages of 4 KiB/s",
+            Side("drawn", lambda: a("cold_draw", n=n), round(n * known["pages"])),
+            Side("random reads", lambda: a("cold_read", n=reads), reads),
+        )
+        yield [row]
+        bench.facts.append(f"A batch of the large map touches {known['pages']:,.0f} pages of 4 KiB.")
+
+
+def write_hopper(file: Path, n: int) -> None:
+    """A file with the arrays of D4RL's hopper-medium-v2, as h5py's gzip writes them: noise, which packs as badly."""
+    rng = np.random.default_rng(0)
+    wide = {"observations": 11, "next_observations": 11, "actions": 3, "infos/qpos": 6, "infos/qvel": 6}
+    with h5py.File(file, "w") as out:
+        for name, width in wide.items():
+            out.create_dataset(name, data=rng.standard_normal((n, width), np.float32), compression="gzip")
+        observations = out["observations"]
+        assert isinstance(observations, h5py.Dataset)
+        after = np.roll(observations[:], -1, 0)
+        out["next_observations"][:] = after  # pyright: ignore[reportIndexIssue]
+        for name in ("rewards", "infos/action_log_probs"):
+            out.create_dataset(name, data=rng.standard_normal(n, np.float32), compression="gzip")
+        for name, at in (("terminals", 299), ("timeouts", 999)):
+            out.create_dataset(name, data=np.arange(n) % 1000 == at, compression="gzip")
+
+
+GROUPS = {"open": opening, "ingest": importing, "draws": draws, "cold": cold}
+
+
+def target(result: dict[str, Any]) -> str:
+    """What was asked for and whether it was reached."""
+    return "" if result["met"] is None else f"≥ {result['at_least']:.3g}: {'met' if result['met'] else 'NOT met'}"
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The table, and what it was measured on."""
+    rows = []
+    for result in report["results"]:
+        speeds = [sorted(run["per_second"] for run in result["runs"][side]) for side in ("a", "b")]
+        cells = [f"{statistics.median(s):,.0f} ({s[0]:,.0f}–{s[-1]:,.0f})" for s in speeds]
+        ratio, noise = result["ratio"], result["control"]
+        rows.append(
+            [
+                f"{result['label']}, {result['unit']}",
+                " : ".join(result["sides"].values()),
+                *cells,
+                f"{ratio['median']:.2f} ({ratio['min']:.2f}–{ratio['max']:.2f})",
+                target(result),
+                "" if result["processor_ratio"] is None else f"{result['processor_ratio']:.2f}",
+                f"{noise['median']:.2f} ({noise['min']:.2f}–{noise['max']:.2f})",
+            ]
+        )
+    there, used = report["machine"], report["versions"]
+    both = "; ".join(f"{side}: {', '.join(f'{n} {v}' for n, v in found.items())}" for side, found in used.items())
+    return "\n".join(
+        [
+            "# Data",
+            "",
+            table(["work", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"], rows),
+            "",
+            f"Medians and ranges of {report['repeat']} measurements a side, in turn; A/B pair by pair. One thread a side.",
+            "Ingest hashes the source, digests the columns, measures them and syncs what it writes; Ray is not started.",
+            "Draws are from a node map, bare gathers from memory with rows that are known already; stacked frames become float32",
+            "on both sides. The control loop is fixed work timed beside each measurement, as A's speed over B's: at 1.00 both",
+            "sides had the same machine.",
+            *report["facts"],
+            "",
+            f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']};",
+            f"load average {there['load_average']} at the start. {report['date']}.",
+            f"{both}.",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What data costs.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5, help="measurements a side")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*GROUPS], default=[*GROUPS], help="rows to measure; fewer than all are printed only"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work; below 1 it is printed only")
+    parser.add_argument("--map-gib", type=float, default=8.0, help="size of the large map; it needs twice that on the disk")
+    parser.add_argument("--folder", default=None, help="where files are written; they are deleted at the end")
+    options = parser.parse_args()
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "versions": {},
+        "repeat": options.repeat,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+    }
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="d3ray-data-", dir=options.folder) as folder:
+        bench = Bench(Path(folder), options)
+        for side, script in (("d3ray", "data_side.py"), ("d3rlpy", "peer.py")):
+            with bench.worker(script) as worker:
+                report["versions"][side] = worker("versions")
+        for name in options.only:
+            try:
+                with GROUPS[name](bench) as rows:
+                    for row in rows:
+                        results.append({"group": name, **measure(row, options.repeat)})
+                        print(
+                            f"{row.label}, {row.a.label} : {row.b.label}: "
+                            f"{results[-1]['ratio']['median']:.2f} (by processor time {results[-1]['processor_ratio'] or 0:.2f}) "
+                            f"{target(results[-1])}",
+                            flush=True,
+                        )
+            except RuntimeError as error:
+                print(f"{error}\n{bench.log.read_text()[-2_000:]}")
+                raise SystemExit(1) from None
+        report |= {"results": results, "facts": bench.facts}
+    if options.scale >= 1 and set(options.only) == set(GROUPS) and options.map_gib >= 8:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "data.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        (RESULTS / "data.md").write_text(markdown(report))
+    print("\n" + markdown(report))
+
+
+if __name__ == "__main__":
+    main()
