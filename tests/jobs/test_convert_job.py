@@ -66,6 +66,8 @@ def test_into_other_files_of_its_own(tmp_path: Path, pendulum: Path, capsys: pyt
     assert run_command("convert", [str(pendulum), target, "n_shards=3", "compression=zstd", "name=packed"]) == 0
     assert capsys.readouterr().out.startswith("packed: 300 transitions in 4 episodes in 3 files with zstd, fingerprint unchanged.")
     written = Dataset.open(target)
+    assert written.folder is not None
+    assert written.folder.manifest.compression == "zstd"
     assert (written.fingerprint, written.name) == (Dataset.open(pendulum).fingerprint, "packed")
     assert run(ConvertConfig(dataset=target, target=str(tmp_path / "one"), max_rows_per_shard=120)).format == "d3ray"
     assert len(list((tmp_path / "one").glob("data-*"))) == 4  # 101, 51, 150 and 2 rows
