@@ -168,6 +168,6 @@ def step_rows(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -
 def _blanked(frames: Tensor, missing: Tensor) -> Tensor:
     """The frames [..., k, *shape] with zeros where there never was one; `missing` is [..., k]."""
     if frames.device.type == "cpu":
-        frames[missing] = 0  # few are: cheaper than a pass over all of them
+        frames.numpy()[missing.numpy()] = 0  # few are, and NumPy clears whole frames: torch's own took 4 ms for 640 of them
         return frames
     return frames.masked_fill(missing.reshape(*missing.shape, *[1] * (frames.ndim - missing.ndim)), 0)
