@@ -91,8 +91,8 @@ class TransitionSampler(Sampler):
             extra=extra,
             stacks=stacks,
         )
-        row = sum(c[:1].nbytes * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
-        fits = _BLOCK_BYTES // max(1, 2 * row * batch_size * self.n_seeds)
+        entries = sum(c[:1].size * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
+        fits = _BLOCK_BYTES // max(1, 2 * entries * dtype.itemsize * batch_size * self.n_seeds)
         self._block_steps = 1 << min(BLOCK, max(1, fits)).bit_length() - 1
         self._block: tuple[int, int] | None = None
         self._drawn: Batch
