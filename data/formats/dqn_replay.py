@@ -178,7 +178,7 @@ def _group(path: Path) -> dict[str, Path]:
 def _small(path: Path) -> Array:
     """One number a row (or a single one), all at once."""
     with damaged(str(path)), open_gzip(path) as stream:
-        array = np.lib.format.read_array(stream, allow_pickle=False)
+        array = np.lib.format.read_array(stream)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{path} holds {array.dtype}, not numbers.")
     return native(one_column(str(path), path.name, array) if array.ndim else array)

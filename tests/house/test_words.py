@@ -19,8 +19,8 @@ INDEXES = re.compile(
 
 
 def unpicklers(module: Module) -> list[str]:
-    """Names that read pickles; naming our own reader is fine, for it reads arrays and plain containers only."""
-    named = ((name.replace("restricted_pickle", ""), line) for name, line in module.identifiers())
+    """Names that read pickles; our own reader and the importer over it may be named: arrays and plain containers come out only."""
+    named = ((re.sub("restricted_pickle|pickled_paths", "", name), line) for name, line in module.identifiers())
     return sorted({f"{module.path.relative_to(module.root)}:{line} {name}" for name, line in named if UNPICKLERS.search(name)})
 
 
