@@ -11,6 +11,7 @@ import numpy as np
 from ..dataset import Dataset
 from ..rows import Rows
 from ..shards import plan_shards
+from ..spec import MultiBinary
 
 BYTES = 1 << 26  # of a block, unless one episode has more
 
@@ -88,6 +89,12 @@ def blocks(dataset: Dataset, *, bytes_at_once: int = BYTES) -> Iterator[Block]:
             episodes.terminated[first:stop],
             episodes.final_recorded[first:stop],
         )
+
+
+def actions(dataset: Dataset) -> Callable[[Block], np.ndarray]:
+    """What gives a block's actions, a row a step. Binary ones are booleans, by which importers know them."""
+    dtype = np.bool_ if isinstance(dataset.spec.action, MultiBinary) else None
+    return lambda block: block.of_steps("action") if dtype is None else block.of_steps("action").astype(dtype)
 
 
 def observation_columns(dataset: Dataset) -> dict[str, str]:

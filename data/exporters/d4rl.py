@@ -10,8 +10,9 @@ import h5py
 import numpy as np
 
 from ..dataset import Dataset
+from ..spec import MultiDiscrete
 from .aside import file_aside
-from .blocks import Advance, Block, blocks, info_columns, silent
+from .blocks import Advance, Block, actions, blocks, info_columns, silent
 from .carried import final_observations, left_out, only_array, others
 from .hdf5_file import new_hdf5
 
@@ -23,7 +24,7 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
 
     `timeouts` are the steps at which an episode was truncated, whatever cut it. `log_prob` becomes infos/action_log_probs.
     Cannot carry: observations of parts (refused), final observations of some truncated episodes only (then there are no
-    next_observations), whether integers in several columns are kinds of actions, further columns. Names, spaces and provenance
+    next_observations), that actions are multi-discrete, further columns. Names, spaces and provenance
     stay behind as well.
 
     Args:
@@ -44,7 +45,7 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
     names = dataset.kinds
     arrays: dict[str, Read] = {
         "observations": lambda block: block.of_steps("observation"),
-        "actions": lambda block: block.of_steps("action"),
+        "actions": actions(dataset),
         "rewards": lambda block: block.of_steps("reward"),
         "terminals": lambda block: block.of_steps("terminated"),
         "timeouts": lambda block: block.of_steps("truncated"),
@@ -67,9 +68,9 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
                 written[name][block.first_step : block.stop_step] = values
             disk.check()
             advance(block.n_steps)
-    if dataset.spec.action.kind.startswith("multi"):
+    if isinstance(dataset.spec.action, MultiDiscrete):
         notes.append(
-            "D4RL's layout does not tell actions of several kinds from floats: say discrete_action=true to read them again."
+            "D4RL's layout does not tell multi-discrete actions from other integers: say discrete_action=true to read them again."
         )
     return notes + left_out(others(dataset))
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..dataset import Dataset
 from ..spec import Box
 from .aside import file_aside
-from .blocks import Advance, Block, blocks, info_columns, observation_columns, silent
+from .blocks import Advance, Block, actions, blocks, info_columns, observation_columns, silent
 from .carried import final_observations, left_out, others
 
 Read = Callable[[Block], np.ndarray]
@@ -34,7 +34,8 @@ def write_npz(dataset: Dataset, target: str | Path, *, overwrite: bool = False, 
         arrays[f"observations{part and '/' + part}"] = n, lambda block, name=name: block.of_steps(name)
         if final:
             arrays[f"final_observations{part and '/' + part}"] = e, lambda block, name=name: block.final(name)
-    plain = {"actions": "action", "rewards": "reward", "terminated": "terminated", "truncated": "truncated"}
+    arrays["actions"] = n, actions(dataset)
+    plain = {"rewards": "reward", "terminated": "terminated", "truncated": "truncated"}
     plain |= {name: name for name in [*(["log_prob"] if "log_prob" in names else []), *info_columns(dataset)]}
     for word, name in plain.items():
         arrays[word] = n, lambda block, name=name: block.of_steps(name)
