@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.ogbench import read_ogbench
 from d3ray.data.formats.pfrl_arrays import read_pfrl
@@ -74,6 +75,18 @@ def test_pfrl_a_terminal_without_a_next_state(tmp_path: Path) -> None:
     raw["next_state"][5] = np.nan  # not terminal, so it is needed
     with pytest.raises(DataError, match=r"next_observations has NaN in row 5\.$"):
         read_pfrl(write(tmp_path / "file", **raw))
+
+
+def test_numbers_too_large_to_be_kinds_of_actions(tmp_path: Path) -> None:
+    """To count kinds of actions takes memory for each number up to the largest."""
+    raw = buffer()
+    raw["action"][4] = 1 << 40
+    path = write(tmp_path / "file", **raw)
+    with pytest.raises(DataError, match=r"file: 'action' goes up to 1099511627776, and 1048576 kinds are the most"):
+        read(path)
+    assert read(path, discrete_action=False).steps.columns["action"].dtype == np.float32
+    with pytest.raises(DataError, match="'action' goes up to 1048576"):
+        Dataset.from_arrays(np.ones((2, 1)), np.array([0, 1 << 20]), np.ones(2), np.array([0, 1]))
 
 
 def test_pfrl_windows_of_several_steps_and_missing_arrays(tmp_path: Path) -> None:

@@ -98,6 +98,14 @@ def test_a_format_of_ones_own(tmp_path: Path, own_format: Format) -> None:
         register_format(own_format)
 
 
+def test_what_an_importer_did_not_foresee_is_a_sentence_with_its_cause(tmp_path: Path, own_format: Format) -> None:
+    del own_format
+    (tmp_path / "file").write_text("own 1 two 4")
+    with pytest.raises(DataError, match=r"cannot be read as own: it is damaged, or unlike others \(could not") as caught:
+        read(tmp_path / "file")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
 def test_a_format_is_asked_for_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     with pytest.raises(ConfigError, match="There is no format 'd4rll'; did you mean 'd4rl'"):
