@@ -290,7 +290,8 @@ def fitted_config(algorithm: Definition, dataset: Dataset) -> Any:
     """
     config = algorithm.check_settings()
     check_actions(algorithm, dataset.spec, dataset.name)
-    AugmentationPipeline(augmentations=config.augmentation).check_space(dataset.spec.observation, dataset.name)
+    seen = stacked_spec(dataset.spec, sampling(config).frames).observation
+    AugmentationPipeline(augmentations=config.augmentation).check_space(seen, dataset.name)
     scalers = ("observation_scaler", "action_scaler", "reward_scaler")
     fitted = {n: getattr(config, n).fit(dataset) for n in scalers if getattr(config, n, None)}
     config = config.model_copy(update=fitted)

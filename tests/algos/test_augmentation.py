@@ -96,6 +96,26 @@ def test_online_too():
     assert testing.largest_difference(first, run(augmentation=BOTH))[1] > 1e-5
 
 
+def test_frames_that_are_stacked_when_drawn_are_shifted_alike():
+    rng = np.random.default_rng(0)
+    row = np.tile(
+        rng.integers(0, 256, (8, 8)).astype(np.uint8), (60, 1, 1)
+    )  # the same frame throughout, without an axis of channels
+    data = Dataset.from_arrays(row, np.zeros(60, int), np.zeros(60), np.arange(60) % 10 == 9)
+    stacked = {"name": "uniform", "frames": 3, "frame_padding": "repeat"}
+    made = maker(DiscreteBC, sampler=stacked, augmentation=["random_shift"], observation_scaler="pixel")().fit(data, 2)
+    seen = made.fit_.augmented(made.fit_.sampler(data)).sample(0).observation
+    assert seen.shape == (16, 3, 8, 8)
+    assert torch.equal(seen, seen[:, :1].expand_as(seen))
+    assert len(seen.unique(dim=0)) > 5
+
+
+def test_priorities_go_on_with_copies_too():
+    make = maker(DQN, sampler="prioritized", augmentation=BOTH, n_augmentations=2)
+    testing.check_row_equals_single_run(make, n_steps=30)
+    testing.check_resumes_bit_for_bit(make)
+
+
 def test_what_does_not_suit_is_refused_before_training():
     data = testing.tiny_dataset(discrete=False)
     with pytest.raises(DataError, match="'random_shift' needs images, and observations of 'tiny' have none"):
