@@ -20,6 +20,7 @@ from d3ray.algos.package import read_package
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from d3ray.platform.evaluation import check_spaces
 
 SHOWN = spaces.Dict(
     {
@@ -172,3 +173,40 @@ def test_a_discrete_observation_is_learned_from_online() -> None:
     algorithm = DQN(batch_size=8)
     algorithm.fit_online(make("FrozenLake-v1"), n_steps=40)
     assert algorithm.predict(np.arange(16)).shape == (16,)
+
+
+def test_a_classic_observation_may_be_a_pair_of_something_and_a_dict() -> None:
+    """Which is what newer resets give: an observation and an info."""
+
+    class Classic:
+        observation_space: Any = spaces.Tuple((spaces.Discrete(3), spaces.Dict({"a": spaces.Discrete(2)})))
+        action_space: Any = spaces.Discrete(2)
+
+        def __init__(self, *, info: bool) -> None:
+            self.info = info
+
+        def reset(self) -> Any:
+            shown = (2, {"a": 1})
+            return (shown, {"is": "info"}) if self.info else shown
+
+        def step(self, action: int) -> Any:
+            return (0, {"a": 0}), float(action), True, {}
+
+    for info in (False, True):
+        environment = make(Classic(info=info))
+        assert {name: array.tolist() for name, array in environment.reset().items()} == {"0": [2], "1/a": [1]}
+        result = environment.step(np.array([1]))
+        assert {name: array.tolist() for name, array in result.observation.items()} == {"0": [0], "1/a": [0]}
+
+
+def test_a_policy_is_not_played_in_spaces_of_other_kinds() -> None:
+    rng = np.random.default_rng(0)
+    dataset = Dataset.from_arrays(
+        {"a": (rng.normal(size=(4, 2)), np.arange(4))}, [0, 1, 0, 1], np.zeros(4), [0, 1, 0, 1], name="log"
+    )
+    other = dataset.spec.model_copy(update={"observation": Dict(spaces={"a": Tuple(spaces=(Box(shape=(2,)), Discrete(n=5)))})})
+    check_spaces(dataset, dataset.spec, "Same-v0")
+    with pytest.raises(
+        ConfigError, match=r"'log' has observations of \{a/0: \[2\], a/1: 4 kinds\}, and Other-v0 has \{a/0: \[2\], a/1: 5"
+    ):
+        check_spaces(dataset, other, "Other-v0")
