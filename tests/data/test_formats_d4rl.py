@@ -131,44 +131,6 @@ def test_infos_become_columns_and_metadata_provenance(tmp_path: Path) -> None:
     assert imported.provenance == {"format": "d4rl", "file": "file", "metadata": metadata}
 
 
-def test_an_antmaze_has_goals_a_terminal_where_one_is_reached_and_no_next_observations(tmp_path: Path) -> None:
-    raw = steps_of(12)
-    raw["terminals"][[3, 10]], raw["timeouts"][[6, 11]] = True, True
-    raw["rewards"][:] = raw["terminals"]
-    goals = np.repeat([[4.0, 0.5], [8.0, 1.5]], [7, 5], axis=0)
-    infos = {"infos__goal": goals, "infos__qpos": np.arange(180.0).reshape(12, 15), "infos__qvel": np.zeros((12, 14))}
-    imported = read_d4rl(write(tmp_path / "file", **raw, **infos))
-    table = imported.steps
-    assert table.steps.tolist() == [4, 3, 4, 1]
-    assert table.terminated.tolist() == [True, False, True, False]
-    assert not table.final_recorded.any()
-    assert any("2 of 4 episodes are truncated without a final observation" in note for note in imported.notes)
-    open_rows = ~table.columns["closing"]
-    np.testing.assert_array_equal(table.columns["info/goal"][open_rows], goals.astype(np.float32))
-    assert (table.columns["info/qpos"].shape, table.columns["info/qvel"].shape) == ((16, 15), (16, 14))
-
-
-def test_a_kitchen_has_terminals_only_and_a_hand_has_states_of_the_simulator(tmp_path: Path) -> None:
-    kitchen = {name: array for name, array in steps_of(9).items() if name != "timeouts"}
-    kitchen["terminals"][[2, 8]] = True
-    imported = read_d4rl(write(tmp_path / "kitchen", **kitchen))
-    assert (imported.steps.steps.tolist(), imported.steps.terminated.tolist()) == ([3, 6], [True, True])
-    assert any(note.startswith("The file has no timeouts") for note in imported.notes)
-    hand = steps_of(8)
-    hand["timeouts"][[3, 7]] = True
-    infos = {
-        "infos__env_state__door": np.ones((8, 3)),
-        "infos__action_log_probs": np.full(8, -2.0),
-        "infos__action_mean": np.ones((8, 2)),
-    }
-    table = read_d4rl(write(tmp_path / "hand", **hand, **infos)).steps
-    assert table.steps.tolist() == [4, 4]
-    assert not table.terminated.any()
-    assert table.columns["info/env_state/door"].shape == (10, 3)
-    assert table.columns["log_prob"].tolist() == [-2, -2, -2, -2, 0] * 2
-    assert "info/action_mean" in table.columns
-
-
 def test_a_time_limit_ends_episodes_where_a_file_has_no_timeouts(tmp_path: Path) -> None:
     raw = steps_of(11)
     del raw["timeouts"]

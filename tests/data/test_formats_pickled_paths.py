@@ -168,7 +168,7 @@ def test_real_expert_data_through_the_command(
     source = Path(str(REAL)) / "cs285" / f"expert_data_{environment}.pkl"
     options = ["timeout_at=1000", "actions=clip", f"environment={environment}"]
     command = [sys.executable, "-m", "d3ray.jobs", "ingest", source, tmp_path / "out", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)  # MuJoCo leaves its log there
     assert "2,000 transitions in 2 episodes" in done.stdout
     assert "2 episodes that ended terminated after exactly 1000 steps were taken as truncated" in done.stdout + done.stderr
     dataset = Dataset.open(tmp_path / "out")
