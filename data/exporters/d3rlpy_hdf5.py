@@ -32,11 +32,10 @@ def write_d3rlpy(dataset: Dataset, target: str | Path, *, overwrite: bool = Fals
             f"The observations are a dict ({', '.join(parts)}), and d3rlpy holds arrays or tuples: say format=minari, or parquet."
         )
     notes = left_out([*others(dataset), *info_columns(dataset), *(name for name in dataset.kinds if name == "log_prob")])
-    if lost := int(np.sum(episodes.final_recorded & ~episodes.terminated)):
-        notes.append(
-            f"The final observations of {lost} truncated episodes are left out: d3rlpy has no place for them, and draws one step "
-            "fewer of each."
-        )
+    if lost := int(np.sum(episodes.final_recorded)):
+        cut = int(np.sum(~episodes.terminated))
+        fewer = f"; of the {cut} truncated episodes it draws one step fewer" if cut else ""
+        notes.append(f"The final observations of {lost} episodes are left out, for which d3rlpy has no place{fewer}.")
     with file_aside(target, overwrite=overwrite) as path, new_hdf5(path) as (file, disk):
         file["columns"], file["num_episodes"], file["version"] = list(COLUMNS), len(episodes), VERSION
         for block in blocks(dataset):

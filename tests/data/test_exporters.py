@@ -145,8 +145,8 @@ def test_what_a_format_cannot_carry_is_said(tmp_path: Path) -> None:
     dataset = dataset_of(extra=True)
     assert export(dataset, tmp_path / "a.h5", "d3rlpy") == [
         "Left out, having no place in the format: info/a/b, info/goal, info/hit, log_prob.",
-        "The final observations of 3 truncated episodes are left out: d3rlpy has no place for them, and draws one step fewer of "
-        "each.",
+        "The final observations of 6 episodes are left out, for which d3rlpy has no place; of the 3 truncated episodes it draws "
+        "one step fewer.",
     ]
     assert not back(tmp_path / "a.h5").episodes.final_recorded.any()
     assert export(dataset_of(finals="none"), tmp_path / "m", "minari") == [
