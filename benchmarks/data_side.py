@@ -72,15 +72,17 @@ class Draws:
                 self.draw_one[name] = gather(dataset, batch_size)
             case _:
                 self.draw_one[name] = gather_frames(dataset, batch_size, **options)
-        self.draw(name, 50)
+        self.draw(name, 200)
 
     def draw(self, name: str, n: int) -> dict[str, float]:
         """`n` batches."""
         draw = self.draw_one[name]
 
         def work() -> None:
+            batch = None
             for _ in range(n):
-                draw()
+                batch = draw()  # the one before is there until then, as in a training loop: its memory cannot be written again
+            del batch
 
         return timed(work, "cpu")
 
@@ -91,10 +93,12 @@ def prioritised(dataset: Dataset, batch_size: int) -> Callable[[], Any]:
     errors = torch.rand(64, batch_size).unbind()
     at = 0
 
-    def draw() -> None:
+    def draw() -> Any:
         nonlocal at
         at += 1
-        sampler.update(sampler.sample().index, errors[at % 64])
+        batch = sampler.sample()
+        sampler.update(batch.index, errors[at % 64])
+        return batch
 
     return draw
 
