@@ -79,6 +79,10 @@ def test_a_place_is_an_episode_and_a_step() -> None:
     dataset, _ = PLANTED["not_finite"]()
     first = np.asarray(dataset.episodes.first_row)
     episode = int(np.searchsorted(first, 77, side="right")) - 1
+    column = survey(dataset).columns["observation"]
+    assert column.moments is not None
+    rows = np.delete(dataset.columns["observation"], [77, *np.flatnonzero(dataset.columns["closing"])], axis=0)
+    np.testing.assert_allclose(column.moments.mean, rows.mean(0), rtol=1e-4)
     (found,) = [one for one in doctor(dataset).findings if one.name == "not_finite"]
     assert found.sentence.endswith(f"the first is step {77 - first[episode]} of episode {episode}.")
 
@@ -101,6 +105,18 @@ def test_a_reward_of_the_state_reached_is_not_late() -> None:
     assert names(replace(one, rewards=rewards.astype(np.float32)).dataset(), FACTS) == {}
 
 
+def test_a_reward_of_a_state_that_chance_decides_is_not_early() -> None:
+    """The row before is explained by this state alone; the row's own by the next state only, which must be looked at."""
+    rng = np.random.default_rng(0)
+    walk = np.zeros((3001, 2))
+    for t in range(3000):
+        walk[t + 1] = 0.9 * walk[t] + rng.normal(size=2)
+    ends = np.arange(3000) % 100 == 99
+    arrays = (walk[:-1], rng.uniform(-1, 1, (3000, 1)), walk[1:, 0], np.zeros(3000), ends)
+    found = names(Dataset.from_arrays(*arrays, final_observations=walk[1:][ends]))
+    assert not {"rewards_late", "rewards_early"} & set(found)
+
+
 def test_noisy_rewards_are_not_late() -> None:
     one = healthy()
     rng = np.random.default_rng(0)
@@ -116,9 +132,11 @@ def test_lengths_that_vary_are_no_time_limit() -> None:
     one = healthy()
     rng = np.random.default_rng(0)
     for _ in range(20):
-        ends = np.zeros(len(one.last), bool)
-        ends[np.cumsum(rng.integers(3, 40, 60))] = True
-        seen = survey(replace(one, terminated=ends, truncated=np.zeros_like(ends), final=None).dataset())
+        lengths = rng.integers(3, 40, 60)
+        n = lengths.sum()
+        ends = np.zeros(n, bool)
+        ends[np.cumsum(lengths) - 1] = True
+        seen = survey(Dataset.from_arrays(one.observations[:n], one.actions[:n], one.rewards[:n], ends))
         assert list(timeouts_as_terminals(seen)) == []
 
 
@@ -155,7 +173,8 @@ def test_extremes_are_counted_as_a_loop_counts_them(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(surveys, "_BYTES", 1000)
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.uint8, np.int32):
-        values = rng.integers(0, 6, (300, 3)).astype(dtype)
+        trend = np.arange(300)[:, None] // 40 * [-1, 0, 1] + [8, 0, 0]  # extremes that come late, and such that come early
+        values = (rng.integers(0, 6, (300, 3)) + trend).astype(dtype)
         dataset = Dataset.from_arrays(values, rng.normal(size=(300, 1)), np.zeros(300), np.zeros(300))
         column = survey(dataset).columns["observation"]
         assert column.at_low.tolist() == [sum(v == min(values[:, k]) for v in values[:, k]) for k in range(3)]
