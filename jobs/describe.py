@@ -109,7 +109,8 @@ def usage(job: str, config_class: type[BaseModel]) -> str:
 
 def help_text(job: str, config_class: type[BaseModel], about: str) -> str:
     """The whole of `d3ray JOB --help`: every option with its type, default and description."""
-    lines = [f"Usage: {usage(job, config_class)}", "", about, "", "Options (written key=value or --key value, or as keys of the YAML file):"]
+    ways = "key=value or --key value, or as keys of the YAML file"
+    lines = [f"Usage: {usage(job, config_class)}", "", about, "", f"Options ({ways}):"]
     switches = {name: flag for flag, name in flags(config_class).items()}
     for name, field in rows(config_class):
         value = "required" if field.is_required() else f"default {to_text(default_of(field))}"

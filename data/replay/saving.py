@@ -55,7 +55,7 @@ def save(buffer: ReplayBuffer, path: Path) -> None:
     with storage_errors("written", path):
         try:
             with aside.open("xb") as file:
-                np.savez(file, description=text, **buffer.state())
+                np.savez(file, description=text, **buffer.state())  # pyright: ignore[reportArgumentType] - names are no options
             aside.replace(path)
             sync_folder(path.parent)
         finally:
