@@ -70,8 +70,8 @@ class Gather:
             if name not in columns:
                 raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
 
-    def __call__(self, place: Place) -> Batch:
-        """The batch of the transitions that lie at `place`."""
+    def __call__(self, place: Place, weight: Tensor | None = None) -> Batch:
+        """The batch of the transitions that lie at `place`, with their importance weights."""
         rows, left, wrap = place.rows, place.left, place.wrap
         count = left.clamp(max=self.td_steps) if self.td_steps > 1 else None  # m of γᵐ; None: 1 for all
         reach = step_rows(rows, 1 if count is None else count, wrap)
@@ -96,6 +96,7 @@ class Gather:
             discount=discount,
             index=place.index,
             next_action=self.action(reach) if self.next_action else None,
+            weight=weight,
             extra={name: self.take(name, rows) for name in self.extra},
         )
 

@@ -126,8 +126,7 @@ class PrioritizedSampler(Prioritized, TransitionSampler):
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
         """The batch of a step, as `TransitionSampler.sample`, with importance weights."""
         items, weight = self._items(step := self._step(step), size)
-        batch = self._gathered(self.windows.at(items, before=self.frames > 1))
-        return self._moved(replace(batch, weight=weight.to(batch.reward.dtype)))
+        return self._moved(self._gathered(self.windows.at(items, before=self.frames > 1), weight.to(self._gather.dtype)))
 
 
 class PrioritizedEpisodeSampler(Prioritized, EpisodeSampler):

@@ -132,8 +132,8 @@ class TransitionSampler(Sampler):
     def _batch(self, numbers: Tensor) -> Batch:
         return self._gathered(self.windows.locate(numbers, before=self.frames > 1))
 
-    def _gathered(self, place: Place) -> Batch:
+    def _gathered(self, place: Place, weight: Tensor | None = None) -> Batch:
         """The batch of transitions that lie at `place`, scaled, where the columns are."""
         if self._gamma.device != self.columns_device:
             self._gather.gamma = self._gamma.to(self.columns_device)
-        return self._gather(place)
+        return self._gather(place, weight)
