@@ -63,7 +63,8 @@ class Prioritized(Sampler):
         self._size()
         self.priorities.follow()
         hashes = self._drawn_at(step).numpy().reshape(self.n_seeds, -1)
-        items = self.priorities.draw(hashes[:, : self.batch_size], hashes[:, self.batch_size :])[:, :size]
+        items = self.priorities.draw(hashes[:, : self.batch_size], hashes[:, self.batch_size :])
+        items = np.ascontiguousarray(items[:, :size])
         weights = self.priorities.weights(items, step)
         shape = self._key.shape + items.shape[1:]
         index, weight = (torch.from_numpy(part.reshape(shape)).to(self.columns_device) for part in (items, weights))
