@@ -167,6 +167,17 @@ def draws(bench: Bench) -> Iterator[list[Row]]:
 
 
 @contextmanager
+def memory(bench: Bench) -> Iterator[list[Row]]:
+    folder, n = bench.frames("many", bench.amount(150_000), 1), bench.amount(400)
+    with bench.worker() as a, bench.worker() as b:
+        size = b("set_up_training", folder=folder, n=n)["bytes"]
+        a("set_up_training", folder=folder, n=n, growth=int(size / 4))
+        bench.facts.append(f"Memory of its own was limited by the kernel to a quarter of those {size / 2**30:.1f} GiB.")
+        limited = Side("4 times the allowed memory", lambda: a("train"), n)
+        yield [Row("DQN on frames, batch 32, 64×64", "updates/s", limited, Side("all in memory", lambda: b("train"), n))]
+
+
+@contextmanager
 def cold(bench: Bench) -> Iterator[list[Row]]:
     n_frames = int(bench.map_gib * 2**30 / 7056)
     folder = bench.frames("large", n_frames, max(2, round(bench.map_gib * 4)))
@@ -204,7 +215,7 @@ def write_hopper(file: Path, n: int) -> None:
             out.create_dataset(name, data=np.arange(n) % 1000 == at, compression="gzip")
 
 
-GROUPS = {"open": opening, "ingest": importing, "draws": draws, "cold": cold}
+GROUPS = {"open": opening, "ingest": importing, "draws": draws, "memory": memory, "cold": cold}
 
 
 def target(result: dict[str, Any]) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import torch
 from workers import control, serve, timed
 
+from d3ray import DQN
 from d3ray.data.dataset import Dataset
 from d3ray.data.sampling import PrioritizedSampler, TransitionSampler
 from d3ray.platform.ingest import ingest
@@ -134,6 +137,29 @@ def gather_frames(dataset: Dataset, batch_size: int, frames: int) -> Callable[[]
     return draw
 
 
+class Training:
+    """DQN on frames, a fixed number of updates at a time."""
+
+    def set_up_training(self, folder: str, n: int, growth: int = 0) -> dict[str, float]:
+        """From a folder that is mapped, with `growth` bytes of its own memory from here on; with 0 from a copy in memory."""
+        dataset = Dataset.open(folder)
+        if not growth:
+            steps = dataset.to_steps()
+            copied = {name: np.array(column) for name, column in steps.columns.items()}
+            dataset = Dataset.from_steps(replace(steps, columns=copied), name="copied")
+        learner = DQN(batch_size=32, encoder={"hidden_units": [64, 64]}, observation_scaler="pixel", device="cpu")
+        self.epochs = learner.fitter(dataset, n_steps=10**9, n_steps_per_epoch=n)
+        next(self.epochs)
+        if growth:
+            used = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmData" in line)
+            resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + growth,) * 2)
+        return {"bytes": float(sum(column.nbytes for column in dataset.columns.values()))}
+
+    def train(self) -> dict[str, float]:
+        """The next updates."""
+        return timed(lambda: next(self.epochs), "cpu")
+
+
 class Cold:
     """Draws from a map whose pages are dropped from the page cache before each, and reads of its largest file beside them."""
 
@@ -207,6 +233,7 @@ def map_of(column: np.ndarray) -> mmap.mmap:
 
 
 if __name__ == "__main__":
-    draws, cold = Draws(), Cold()
+    draws, cold, training = Draws(), Cold(), Training()
     named = [one_core, read_hdf5, ingest_hdf5, open_folder, draws.set_up, draws.draw]
-    serve({task.__name__: task for task in [*named, cold.set_up_cold, cold.cold_draw, cold.cold_read]})
+    named += [training.set_up_training, training.train, cold.set_up_cold, cold.cold_draw, cold.cold_read]
+    serve({task.__name__: task for task in named})

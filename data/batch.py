@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,21 +31,35 @@ class Batch:
     weight: Tensor | None = None  # [B] importance weights; None: all ones
     extra: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # what an algorithm asked for by name
 
-    def __getitem__(self, at: int) -> Batch:
-        """One of several batches that were drawn together, along their first axis."""
-        seen, following, after, weight = self.observation, self.next_observation, self.next_action, self.weight
-        several = isinstance(seen, dict)  # written out: this runs at every step, and a general tree walk takes longer than the rest
-        return Batch(
-            {key: part[at] for key, part in seen.items()} if several else seen[at],
-            self.action[at],
-            self.reward[at],
-            {key: part[at] for key, part in following.items()} if several else following[at],
-            self.discount[at],
-            self.index[at],
-            None if after is None else after[at],
-            None if weight is None else weight[at],
-            {name: column[at] for name, column in self.extra.items()},
+    def __getitem__(self, at: slice) -> Batch:
+        """Some of several batches that were drawn together, along their first axis."""
+        return pytree.tree_map(lambda part: part[at], self)
+
+    def unbind(self) -> list[Batch]:
+        """Several batches that were drawn together, along their first axis, one by one."""
+        n = len(self.index)  # written out: this is part of every step, and a general tree walk takes longer than the rest
+        extra = {name: column.unbind() for name, column in self.extra.items()}
+        parts = zip(
+            _unbound(self.observation, n),
+            self.action.unbind(),
+            self.reward.unbind(),
+            _unbound(self.next_observation, n),
+            self.discount.unbind(),
+            self.index.unbind(),
+            _unbound(self.next_action, n),
+            _unbound(self.weight, n),
+            strict=True,
         )
+        return [
+            Batch(
+                seen, action, reward, following, discount, index, after, weight, {name: column[k] for name, column in extra.items()}
+            )
+            for k, (seen, action, reward, following, discount, index, after, weight) in enumerate(parts)
+        ]
+
+    def with_observations(self, observation: Any, next_observation: Any) -> Batch:
+        """The same batch with other observations."""
+        return replace(self, observation=observation, next_observation=next_observation)
 
     def with_extra(self, **columns: Tensor) -> Batch:
         """The same batch with more named columns: what one kind of update computes once for several losses."""
@@ -73,6 +88,16 @@ class Sequences:
     def __getitem__(self, at: int) -> Sequences:
         """One of several that were drawn together, along their first axis."""
         return pytree.tree_map(lambda part: part[at] if isinstance(part, Tensor) else part, self)
+
+
+def _unbound(part: Any, n: int) -> Sequence[Any]:
+    """What `Batch.unbind` makes of a tensor, of a dict of tensors, or of None."""
+    if part is None:
+        return [None] * n
+    if isinstance(part, dict):
+        columns = {key: _unbound(column, n) for key, column in part.items()}
+        return [{key: column[k] for key, column in columns.items()} for k in range(n)]
+    return part.unbind()
 
 
 pytree.register_dataclass(Batch)

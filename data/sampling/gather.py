@@ -72,8 +72,23 @@ class Gather:
 
     def __call__(self, place: Place, weight: Tensor | None = None) -> Batch:
         """The batch of the transitions that lie at `place`, with their importance weights."""
-        rows, left, wrap = place.rows, place.left, place.wrap
-        count = left.clamp(max=self.td_steps) if self.td_steps > 1 else None  # m of γᵐ; None: 1 for all
+        return self.plain(place, weight).with_observations(*self.seen(place))
+
+    def seen(self, place: Place) -> tuple[Any, Any]:
+        """The observations at `place`, and those that the windows reach."""
+        count = self._count(place)
+        reach = step_rows(place.rows, 1 if count is None else count, place.wrap)
+        pairs = {
+            name: self._stacked(name, place, count) if name in self.stacks else self._pair(name, place.rows, reach)
+            for name in self.columns
+            if name.startswith("observation")
+        }
+        here, there = (observations({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
+        return here, there
+
+    def plain(self, place: Place, weight: Tensor | None = None) -> Batch:
+        """The batch of the transitions that lie at `place`, without observations, which take most of the memory and time."""
+        rows, wrap, count = place.rows, place.wrap, self._count(place)
         reach = step_rows(rows, 1 if count is None else count, wrap)
         last = rows if count is None else step_rows(rows, count - 1, wrap)
         gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None]  # rows are [..., S, B]
@@ -82,23 +97,21 @@ class Gather:
             reward, discount = self.reward(rows), alive * gamma
         else:
             reward, discount = self._n_step_sum(rows, count, gamma, wrap), alive * gamma**count
-        pairs = {
-            name: self._stacked(name, place, count) if name in self.stacks else self._pair(name, rows, reach)
-            for name in self.columns
-            if name.startswith("observation")
-        }
-        here, there = (observations({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
         return Batch(
-            observation=here,
+            observation=None,
             action=self.action(rows),
             reward=reward,
-            next_observation=there,
+            next_observation=None,
             discount=discount,
             index=place.index,
             next_action=self.action(reach) if self.next_action else None,
             weight=weight,
             extra={name: self.take(name, rows) for name in self.extra},
         )
+
+    def _count(self, place: Place) -> Tensor | None:
+        """Of each window its m of γᵐ, [..., B]; None: 1 for all."""
+        return place.left.clamp(max=self.td_steps) if self.td_steps > 1 else None
 
     def _n_step_sum(self, rows: Tensor, count: Tensor, gamma: Tensor, wrap: tuple[Tensor, int] | None) -> Tensor:
         """Σ γᵏ r over k < count, [..., B]."""

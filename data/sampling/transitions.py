@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..dataset import Dataset
     from ..replay.buffer import ReplayBuffer
 
-_BLOCK_BYTES = 1 << 23  # what the observations of a block may take
+_BLOCK_BYTES = 1 << 20  # what the observations of a block may take: they stay in the cache
 
 
 class TransitionSampler(Sampler):
@@ -95,7 +95,10 @@ class TransitionSampler(Sampler):
         fits = _BLOCK_BYTES // max(1, 2 * entries * dtype.itemsize * batch_size * self.n_seeds)
         self._block_steps = 1 << min(BLOCK, max(1, fits)).bit_length() - 1
         self._block: tuple[int, int] | None = None
-        self._drawn: Batch
+        self._drawn: list[Batch]
+        self._located: tuple[int, int] | None = None
+        self._place: Place
+        self._plain: Batch
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
         """The batch of a step; without one, of the step after the last call without one.
@@ -113,9 +116,19 @@ class TransitionSampler(Sampler):
         block, at = divmod(step, self._block_steps)
         wanted = (block, self._gamma._version)  # a γ that was written in place since counts at once
         if wanted != self._block:
-            steps = torch.arange(block * self._block_steps, (block + 1) * self._block_steps, device=self._key.device)
-            self._block, self._drawn = wanted, self._batch(self._draw(steps) % self._size())
+            self._block, self._drawn = wanted, self._draw_block(block * self._block_steps)
         return self._drawn[at]
+
+    def _draw_block(self, first: int) -> list[Batch]:
+        """The batches of as many steps as their observations may take memory; all else is drawn for more steps at once."""
+        chunk, at = divmod(first, BLOCK)
+        wanted = (chunk, self._gamma._version)
+        if wanted != self._located:
+            steps = torch.arange(chunk * BLOCK, (chunk + 1) * BLOCK, device=self._key.device)
+            self._place = self.windows.locate(self._draw(steps) % self._size(), before=self.frames > 1)
+            self._located, self._plain = wanted, self._gather.plain(self._place)
+        part = slice(at, at + self._block_steps)
+        return self._plain[part].with_observations(*self._gather.seen(self._place[part])).unbind()
 
     def numbers(self, step: int) -> Tensor:
         if self.unique and self.grows:  # what is drawn depends on how much there is, so blocks would be stale

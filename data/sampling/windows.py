@@ -26,6 +26,39 @@ class Place:
     step: Tensor | None = None  # its number in the episode, from 0, likewise; larger than `before` where a ring was overwritten
     wrap: tuple[Tensor, int] | None = None  # of a ring: its first row, and its size; None: rows never wrap
 
+    def __getitem__(self, at: slice) -> Place:
+        """Some, along the first axis, of what was drawn from a dataset."""
+        before, step = (None if part is None else part[at] for part in (self.before, self.step))
+        return Place(self.index[at], self.rows[at], self.left[at], before, step)
+
+
+class EpisodeOf:
+    """The episodes in which numbers of transitions lie.
+
+    A binary search for random numbers waits for memory at every halving. A table says in which episode each stretch of 2^k numbers
+    begins, and from there it is a few steps on, which many numbers take together.
+
+    Args:
+        ends: [E] int64, rising: numbers below which episodes end.
+    """
+
+    def __init__(self, ends: Tensor) -> None:
+        self._ends, n = ends, int(ends[-1])
+        self._shift = max(n // (4 * len(ends)), 1).bit_length() - 1
+        starts = torch.arange(0, n, 1 << self._shift, device=ends.device)
+        self._table = torch.searchsorted(ends, starts, right=True)
+        last = torch.full((1,), len(ends) - 1, device=ends.device)
+        self._most = int(torch.cat((self._table, last)).diff().max())  # ends of episodes in a stretch
+
+    def __call__(self, number: Tensor) -> Tensor:
+        """[...] int64 to the episodes' places among the ends, [...]."""
+        if number.device.type != "cpu" or self._most > 8 or number.numel() < 4096:
+            return torch.searchsorted(self._ends, number, right=True)
+        episode = self._table[number >> self._shift]
+        for _ in range(self._most):
+            episode = episode + (self._ends[episode] <= number)
+        return episode
+
 
 class Windows:
     """Which transitions of a dataset may be drawn, and where they lie: O(episodes) memory, whatever the number of steps.
@@ -53,15 +86,16 @@ class Windows:
         if self.n == 0:
             raise DataError(f"The dataset {dataset.name!r} has no transition that can be drawn with td_steps={td_steps}.")
         self.size, first = self.n, np.asarray(episodes.first_row, np.int64)
-        parts = (ends, first - (ends - self.drawable), first + steps - blind, first)
-        self._ends, self._offset, self._closing, self._first = (
+        self._episode = EpisodeOf(torch.from_numpy(ends).to(device))
+        parts = (first - (ends - self.drawable), first + steps - blind, first)
+        self._offset, self._closing, self._first = (
             torch.from_numpy(np.array(part)).to(device)  # copied, for those of an opened folder are read-only
             for part in parts
         )
 
     def locate(self, index: Tensor, *, before: bool = False) -> Place:
         """Numbers of transitions [...] to where they lie."""
-        episode = torch.searchsorted(self._ends, index, right=True)
+        episode = self._episode(index)
         rows = index + self._offset[episode]
         step = rows - self._first[episode] if before else None
         return Place(index, rows, self._closing[episode] - rows, step, step)
