@@ -180,6 +180,21 @@ def test_a_result_lines_up_where_to_look() -> None:
     assert Result(made="A.", look={"x": "1", "long": "2"}).summary() == ["A.", "  x:    1", "  long: 2"]
 
 
+def test_lines_of_progress_say_how_fast_it_goes_and_how_long_it_will_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 104.0, 120.0, 160.0])
+    monkeypatch.setattr("d3ray.jobs.console.time.monotonic", lambda: next(clock))
+    with progress("reading files", 200) as advance:
+        for done in (20, 25, 40, 200):  # what was there already, too soon for a line, 20 more in 20 s, all
+            advance(to=done)
+    assert capsys.readouterr().err.splitlines() == [
+        "reading files: 20 of 200 (10%)",
+        "reading files: 40 of 200 (20%), 1/s, 0:02:40 left",
+        "reading files: 200 of 200 (100%)",
+    ]
+
+
 def test_progress_off_a_terminal_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("training", 1000) as advance:
         for _ in range(1000):
