@@ -221,8 +221,9 @@ class Learner:
         value = _mean(values, batch)
         parameters = [p for name in names for p in self.live[name].values()]
         gradients = torch.autograd.grad(value, parameters)
+        metrics = {k: v.detach() for k, v in metrics.items()}  # what is kept must not keep the graph
         self.errors = metrics.get("td_error", self.errors)
-        return gradients, value, {k: v.detach().mean() for k, v in metrics.items()}, nets.statistics
+        return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
 
     def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         def one(tensors: dict[str, Parameters], target: dict[str, Parameters], batch: Batch, hyper: Parameters, key: Tensor) -> Any:

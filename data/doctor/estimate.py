@@ -12,9 +12,9 @@ from .survey import Column
 
 BATCH = 256
 N_STEPS = 500_000
-# Updates a second of whole `fit` calls, medians of benchmarks/results/speed.md: one thread of an AMD EPYC, no accelerator.
-MEASURED = {"continuous": {"TD3+BC, batch 256, 256x256": 93.0}, "discrete": {"DQN, batch 32, 256x256": 430.0}}  # by kind of action
-MACHINE = "one CPU thread (AMD EPYC)"
+# Updates a second of whole `fit` calls, medians of benchmarks/results/speed.md: two threads of an AMD EPYC, no accelerator.
+MEASURED = {"continuous": {"TD3+BC, batch 256, 256x256": 137.0}, "discrete": {"DQN, batch 32, 256x256": 885.0}}  # by kind of action
+MACHINE = "two CPU threads (AMD EPYC)"
 
 
 @dataclass(frozen=True)

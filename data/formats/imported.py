@@ -15,6 +15,16 @@ from ..steps import StepTable
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+STEP_NAMES = {  # d3ray's word: what people call it, the first found is taken
+    "observations": ("observations", "obs", "observation"),
+    "actions": ("actions", "acts", "action"),
+    "rewards": ("rewards", "rews", "reward"),
+    "terminated": ("terminated", "terminals", "terminations", "dones", "terminal", "done"),
+    "truncated": ("truncated", "timeouts", "truncations", "timeout"),
+    "next_observations": ("next_observations", "next_obs", "next_observation"),
+    "log_prob": ("log_prob", "log_probs", "action_log_probs"),
+}
+
 
 @dataclass(frozen=True)
 class Imported:

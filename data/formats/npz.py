@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import D3rayError, DataError, reason
 from ..steps import steps_from_arrays
 from .imported import (
+    STEP_NAMES,
     Array,
     Imported,
     apply_time_limit,
@@ -28,15 +29,9 @@ from .imported import (
     typed_actions,
 )
 
-NAMES = {  # d3ray's word: what files call it, the first found is taken
-    "observations": ("observations", "obs", "observation"),
-    "actions": ("actions", "acts", "action"),
-    "rewards": ("rewards", "rews", "reward"),
-    "terminated": ("terminated", "terminals", "terminations", "dones", "terminal", "done"),
-    "truncated": ("truncated", "timeouts", "truncations", "timeout"),
-    "next_observations": ("next_observations", "next_obs", "next_observation"),
+NAMES = STEP_NAMES | {
     "final_observations": ("final_observations",),
-    "log_prob": ("log_prob", "action_log_probs", "infos/action_log_probs"),
+    "log_prob": (*STEP_NAMES["log_prob"], "infos/action_log_probs"),
     "discrete_action": ("discrete_action",),
 }
 OBSERVATIONS = ("observations", "next_observations", "final_observations")  # these may have parts, `observations/KEY`

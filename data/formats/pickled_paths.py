@@ -14,6 +14,7 @@ from ..steps import steps_from_arrays
 from . import restricted_pickle
 from .archives import head, open_gzip
 from .imported import (
+    STEP_NAMES,
     Array,
     Imported,
     apply_time_limit,
@@ -26,15 +27,6 @@ from .imported import (
 )
 from .values import Leaves, leaves, names_in, numbers, plain
 
-NAMES = {  # d3ray's word: what scripts call it, the first found is taken
-    "observations": ("observations", "observation", "obs"),
-    "actions": ("actions", "action", "acts"),
-    "rewards": ("rewards", "reward", "rews"),
-    "terminated": ("terminals", "terminal", "terminated", "terminations", "dones", "done"),
-    "truncated": ("timeouts", "timeout", "truncated", "truncations"),
-    "next_observations": ("next_observations", "next_observation", "next_obs"),
-    "log_prob": ("log_prob", "log_probs", "action_log_probs"),
-}
 REQUIRED = ("observations", "actions", "rewards")
 PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ld]p|[\]}]q")  # of protocols 2 to 5, 0, and 1
 
@@ -69,7 +61,7 @@ def read_pickled_paths(
         path: the file.
         timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
         discrete_action: None: integer actions in one column are discrete.
-        rename: what this file calls an array, by d3ray's word (the first of each in `NAMES`).
+        rename: what this file calls an array, by d3ray's word (see `STEP_NAMES`).
 
     Raises:
         DataError: the pickle holds code or more than arrays and plain containers, no paths, a path lacks an array, lengths differ,
@@ -89,7 +81,7 @@ def read_pickled_paths(
     if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, dict) for one in paths):
         what = "nothing" if isinstance(paths, list | tuple) and not paths else f"a {type(paths).__name__}"
         raise DataError(f"{source} holds {what}, not a list of paths, each a dict of arrays.")
-    found = names_in(map(str, paths[0]), NAMES, REQUIRED, f"{source}: a path", rename, "pickled_paths")
+    found = names_in(map(str, paths[0]), STEP_NAMES, REQUIRED, f"{source}: a path", rename, "pickled_paths")
     parts = [_Path(f"{source}: path {k}", one, found) for k, one in enumerate(paths)]
     for part in parts:
         if part.kind != parts[0].kind:

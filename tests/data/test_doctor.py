@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from d3ray.data.dataset import Dataset
 from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor
 from d3ray.data.doctor import survey as surveys
 from d3ray.data.doctor.check_ends import timeouts_as_terminals
+from d3ray.data.doctor.estimate import MACHINE, MEASURED
 from d3ray.data.doctor.hashing import row_hashes
 from d3ray.data.doctor.measures import behaviour
 from d3ray.data.doctor.regression import neighbours, unexplained
@@ -327,3 +330,13 @@ def test_bounds_that_are_not_the_environments_are_named() -> None:
 def test_the_specification_planted_is_the_data_s() -> None:
     assert healthy().dataset().spec == SPEC
     assert healthy().environment == Environment(id="Point-v0")
+
+
+def test_the_times_that_are_stated_are_those_of_the_speed_table() -> None:
+    table = json.loads((Path(__file__).parents[2] / "benchmarks/results/speed.json").read_text())
+    measured = {row["label"]: statistics.median(run["per_second"] for run in row["runs"]["a"]) for row in table["results"]}
+    for stated in MEASURED.values():
+        for name, speed in stated.items():
+            (label,) = (label for label in measured if label.startswith(name.replace("256x256", "256×256") + ":"))
+            assert speed == round(measured[label])
+    assert {1: "one", 2: "two"}[table["threads"]] in MACHINE

@@ -140,7 +140,7 @@ def test_code_is_refused_and_not_run(tmp_path: Path) -> None:
         ([], r"file holds nothing, not a list of paths"),
         (3.5, r"file holds a float, not a list of paths"),
         ([1, 2], r"file holds a list, not a list of paths"),
-        ([{"observation": np.ones((2, 1))}], r"file: a path has no 'actions' or 'action' or 'acts', only 'observation'\.$"),
+        ([{"observation": np.ones((2, 1))}], r"file: a path has no 'actions' or 'acts' or 'action', only 'observation'\.$"),
         ([cs285(2, 0), {}], r"file: path 1 has no 'observation', which the first has\.$"),
         ([cs285(2, 0) | {"action": np.ones((3, 2))}], r"file: path 0: 'reward' has 2 rows, but 'action' has 3\.$"),
         ([cs285(2, 0) | {"terminal": np.ones(3)}], r"file: path 0 has 2 steps, but 'terminal' has 3 rows\.$"),
