@@ -21,7 +21,7 @@ from ..data.batch import Batch
 from ..data.random import fold, root_key
 from ..data.sampling import BLOCK
 from .nets import Hyper, Nets, Parameters
-from .optimizers import RowAdam
+from .optimizers import Adam, RowOptimizer
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
 _lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
@@ -70,7 +70,9 @@ class Learner:
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
         self._optimizers = {
-            name: RowAdam(self.live[name], self.values[w.rate], len(self.seeds) if self.stacked else None, w.epsilon)
+            name: RowOptimizer(
+                Adam(epsilon=w.epsilon), self.live[name], self.values[w.rate], len(self.seeds) if self.stacked else None
+            )
             for name, w in self.networks.items()
         }
         self._addresses: dict[str, tuple[int, Tensor]] = {}
@@ -134,7 +136,7 @@ class Learner:
         at = 0
         for name in names:
             count = len(self.live[name])
-            self._optimizers[name].step(gradients[at : at + count])
+            self._optimizers[name].step(gradients[at : at + count], self.step)
             at += count
             for buffer, new in statistics[name].items():
                 self.buffers[name][buffer].copy_(new)

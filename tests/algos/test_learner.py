@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from d3ray.algos.dqn import DQN
-from d3ray.algos.optimizers import RowAdam
+from d3ray.algos.optimizers import Adam, RowOptimizer
 from d3ray.algos.stack import Stack
 from d3ray.algos.td3 import TD3
 from d3ray.algos.td3_plus_bc import TD3PlusBC
@@ -129,7 +129,7 @@ def test_epochs_end_at_multiples_and_a_second_fit_goes_on():
 def test_adam_is_torchs_also_when_rows_have_rates_of_their_own():
     torch.manual_seed(0)
     start = {"a": torch.randn(3, 4, 2, dtype=torch.float64), "b": torch.randn(3, 5, dtype=torch.float64)}
-    ours = RowAdam(clone(start), [1e-2, 1e-3, 1e-2], 3, 1e-8)
+    ours = RowOptimizer(Adam(), clone(start), [1e-2, 1e-3, 1e-2], 3)
     theirs = [[start["a"][k].clone(), start["b"][k].clone()] for k in range(3)]
     optimizers = [torch.optim.Adam(row, lr=rate) for row, rate in zip(theirs, (1e-2, 1e-3, 1e-2), strict=True)]
     for step in range(6):
@@ -138,7 +138,7 @@ def test_adam_is_torchs_also_when_rows_have_rates_of_their_own():
             ours.set_rates([1e-3] * 3)
             for optimizer in optimizers:
                 optimizer.param_groups[0]["lr"] = 1e-3
-        ours.step(gradients)
+        ours.step(gradients, step)
         for k, row in enumerate(theirs):
             for parameter, gradient in zip(row, gradients, strict=True):
                 parameter.grad = gradient[k]

@@ -1,0 +1,99 @@
+"""How settings name an optimiser: `optimizer: adam`, or `optimizer: {name: rmsprop, alpha: 0.95}`.
+
+The learning rate is a setting of the algorithm, for rows of a stack may differ in it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ...data.config import Config, setting
+from ...data.errors import did_you_mean
+from .schedules import Schedule
+
+_Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Optimizer(Config):
+    """What all have."""
+
+    max_grad_norm: float | None = setting(None, "largest L2 norm of a network's gradient; longer ones are scaled to it", gt=0)
+    schedule: Schedule | None = setting(None, "how the learning rate changes: cosine, linear or warm_up; None: it does not")
+
+
+class _Decaying(_Optimizer):
+    weight_decay: float = setting(0.0, "L2 penalty: this times the parameter is added to its gradient", ge=0)
+
+
+class Adam(_Decaying):
+    """Adam (Kingma and Ba 2015), with torch's defaults."""
+
+    name: Literal["adam"] = "adam"
+    betas: tuple[_Beta, _Beta] = setting((0.9, 0.999), "decay of the first and second moment", source="torch.optim.Adam")
+    epsilon: float = setting(1e-8, "added to the root of the second moment", source="torch.optim.Adam", gt=0)
+    amsgrad: bool = setting(False, "divide by the largest second moment so far (Reddi et al. 2018)")
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): parameters shrink by rate · weight_decay."""
+
+    name: Literal["adamw"] = "adamw"  # pyright: ignore[reportIncompatibleVariableOverride]
+    weight_decay: float = setting(1e-2, "share that a parameter shrinks by, times the rate", source="torch.optim.AdamW", ge=0)
+
+
+class RMSprop(_Decaying):
+    """RMSprop (Hinton 2012): the gradient over the root of its running square."""
+
+    name: Literal["rmsprop"] = "rmsprop"
+    alpha: float = setting(0.99, "α: decay of the running square", source="torch.optim.RMSprop", ge=0, lt=1)
+    epsilon: float = setting(1e-8, "ε: added to the root, or inside it", source="torch.optim.RMSprop", gt=0)
+    epsilon_inside: bool = setting(False, "√(v + ε) in place of √v + ε, as in Mnih et al. 2015 and PFRL")
+    centered: bool = setting(False, "subtract the square of the running mean: the divisor is a standard deviation")
+    momentum: float = setting(0.0, "of the quotient", ge=0, lt=1)
+
+
+class SGD(_Decaying):
+    """Gradient descent."""
+
+    name: Literal["sgd"] = "sgd"
+    momentum: float = setting(0.0, "μ: share of the last direction that is kept", ge=0, lt=1)
+    nesterov: bool = setting(False, "look ahead along the momentum")
+
+
+class Muon(_Optimizer):
+    """Muon (Jordan et al. 2024): steps weight matrices by their momentum, orthogonalised.
+
+    Matrices are the weights of affine layers, each member of an ensemble for itself; all other parameters (biases, normalisation,
+    convolutions) are stepped by AdamW with its defaults, the same rate and weight decay. Newton-Schulz iterates run in the
+    parameters' precision, torch.optim.Muon's in bfloat16.
+    """
+
+    name: Literal["muon"] = "muon"
+    momentum: float = setting(0.95, "μ: decay of the running gradient", source="torch.optim.Muon", ge=0, lt=1)
+    nesterov: bool = setting(True, "look ahead along the momentum", source="torch.optim.Muon")
+    weight_decay: float = setting(0.1, "share that a parameter shrinks by, times the rate", source="torch.optim.Muon", ge=0)
+    adjust: Literal["match_rms_adamw", "original"] = setting(
+        "match_rms_adamw",
+        "scale of a step: 0.2 √max(in, out), so that a rate for Adam suits (Liu et al. 2025), or √max(1, out / in)",
+        source="Liu et al. 2025, section 2.2",
+    )
+
+
+_KNOWN = (Adam, AdamW, RMSprop, SGD, Muon)
+_NAMES = tuple(str(known.model_fields["name"].default) for known in _KNOWN)
+
+
+def _read(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value not in _NAMES:
+        raise ValueError(f"there is no such optimizer{did_you_mean(value, _NAMES)}")
+    return {"name": value}
+
+
+Optimizer = Annotated[
+    Annotated[Adam | AdamW | RMSprop | SGD | Muon, Field(discriminator="name")],
+    BeforeValidator(_read),
+]

@@ -1,0 +1,100 @@
+"""Optimisers over rows: one network of S seeds, each row with its own learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .config import Optimizer
+from .rules import Rule, Tensors, rules
+
+
+class RowOptimizer:
+    """Steps parameters that may carry a leading axis of S seeds; each row is what torch.optim's class does with it alone.
+
+    While all rows have one learning rate the stacked tensors are stepped whole; rows that differ are stepped one by one, through
+    views of the same storage. Both are the same arithmetic, entry by entry.
+
+    Args:
+        config: Which optimiser, how gradients are clipped, how the learning rate changes.
+        parameters: By name; [S, ...] each when `rows` is not None.
+        rates: Learning rate of each row (one entry without rows).
+        rows: S, or None.
+    """
+
+    def __init__(self, config: Optimizer, parameters: dict[str, Tensor], rates: Sequence[float], rows: int | None) -> None:
+        self.names = list(parameters)
+        self.parameters = [p.detach() for p in parameters.values()]
+        self.rows, self.rates = rows, list(rates)
+        self._norm, self._schedule = config.max_grad_norm, config.schedule
+        lead = 0 if rows is None else 1
+        self._rules = rules(config, {name: tuple(p.shape[lead:]) for name, p in parameters.items()})
+        self._slots = [
+            [[torch.zeros_like(self.parameters[i], memory_format=torch.preserve_format) for i in rule.which] for _ in rule.slots]
+            for rule in self._rules
+        ]
+        device = self.parameters[0].device if self.parameters and self.parameters[0].is_cuda else "cpu"  # where the kernels want it
+        self._count = torch.zeros((), dtype=torch.float32, device=device)  # steps done
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """`_groups`: what one call of a rule steps: row (None: all), learning rate, rule, parameters, slots and counts."""
+        whole = self.rows is None or len(set(self.rates)) == 1
+        self._groups: list[tuple[int | None, float, Rule, Tensors, list[Tensors], Tensors]] = []
+        for rule, slots in zip(self._rules, self._slots, strict=True):
+            parameters, counts = [self.parameters[i] for i in rule.which], [self._count] * len(rule.which)
+            if whole:
+                self._groups.append((None, self.rates[0], rule, parameters, slots, counts))
+                continue
+            for k, rate in enumerate(self.rates):
+                of_row = [[tensor[k] for tensor in slot] for slot in slots]
+                self._groups.append((k, rate, rule, [p[k] for p in parameters], of_row, counts))
+
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """New learning rates; what the optimiser remembers is kept."""
+        if list(rates) != self.rates:
+            self.rates = list(rates)
+            self._arrange()
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], step: int) -> None:
+        """One step down the gradients, [S, ...] or [...] each, at the gradient step `step` from 0, which the schedule goes by."""
+        self._count += 1
+        share = 1.0 if self._schedule is None else self._schedule.share(step)
+        if self._norm is not None:
+            gradients = self._clipped(gradients, self._norm)
+        for k, rate, rule, parameters, slots, counts in self._groups:
+            parts = [gradients[i] if k is None else gradients[i][k] for i in rule.which]
+            rule.step(rate * share, parameters, parts, slots, counts)
+
+    def _clipped(self, gradients: Sequence[Tensor], most: float) -> Sequence[Tensor]:
+        """Gradients of each row scaled to an L2 norm of at most `most` over all parameters, as torch.nn.utils.clip_grad_norm_."""
+        lead = 0 if self.rows is None else 1
+        norms = torch.stack([torch.linalg.vector_norm(g.flatten(lead), dim=-1) for g in gradients])  # [parameters, (S)]
+        scale = (most / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
+        return [g * scale.reshape(-1, *[1] * (g.ndim - 1)) if lead else g * scale for g in gradients]
+
+    def _named(self) -> list[tuple[str, Tensor]]:
+        """What is remembered, by its name in a checkpoint: `PARAMETER:SLOT`."""
+        return [
+            (f"{self.names[i]}:{name}", tensor)
+            for rule, slots in zip(self._rules, self._slots, strict=True)
+            for name, slot in zip(rule.slots, slots, strict=True)
+            for i, tensor in zip(rule.which, slot, strict=True)
+        ]
+
+    def state(self) -> dict[str, Tensor]:
+        """What is remembered of each parameter, in its own shape, and the number of steps; empty before the first step."""
+        if not self._count:
+            return {}
+        return {"step": self._count.clone(), **{name: tensor.clone() for name, tensor in self._named()}}
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state` gave. Raises KeyError where a tensor is missing."""
+        self._count.copy_(state["step"]) if state else self._count.zero_()
+        for name, tensor in self._named():
+            tensor.copy_(state[name]) if state else tensor.zero_()

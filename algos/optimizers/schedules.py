@@ -1,0 +1,76 @@
+"""Schedules of the learning rate: a share of the set rate for each gradient step.
+
+A share is a function of the step alone, so a resumed run goes on exactly, and rows of a stack keep rates of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ...data.config import Config, setting
+from ...data.errors import did_you_mean
+
+
+class WarmUp(Config):
+    """Rises to the set rate, and stays: (t + 1) / warm_up at step t < warm_up."""
+
+    name: Literal["warm_up"] = "warm_up"
+    warm_up: int = setting(..., "gradient steps until the set rate is reached", gt=0)
+
+    def share(self, step: int) -> float:
+        """Of the set rate, at a gradient step from 0."""
+        return min((step + 1) / self.warm_up, 1.0)
+
+
+class _Falling(Config):
+    """Rises over `warm_up` steps, falls over `duration` steps more, and stays."""
+
+    duration: int = setting(..., "gradient steps from the set rate to the final one", gt=0)
+    final: float = setting(0.0, "share of the set rate that is left in the end", ge=0, le=1)
+    warm_up: int = setting(0, "gradient steps until the set rate is reached, which come first", ge=0)
+
+    def share(self, step: int) -> float:
+        """Of the set rate, at a gradient step from 0."""
+        if step < self.warm_up:
+            return (step + 1) / self.warm_up
+        done = min((step - self.warm_up) / self.duration, 1.0)
+        return self.final + (1 - self.final) * self._left(done)
+
+    def _left(self, done: float) -> float:
+        """What is left of the fall, 1 to 0, when the share `done` of its steps is done."""
+        raise NotImplementedError
+
+
+class Cosine(_Falling):
+    """Falls along half a cosine: final + (1 - final) (1 + cos π t / duration) / 2 (Loshchilov and Hutter 2017, equation 5)."""
+
+    name: Literal["cosine"] = "cosine"
+
+    def _left(self, done: float) -> float:
+        return (1 + math.cos(math.pi * done)) / 2
+
+
+class Linear(_Falling):
+    """Falls along a line."""
+
+    name: Literal["linear"] = "linear"
+
+    def _left(self, done: float) -> float:
+        return 1 - done
+
+
+_NEEDS = {"cosine": "duration", "linear": "duration", "warm_up": "warm_up"}
+
+
+def _read(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value not in _NEEDS:
+        raise ValueError(f"there is no such schedule{did_you_mean(value, _NEEDS)}")
+    raise ValueError(f"a schedule needs its length, as {{name: {value}, {_NEEDS[value]}: 100000}}")
+
+
+Schedule = Annotated[Annotated[Cosine | Linear | WarmUp, Field(discriminator="name")], BeforeValidator(_read)]
