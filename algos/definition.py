@@ -12,10 +12,29 @@ from torch import Tensor, nn
 
 from ..data.errors import ConfigError, did_you_mean
 from .config import AlgorithmConfig, Preset
+from .optimizers import Adam, Optimizer
 
 if TYPE_CHECKING:
     from ..data.spec import Spec
     from .nets import Nets
+
+
+ADAM = Adam()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters of a network that an optimiser of their own steps.
+
+    Attributes:
+        prefix: What their names begin with.
+        rate: Learning rate.
+        optimizer: What steps them.
+    """
+
+    prefix: str
+    rate: float
+    optimizer: Optimizer = ADAM
 
 
 @dataclass(frozen=True)
@@ -26,13 +45,15 @@ class Network:
         module: The network, freshly initialised.
         rate: Name of the setting that holds its learning rate.
         target: Whether it has a target network, which begins equal to it.
-        epsilon: Adam's epsilon.
+        optimizer: What steps it.
+        groups: Parameters that have an optimiser of their own.
     """
 
     module: nn.Module
     rate: str
     target: bool = False
-    epsilon: float = 1e-8
+    optimizer: Optimizer = ADAM
+    groups: tuple[Group, ...] = ()
 
 
 class Definition:

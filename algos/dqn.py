@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import huber_loss
 
 from ..data.batch import Batch
 from ..data.config import setting
@@ -30,7 +29,8 @@ from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.encoders import Encoder, VectorEncoder
-from .networks.heads import DiscreteQEnsemble
+from .networks.q_functions import Mean, QFunction, picked, reduced
+from .optimizers import Adam, Optimizer
 
 MANUAL = "d3rlpy's manual of October 2020"
 
@@ -39,10 +39,12 @@ class DQNConfig(AlgorithmConfig):
     """Settings of `DQN`."""
 
     learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
-    epsilon: float = setting(1.5e-4, "Adam's epsilon", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
+    optimizer: Optimizer = setting(Adam(epsilon=1.5e-4), "what steps the critic", source=f"{MANUAL}; Rainbow, Table 1")
     batch_size: int = setting(32, "transitions in a gradient step", source="Mnih et al. 2015, Extended Data Table 1", gt=0)
     target_update_interval: int = setting(8000, "C: gradient steps between copies of the critic", source=MANUAL, gt=0)
     n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
+    q_function: QFunction = setting(Mean(), "what the critic estimates: mean, or a distribution of the return")
+    share_encoder: bool = setting(False, "whether the ensemble has one encoder", source=MANUAL)
     encoder: Encoder = setting(VectorEncoder(), "hidden layers of the critic")
 
 
@@ -52,14 +54,16 @@ class DQN(Algorithm):
     Config: ClassVar = DQNConfig
     actions: ClassVar = "discrete"
     presets: ClassVar = {
-        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/dqn.py and optimizers.py", {"epsilon": 1e-8}),
+        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/dqn.py and optimizers.py", {"optimizer": "adam"}),
         "d3rlpy-2020": Preset(MANUAL, {}),
         "small": Preset("tried on CartPole", {"learning_rate": 1e-3, "target_update_interval": 100}),
     }
 
     def networks(self, spec: Spec, config: DQNConfig) -> dict[str, Network]:
-        critic = DiscreteQEnsemble(config.encoder, spec.observation, spec.n_actions, config.n_critics)
-        return {"critic": Network(critic, rate="learning_rate", target=True, epsilon=config.epsilon)}
+        critic = config.q_function.discrete(
+            config.encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
+        )
+        return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("critic", "copy") if (step + 1) % self.config_.target_update_interval == 0 else ("critic",)
@@ -75,20 +79,13 @@ class DQN(Algorithm):
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B]."""
         with torch.no_grad():
-            following = nets.target.critic(batch.next_observation)  # [members, B, A]
-            best = following.mean(0).argmax(-1)
-            goal = batch.reward + batch.discount * _pick(following, best).min(0).values
-        value = _pick(nets.critic(batch.observation), batch.action)
-        error = huber_loss(value, goal.expand_as(value), reduction="none").sum(0)
-        return error, {"td_error": (value - goal).abs().mean(0), "value": value.mean(0)}
+            following = nets.target.critic.distribution(batch.next_observation)  # [members, atoms, B, A]
+            best = following.mean((0, 1)).argmax(-1)
+            goal = batch.reward + batch.discount * reduced(picked(following, best), "min")
+        return nets.critic.td_loss(batch.observation, batch.action, goal)
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
         return nets.critic(observation).mean(0).argmax(-1)
 
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return _pick(nets.critic(observation), action).mean(0)
-
-
-def _pick(values: Tensor, action: Tensor) -> Tensor:
-    """Values of the actions taken: [members, B, A] and [B] to [members, B]."""
-    return values.gather(-1, action[None, :, None].expand(values.shape[0], -1, 1))[..., 0]
+        return picked(nets.critic(observation), action).mean(0)

@@ -192,8 +192,7 @@ class Fit:
         """The networks at rest. One seed only: `row` takes one out of a stack."""
         if len(self.seeds) > 1:
             raise ConfigError("A stack holds several policies: take one with .seed(k).")
-        key = torch.zeros((), dtype=torch.int64, device=self.device)
-        return Nets(self.learner.modules, {}, None, key, self.dtype)
+        return Nets(self.learner.modules, {}, None, None, self.dtype)
 
     def policy_module(self) -> PolicyModule:
         """Raw observations to raw actions, scalers inside."""

@@ -21,7 +21,7 @@ from ..data.batch import Batch
 from ..data.random import fold, root_key
 from ..data.sampling import BLOCK
 from .nets import Hyper, Nets, Parameters
-from .optimizers import Adam, RowOptimizer
+from .optimizers import RowOptimizer
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
 _lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .config import AlgorithmConfig
     from .definition import Definition, Network
 
-LossValue = tuple[Tensor, dict[str, Tensor]]  # one value a sample [B], and metrics, one value a sample or one
+# One value a sample [B], or one for each member of an ensemble [members, B], or one for the whole batch (); and metrics, one value
+# a sample or one.
+LossValue = tuple[Tensor, dict[str, Tensor]]
 Loss = Callable[[Nets, Batch, Hyper], LossValue]
 
 
@@ -69,12 +71,7 @@ class Learner:
         self._set_up_hyper(config, rows or [{} for _ in self.seeds])
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
-        self._optimizers = {
-            name: RowOptimizer(
-                Adam(epsilon=w.epsilon), self.live[name], self.values[w.rate], len(self.seeds) if self.stacked else None
-            )
-            for name, w in self.networks.items()
-        }
+        self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
         self._addresses: dict[str, tuple[int, Tensor]] = {}
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
@@ -127,6 +124,17 @@ class Learner:
         }
         self._h = Hyper(self.hyper)
 
+    def _set_up_optimizers(self, name: str, network: Network) -> dict[str, RowOptimizer]:
+        """By the prefix of the parameters that each steps; "" is the rest, or all."""
+        rows = len(self.seeds) if self.stacked else None
+        parts: dict[str, Parameters] = {"": {}} | {group.prefix: {} for group in network.groups}
+        for parameter, tensor in self.live[name].items():
+            parts[next((group.prefix for group in network.groups if parameter.startswith(group.prefix)), "")][parameter] = tensor
+        made = {"": RowOptimizer(network.optimizer, parts[""], self.values[network.rate], rows)}
+        for group in network.groups:
+            made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], [group.rate] * (rows or 1), rows)
+        return made
+
     # ---- the three verbs
 
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Batch) -> None:
@@ -135,9 +143,15 @@ class Learner:
         gradients, value, metrics, statistics = self.gradients(loss, names, batch, self.address(loss))
         at = 0
         for name in names:
-            count = len(self.live[name])
-            self._optimizers[name].step(gradients[at : at + count], self.step)
-            at += count
+            live, optimizers = self.live[name], self._optimizers[name]
+            mine = gradients[at : at + len(live)]
+            at += len(live)
+            if len(optimizers) == 1:
+                optimizers[""].step(mine, self.step)
+            else:
+                named = dict(zip(live, mine, strict=True))
+                for optimizer in optimizers.values():
+                    optimizer.step([named[parameter] for parameter in optimizer.names], self.step)
             for buffer, new in statistics[name].items():
                 self.buffers[name][buffer].copy_(new)
         label = f"{loss.__name__}"
@@ -182,7 +196,7 @@ class Learner:
         self.hyper[name].copy_(torch.tensor(self.values[name] if self.stacked else self.values[name][0], dtype=self.dtype))
         for network, w in self.networks.items():
             if w.rate == name:
-                self._optimizers[network].set_rates(self.values[name])
+                self._optimizers[network][""].set_rates(self.values[name])
 
     def read_metrics(self) -> list[dict[str, float]]:
         """Means since the last call, one dictionary a seed, and the only time that training waits for the device.
@@ -263,7 +277,8 @@ class Learner:
         tensors: dict[str, Tensor] = {}
         for name in self.networks:
             tensors |= {f"live/{name}/{k}": t for k, t in {**self.live[name], **self.buffers[name]}.items()}
-            tensors |= {f"optimizer/{name}/{k}": t for k, t in self._optimizers[name].state().items()}
+            for prefix, optimizer in self._optimizers[name].items():
+                tensors |= {f"optimizer/{_part(name, prefix)}/{k}": t for k, t in optimizer.state().items()}
         for name, target in self.target.items():
             tensors |= {f"target/{name}/{k}": t for k, t in target.items()}
         tensors |= {f"hyper/{k}": torch.tensor(v, dtype=torch.float64) for k, v in self.values.items()}
@@ -276,8 +291,9 @@ class Learner:
         for name in self.networks:
             for k, t in {**self.live[name], **self.buffers[name]}.items():
                 t.copy_(tensors[f"live/{name}/{k}"])
-            prefix = f"optimizer/{name}/"
-            self._optimizers[name].load_state({k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)})
+            for prefix, optimizer in self._optimizers[name].items():
+                part = f"optimizer/{_part(name, prefix)}/"
+                optimizer.load_state({k.removeprefix(part): t for k, t in tensors.items() if k.startswith(part)})
         for name, target in self.target.items():
             for k, t in target.items():
                 t.copy_(tensors[f"target/{name}/{k}"])
@@ -286,14 +302,29 @@ class Learner:
 
     def row(self, tensors: Mapping[str, Tensor], k: int) -> dict[str, Tensor]:
         """The k-th seed's part of what `state` gave: the state of an ordinary learner."""
-        whole = {f"optimizer/{name}/step" for name in self.networks}
-        return {
-            n: t if n in whole or not self.stacked else t[k : k + 1] if n.startswith("hyper/") else t[k] for n, t in tensors.items()
-        }
+        if not self.stacked:
+            return dict(tensors)
+
+        def mine(name: str, tensor: Tensor) -> Tensor:
+            if name.startswith("optimizer/") and name.endswith("/step"):  # all rows have done as many
+                return tensor
+            return tensor[k : k + 1] if name.startswith("hyper/") else tensor[k]
+
+        return {name: mine(name, tensor) for name, tensor in tensors.items()}
+
+
+def _part(network: str, prefix: str) -> str:
+    """What a checkpoint calls the optimiser of some parameters of a network."""
+    return f"{network}:{prefix}" if prefix else network
 
 
 def _mean(values: Tensor, batch: Batch) -> Tensor:
-    """The mean over samples, importance weights applied. A loss that is one number already is about the whole batch."""
+    """The mean over samples, importance weights applied, of the sum over members.
+
+    A loss that is one number already is about the whole batch.
+    """
     if values.ndim == 0:
         return values
+    if values.ndim == 2:
+        values = values.sum(0)
     return values.mean() if batch.weight is None else (values * batch.weight).mean()

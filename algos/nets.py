@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.random import fold, normal, uniform
-from .networks.training import Training, training
+from .networks.training import Pass, under_way
 
 Parameters = dict[str, Tensor]
 
@@ -29,13 +29,15 @@ class Hyper:
 
 
 class Nets:
-    """Networks of one seed, called by name: `nets.policy(observation)`, `nets.target.critic(observation, action)`.
+    """Networks of one seed by name: `nets.policy(observation)`, `nets.target.critic(observation, action)`.
+
+    A network is called, or asked for a method of its own: `nets.critic.distribution(observation, action)`.
 
     Args:
         modules: The networks. Where `tensors` has an entry of the same name, the module is run with those parameters and buffers.
         tensors: Parameters and buffers by network, as `torch.func` hands them in; empty when the modules hold their own.
-        target: The same for target networks; None for the target itself.
-        key: int64 (), the address of this loss.
+        target: The same for target networks; None for the target itself, and at rest.
+        key: int64 (), the address of this loss; None at rest, where nothing is drawn.
         dtype: Type of the noise.
         minimised: Networks whose batch statistics are kept.
     """
@@ -47,50 +49,72 @@ class Nets:
         modules: Mapping[str, nn.Module],
         tensors: Mapping[str, Parameters],
         target: Nets | None,
-        key: Tensor,
+        key: Tensor | None,
         dtype: torch.dtype,
         minimised: tuple[str, ...] = (),
     ) -> None:
-        self._modules, self._tensors, self._key, self._dtype = modules, tensors, key, dtype
+        self._modules, self._tensors, self._dtype = modules, tensors, dtype
         self._live = target is not None
+        self._key = key if key is None or self._live else fold(key, "target network")
         self._calls = 0
         self.statistics: dict[str, dict[str, Tensor]] = {name: {} for name in minimised}
         if target is not None:
             self.target = target
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> NetworkCall:
         modules: Mapping[str, nn.Module] = self.__dict__["_modules"]
         if name not in modules:
             raise AttributeError(f"There is no network {name!r} here; there are: {', '.join(modules)}.")
-        module = modules[name]
-        tensors = self._tensors.get(name)
+        return NetworkCall(self, name, modules[name])
 
-        def call(*inputs: Any) -> Any:
-            if tensors is None:
-                return module(*inputs)
-            with _holding(module, tensors):
-                return module(*inputs)
-
-        if not self._live:
-            return call
-
-        def call_in_training(*inputs: Any) -> Any:
+    def run(self, name: str, function: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """A function of a network, with the tensors and the address that the network has here."""
+        module, tensors = self._modules[name], self._tensors.get(name)
+        if self._key is not None and _wants_pass(module, live=self._live):
             self._calls += 1
-            address = Training(
-                fold(self._key, (zlib.crc32(name.encode()) << 16) + self._calls), self._dtype, self.statistics.get(name)
-            )
-            with training(address):
-                return call(*inputs)
-
-        return call_in_training if _has_training_layers(module) else call
+            key = fold(self._key, (zlib.crc32(name.encode()) << 16) + self._calls)
+            with under_way(Pass(key, self._dtype, self._live, self.statistics.get(name))):
+                return _held(module, tensors, function, inputs, named)
+        return _held(module, tensors, function, inputs, named)
 
     def noise(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """Standard normal numbers at the address (seed, loss, step, `name`)."""
-        return normal(fold(self._key, name), tuple(shape), self._dtype)
+        return normal(fold(self._address, name), tuple(shape), self._dtype)
 
     def uniform(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """Uniform numbers on (0, 1) at the address (seed, loss, step, `name`)."""
-        return uniform(fold(self._key, name), tuple(shape), self._dtype)
+        return uniform(fold(self._address, name), tuple(shape), self._dtype)
+
+    @property
+    def _address(self) -> Tensor:
+        if self._key is None:
+            raise RuntimeError("Networks at rest have no address to draw at: a policy that draws takes its noise as an input.")
+        return self._key
+
+
+class NetworkCall:
+    """A network where it is used: called, or asked for a method of its module, which runs in the same way."""
+
+    __slots__ = ("_module", "_name", "_nets")
+
+    def __init__(self, nets: Nets, name: str, module: nn.Module) -> None:
+        self._nets, self._name, self._module = nets, name, module
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        return self._nets.run(self._name, self._module, inputs, named)
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        function = getattr(self._module, method)
+        return lambda *inputs, **named: self._nets.run(self._name, function, inputs, named)
+
+
+def _held(
+    module: nn.Module, tensors: Parameters | None, function: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    if tensors is None:
+        return function(*inputs, **named)
+    with _holding(module, tensors):
+        return function(*inputs, **named)
 
 
 @contextmanager
@@ -116,10 +140,13 @@ def _holding(module: nn.Module, tensors: Parameters) -> Generator[None]:
             held[key] = tensor
 
 
-def _has_training_layers(module: nn.Module) -> bool:
-    """Whether a layer inside behaves otherwise in training; remembered on the module, for it is asked at every call."""
-    known = module.__dict__.get("_d3ray_trains")
+def _wants_pass(module: nn.Module, *, live: bool) -> bool:
+    """Whether a layer inside draws or keeps statistics; remembered on the module, for it is asked at every call."""
+    known: tuple[bool, bool] | None = module.__dict__.get("_d3ray_pass")
     if known is None:
-        known = any(getattr(layer, "rate", 0) or hasattr(layer, "running_mean") for layer in module.modules())
-        module.__dict__["_d3ray_trains"] = known
-    return known
+        layers = list(module.modules())
+        draws = any(getattr(layer, "draws", False) for layer in layers)
+        trains = any(getattr(layer, "rate", 0) or hasattr(layer, "running_mean") for layer in layers)
+        known = (draws or trains, draws)
+        module.__dict__["_d3ray_pass"] = known
+    return known[not live]

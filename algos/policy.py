@@ -67,8 +67,7 @@ class PolicyModule(nn.Module):
             seen = {key: scaled(f"observation/{key}", part) for key, part in observation.items()}
         else:
             seen = scaled("observation", observation)
-        key = torch.zeros((), dtype=torch.int64)
-        nets = Nets(dict(self.networks.items()), {}, None, key, self.dtype)
+        nets = Nets(dict(self.networks.items()), {}, None, None, self.dtype)
         action = self.algorithm.act(nets, seen)
         return affines["action"].reverse(action) if "action" in affines else action
 

@@ -23,30 +23,24 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
+from .actor_critic import ActorCriticConfig, critic_network
 from .base import Algorithm
-from .config import ContinuousConfig, Preset
+from .config import Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import Encoder, VectorEncoder
-from .networks.heads import DeterministicPolicy, QEnsemble
+from .networks.heads import DeterministicPolicy
+from .networks.q_functions import reduced
 
 CODE = "authors' code, TD3.py and main.py"
 
 
-class TD3Config(ContinuousConfig):
+class TD3Config(ActorCriticConfig):
     """Settings of `TD3`."""
 
-    actor_learning_rate: float = setting(3e-4, "Adam, policy", source=CODE, gt=0)
-    critic_learning_rate: float = setting(3e-4, "Adam, critics", source=CODE, gt=0)
-    batch_size: int = setting(256, "transitions in a gradient step", source=CODE, gt=0)
-    tau: float = setting(0.005, "τ: share of a network that enters its target", source=CODE, gt=0, le=1)
-    n_critics: int = setting(2, "size of the ensemble", source=CODE, gt=0)
     target_smoothing_sigma: float = setting(0.2, "σ: standard deviation of the noise on the target's action", source=CODE, ge=0)
     target_smoothing_clip: float = setting(0.5, "c: where that noise is clipped", source=CODE, ge=0)
     update_actor_interval: int = setting(2, "d: steps of the critic for one of the actor", source=CODE, gt=0)
-    actor_encoder: Encoder = setting(VectorEncoder(), "hidden layers of the policy", source=CODE)
-    critic_encoder: Encoder = setting(VectorEncoder(), "hidden layers of the critics", source=CODE)
 
 
 class TD3(Algorithm):
@@ -63,14 +57,10 @@ class TD3(Algorithm):
     }
 
     def networks(self, spec: Spec, config: TD3Config) -> dict[str, Network]:
-        observation, size = spec.observation, spec.action.shape[0]
+        policy = DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
         return {
-            "policy": Network(
-                DeterministicPolicy(config.actor_encoder, observation, size), rate="actor_learning_rate", target=True
-            ),
-            "critic": Network(
-                QEnsemble(config.critic_encoder, observation, size, config.n_critics), rate="critic_learning_rate", target=True
-            ),
+            "policy": Network(policy, "actor_learning_rate", True, config.actor_optimizer),
+            "critic": critic_network(spec, config),
         }
 
     def schedule(self, step: int) -> tuple[str, ...]:
@@ -92,9 +82,9 @@ class TD3(Algorithm):
             noise = h.target_smoothing_sigma * nets.noise("target smoothing", batch.action.shape)
             noise = noise.clamp(-h.target_smoothing_clip, h.target_smoothing_clip)
             action = (nets.target.policy(batch.next_observation) + noise).clamp(-1, 1)
-            goal = batch.reward + batch.discount * nets.target.critic(batch.next_observation, action).min(0).values
-        error = nets.critic(batch.observation, batch.action) - goal
-        return error.square().sum(0), {"td_error": error.abs().mean(0)}
+            following = nets.target.critic.distribution(batch.next_observation, action)  # [members, atoms, B]
+            goal = batch.reward + batch.discount * reduced(following, "min")
+        return nets.critic.td_loss(batch.observation, batch.action, goal)
 
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""

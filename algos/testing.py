@@ -55,7 +55,9 @@ def tiny_dataset(*, discrete: bool, n: int = 400, observation_size: int = 5, act
 def maker(algorithm: type[Algorithm], **settings: Any) -> Make:
     """Makes `algorithm` with small networks and `settings`; arguments of a call come on top."""
     fields = algorithm.Config.model_fields
-    small: dict[str, Any] = {name: SMALL for name in fields if name.endswith("encoder")} | {"batch_size": 16}
+    small: dict[str, Any] = {name: SMALL for name in fields if name.endswith("encoder") and name != "share_encoder"} | {
+        "batch_size": 16
+    }
     if "target_update_interval" in fields:
         small["target_update_interval"] = 7  # so that the copy happens within a check
     return lambda **run: algorithm(**{**small, **settings, **run})

@@ -1,7 +1,8 @@
-"""What layers need to know while a loss is computed, and nothing else does: where dropout draws from, where statistics go.
+"""What layers need to know while a loss is computed, and nothing else does: where they draw from, where statistics go.
 
 There are no `.train()` and `.eval()` flags: a layer is training exactly while the learner computes a loss with a live network.
-A policy that acts, a target network and an export see the same layers at rest.
+A policy that acts and an export see the same layers at rest, and so does a target network, but for layers that draw there too
+(they have `draws = True`; the fractions of an implicit quantile network are drawn for both).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from ...data.random import fold, uniform
 
 
 @dataclass
-class Training:
+class Pass:
     """One pass of one network inside a loss."""
 
     key: Tensor  # int64 (), the address of this pass
     dtype: torch.dtype
+    live: bool  # False: a target network's
     statistics: dict[str, Tensor] | None  # where batch norm leaves its new running statistics; None: not kept
     draws: int = field(default=0)
 
@@ -32,16 +34,22 @@ class Training:
         return uniform(fold(self.key, self.draws), shape, self.dtype)
 
 
-_current: ContextVar[Training | None] = ContextVar("training", default=None)
+_current: ContextVar[Pass | None] = ContextVar("pass", default=None)
 
 
-def current_training() -> Training | None:
-    """The pass under way, or None when layers are at rest."""
+def current_training() -> Pass | None:
+    """The live network's pass under way, or None when layers are at rest."""
+    now = _current.get()
+    return now if now is not None and now.live else None
+
+
+def current_draws() -> Pass | None:
+    """The pass under way, a target network's too; None outside a loss, where nothing is drawn."""
     return _current.get()
 
 
 @contextmanager
-def training(now: Training | None) -> Generator[None]:
+def under_way(now: Pass | None) -> Generator[None]:
     """Layers called inside belong to this pass."""
     token = _current.set(now)
     try:

@@ -3,7 +3,7 @@
 import torch
 
 from d3ray.algos.networks.layers import BatchNorm, Dropout, Linear
-from d3ray.algos.networks.training import Training, training
+from d3ray.algos.networks.training import Pass, under_way
 from d3ray.data.random import root_key
 
 
@@ -28,12 +28,12 @@ def test_layers_start_as_torchs_do():
 def test_dropout_drops_its_share_scales_the_rest_and_rests():
     layer, x = Dropout(0.3), torch.ones(200, 500)
     assert torch.equal(layer(x), x)
-    with training(Training(root_key(1), torch.float32, None)):
+    with under_way(Pass(root_key(1), torch.float32, True, None)):
         first, second = layer(x), layer(x)
     assert abs(float((first == 0).float().mean()) - 0.3) < 0.01
     torch.testing.assert_close(first[first != 0], torch.full_like(first[first != 0], 1 / 0.7))
     assert not torch.equal(first, second)  # another position, another mask
-    with training(Training(root_key(1), torch.float32, None)):
+    with under_way(Pass(root_key(1), torch.float32, True, None)):
         assert torch.equal(layer(x), first)  # the same address, the same mask
 
 
@@ -43,7 +43,7 @@ def test_batch_norm_is_torchs():
     for _ in range(4):
         x = torch.randn(32, 6) * 3 + 1
         kept: dict[str, torch.Tensor] = {}
-        with training(Training(root_key(0), torch.float32, kept)):
+        with under_way(Pass(root_key(0), torch.float32, True, kept)):
             out = ours(x)
         torch.testing.assert_close(out, theirs(x), rtol=1e-5, atol=1e-5)
         for name, tensor in kept.items():

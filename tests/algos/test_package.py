@@ -59,7 +59,7 @@ def dataset(*, discrete: bool = False) -> Dataset:
 def trained(name: str = "TD3PlusBC", seed: int = 0) -> Algorithm:
     cls = algorithm_class(name)
     discrete = cls.actions == "discrete"
-    small = {field: SMALL for field in cls.Config.model_fields if field.endswith("encoder")}
+    small = {field: SMALL for field in cls.Config.model_fields if field.endswith("encoder") and field != "share_encoder"}
     scalers = {"observation_scaler": "standard"} | ({} if discrete else {"action_scaler": "min_max"})
     algorithm = cls(**{**small, **scalers, "batch_size": 16, "seed": seed})
     return algorithm.fit(dataset(discrete=discrete), n_steps=3, n_steps_per_epoch=3)

@@ -50,7 +50,11 @@ def trained(name: str, spec: Spec) -> Algorithm:
     observation, reward = rng.normal(size=(n, size)).astype(np.float32), np.ones(n, np.float32)
     data = Dataset.from_arrays(observation, action, reward, terminated, spec=spec, name="noise")
     cls = algorithm_class(name)
-    small = {field: VectorEncoder(hidden_units=(16,)) for field in cls.Config.model_fields if field.endswith("encoder")}
+    small = {
+        field: VectorEncoder(hidden_units=(16,))
+        for field in cls.Config.model_fields
+        if field.endswith("encoder") and field != "share_encoder"
+    }
     return cls(**small, observation_scaler="standard").fit(data, n_steps=2, n_steps_per_epoch=2)
 
 

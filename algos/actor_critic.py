@@ -1,0 +1,34 @@
+"""What algorithms with a policy and critics for continuous actions share."""
+
+from __future__ import annotations
+
+from ..data.config import setting
+from ..data.spec import Spec
+from .config import ContinuousConfig
+from .definition import Network
+from .networks.encoders import Encoder, VectorEncoder
+from .networks.q_functions import Mean, QFunction
+from .optimizers import Adam, Optimizer
+
+
+class ActorCriticConfig(ContinuousConfig):
+    """Settings of algorithms with a policy and critics."""
+
+    actor_learning_rate: float = setting(3e-4, "of the policy", gt=0)
+    critic_learning_rate: float = setting(3e-4, "of the critics", gt=0)
+    actor_optimizer: Optimizer = setting(Adam(), "what steps the policy")
+    critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
+    actor_encoder: Encoder = setting(VectorEncoder(), "hidden layers of the policy")
+    critic_encoder: Encoder = setting(VectorEncoder(), "hidden layers of the critics")
+    q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
+    n_critics: int = setting(2, "size of the ensemble", gt=0)
+    share_encoder: bool = setting(False, "whether the ensemble has one encoder")
+    tau: float = setting(0.005, "τ: share of a network that enters its target", gt=0, le=1)
+
+
+def critic_network(spec: Spec, config: ActorCriticConfig) -> Network:
+    """The critics, with a target."""
+    critic = config.q_function.continuous(
+        config.critic_encoder, spec.observation, spec.action.shape[0], config.n_critics, share_encoder=config.share_encoder
+    )
+    return Network(critic, "critic_learning_rate", True, config.critic_optimizer, config.q_function.groups())
