@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -48,12 +48,12 @@ _EXPECTED = {  # by pydantic's name of what went wrong, where its own words are 
 def explain(config: type[BaseModel], error: ValidationError, title: str) -> str:
     """One sentence for the first thing wrong: whose setting, which value, what was expected or meant."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    path, models = _walk(config, [str(part) for part in first["loc"]])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        return f"{title} has no setting {key!r}{did_you_mean(path[-1], _siblings(config, path[:-1]))}"
+        return f"{title} has no setting {key!r}{did_you_mean(path[-1], models[0].model_fields if models else [])}"
     if first["type"] == "missing":
-        return f"{title} needs {key!r}: {_describe(config, path)}."
+        return f"{title} needs {key!r}: {_describe(models, path[-1])}."
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     if first["type"] in ("tuple_type", "list_type") and isinstance(first["input"], str | int | float):
         message += f", as [{first['input']}]"
@@ -61,18 +61,36 @@ def explain(config: type[BaseModel], error: ValidationError, title: str) -> str:
     return f"{title}: {key} is {first['input']!r}; {message}" if key else f"{title}: {message}"
 
 
-def _siblings(config: type[BaseModel], path: list[str]) -> list[str]:
-    """The names that are valid below `path`."""
-    model: Any = config
-    for name in path:
-        field = model.model_fields.get(name)
-        candidates = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
-        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
-        if model is None:
-            return []
-    return list(model.model_fields)
+def _walk(config: type[BaseModel], path: list[str]) -> tuple[list[str], list[type[BaseModel]]]:
+    """The path as a user writes it, without the names that tell the members of a union apart, and what may hold its last part."""
+    written: list[str] = []
+    holders, models = [config], [config]
+    for part in path:
+        if (field := next((m.model_fields[part] for m in models if part in m.model_fields), None)) is not None:
+            written.append(part)
+            holders, models = models, _models(field.annotation)
+        elif chosen := [
+            m for m in models if any(m.model_fields[k].default == part for k in ("name", "kind") if k in m.model_fields)
+        ]:
+            models = chosen
+        else:
+            written.append(part)
+            holders = models
+    return written, holders
 
 
-def _describe(config: type[BaseModel], path: list[str]) -> str:
-    field = config.model_fields.get(path[0])
+def _tags(model: type[BaseModel]) -> list[Any]:
+    """What a union knows this member by."""
+    return [model.model_fields[key].default for key in ("name", "kind") if key in model.model_fields]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Every config in a type: members of unions, entries of lists and mappings."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _describe(models: list[type[BaseModel]], name: str) -> str:
+    field = next((model.model_fields[name] for model in models if name in model.model_fields), None)
     return (field.description if field and field.description else "it has no default").rstrip(".")
