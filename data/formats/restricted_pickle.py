@@ -11,6 +11,7 @@ import math
 import pickle
 import pickletools
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ OPCODES = frozenset([
     "PROTO", "STOP", "FRAME",
 ])
 # fmt: on
+Names = Mapping[tuple[str, str], Any]  # by module and name: what is called in its place
+Persistent = Callable[[Any], Any]
 KINDS = re.compile(r"[?biufcSU]\d*|b1")  # type codes of numbers, booleans and text of fixed width
 
 
-class _RefusedError(Exception):
-    """What is wrong, as the end of a sentence that begins with the file's name."""
+class RefusedError(Exception):
+    """What is wrong, as the end of a sentence that begins with the file's name. Raised by what stands for a name."""
 
 
 def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
@@ -59,12 +62,19 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
     return loads(path.read_bytes(), source=str(path))
 
 
-def loads(data: bytes, *, source: str = "the pickle") -> Any:
-    """The same for bytes; `source` is what an error names."""
+def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None, persistent: Persistent | None = None) -> Any:
+    """The same for bytes.
+
+    Args:
+        data: the pickle.
+        source: what an error names.
+        names: further names that may stand in it, and the function that is called in the place of each.
+        persistent: what a reference to something outside the pickle becomes; None: there may be none.
+    """
     try:
-        _scan(data)
-        return _plain(_Unpickler(data).load(), {})
-    except _RefusedError as error:
+        _scan(data, OPCODES if persistent is None else OPCODES | {"BINPERSID"})
+        return _plain(_Unpickler(data, names or {}, persistent).load(), {})
+    except RefusedError as error:
         raise DataError(f"{source} {error}") from None
     except RecursionError:
         raise DataError(f"{source} is nested too deeply.") from None
@@ -74,42 +84,48 @@ def loads(data: bytes, *, source: str = "the pickle") -> Any:
         raise DataError(f"{source} is no pickle that can be read ({reason(error)}).") from None
 
 
-def _scan(data: bytes) -> None:
+def _scan(data: bytes, opcodes: frozenset[str]) -> None:
     """A look at the opcodes before any runs: none makes objects by another way, and the memo is no larger than the file."""
     for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name not in OPCODES:
-            raise _RefusedError(f"holds more than arrays and plain containers (its pickle uses {opcode.name}).")
+        if opcode.name not in opcodes:
+            raise RefusedError(f"holds more than arrays and plain containers (its pickle uses {opcode.name}).")
         # The C unpickler makes room for as many memo entries as the index says.
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > len(data):
-            raise _RefusedError(f"is damaged: memo entry {argument} in {len(data)} bytes.")
+            raise RefusedError(f"is damaged: memo entry {argument} in {len(data)} bytes.")
 
 
 class _Unpickler(pickle.Unpickler):
-    """`find_class` is the one way from a pickle to code: it knows eleven names and looks none of them up."""
+    """`find_class` is the one way from a pickle to code: it knows a few names and looks none of them up."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, names: Names, persistent: Persistent | None) -> None:
         super().__init__(io.BytesIO(data))
-        self._allowed = ALLOWED | {("_codecs", "encode"): _Encoder(len(data))}
+        self._allowed = {**ALLOWED, ("_codecs", "encode"): _Encoder(len(data)), **names}
+        self._persistent = persistent
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (found := self._allowed.get((module, name))) is None:
-            raise _RefusedError(f"names {module}.{name}; only NumPy arrays and plain containers are read from a pickle.")
+            raise RefusedError(f"names {module}.{name}; only NumPy arrays and plain containers are read from a pickle.")
         return _Name(found)
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        if self._persistent is None or not isinstance(pid, tuple):
+            raise RefusedError("refers to something outside of it.")
+        return self._persistent(tuple(part.stands_for if isinstance(part, _Name) else part for part in pid))
 
 
 class _Name:
     """What a name in the pickle stands for. It may be called and nothing else: no attribute of it can be set by a BUILD."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("stands_for",)
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
+    def __init__(self, stands_for: Any) -> None:
+        self.stands_for = stands_for
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._function(*arguments)
+        return self.stands_for(*arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise _RefusedError("sets attributes of a function.")
+        raise RefusedError("sets attributes of a function.")
 
 
 class _Dtype:
@@ -121,21 +137,21 @@ class _Dtype:
     def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
         if not isinstance(code, str) or not KINDS.fullmatch(code):
             what = "Python objects" if isinstance(code, str) and code.startswith("O") else repr(code)
-            raise _RefusedError(f"holds an array of {what}; only arrays of numbers, booleans and text are read.")
+            raise RefusedError(f"holds an array of {what}; only arrays of numbers, booleans and text are read.")
         self.dtype = np.dtype(code)
         if not self.dtype.itemsize:
-            raise _RefusedError("holds an array whose entries have no size.")
+            raise RefusedError("holds an array whose entries have no size.")
 
     def __setstate__(self, state: Any) -> None:
         _, order, subarray, names, fields, *_ = state
         if subarray is not None or names is not None or fields is not None:
-            raise _RefusedError("holds an array of records; only arrays of numbers, booleans and text are read.")
+            raise RefusedError("holds an array of records; only arrays of numbers, booleans and text are read.")
         if order not in ("<", ">", "|", "="):
-            raise _RefusedError(f"names a byte order {order!r}.")
+            raise RefusedError(f"names a byte order {order!r}.")
         self.dtype = self.dtype.newbyteorder(order)
 
 
-class _Array:
+class HeldArray:
     """An array being unpickled; `value` once its state has been set."""
 
     __slots__ = ("value",)
@@ -152,24 +168,24 @@ class _Array:
 def _view(data: Any, dtype: Any, shape: Any, order: Any) -> Array:
     """An array over the bytes of the pickle: shape, dtype and bytes must agree, so nothing larger than the file is made."""
     if not isinstance(dtype, _Dtype) or not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
-        raise _RefusedError("holds an array whose parts are not bytes, a dtype and a shape.")
+        raise RefusedError("holds an array whose parts are not bytes, a dtype and a shape.")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
-        raise _RefusedError(f"holds an array of shape {shape!r}.")
+        raise RefusedError(f"holds an array of shape {shape!r}.")
     if math.prod(shape) * dtype.dtype.itemsize != len(data):
-        raise _RefusedError(f"holds an array of shape {shape} and {dtype.dtype} with {len(data)} bytes.")
+        raise RefusedError(f"holds an array of shape {shape} and {dtype.dtype} with {len(data)} bytes.")
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order) if data else np.zeros(shape, dtype.dtype)
 
 
-def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axis_order: Any = None) -> _Array:
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axis_order: Any = None) -> HeldArray:
     if axis_order is not None:
-        raise _RefusedError("holds an array with its axes in an unusual order; save it with np.ascontiguousarray.")
-    return _Array(_view(data, dtype, shape, order))
+        raise RefusedError("holds an array with its axes in an unusual order; save it with np.ascontiguousarray.")
+    return HeldArray(_view(data, dtype, shape, order))
 
 
-def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
-    if not isinstance(kind, _Name) or kind._function is not _ndarray:  # pyright: ignore[reportPrivateUsage]
-        raise _RefusedError("holds an array of an unknown class.")
-    return _Array()
+def _reconstruct(kind: Any, shape: Any, code: Any) -> HeldArray:
+    if not isinstance(kind, _Name) or kind.stands_for is not _ndarray:
+        raise RefusedError("holds an array of an unknown class.")
+    return HeldArray()
 
 
 def _scalar(dtype: Any, data: Any = b"") -> Any:
@@ -184,22 +200,22 @@ class _Encoder:
 
     def __call__(self, text: Any, encoding: Any) -> bytes:
         if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-            raise _RefusedError(f"encodes text as {encoding!r}.")
+            raise RefusedError(f"encodes text as {encoding!r}.")
         self._budget -= len(text)
         if self._budget < 0:
-            raise _RefusedError("makes more bytes than it has.")
+            raise RefusedError("makes more bytes than it has.")
         return text.encode("latin1")
 
 
 def _no_bytes(*arguments: Any) -> bytes:
     """How protocols 0 to 2 write b""."""
     if arguments:
-        raise _RefusedError("makes bytes in an unusual way.")
+        raise RefusedError("makes bytes in an unusual way.")
     return b""
 
 
 def _ndarray(*arguments: Any) -> Any:
-    raise _RefusedError("calls numpy.ndarray; arrays are written by numpy's own pickling.")
+    raise RefusedError("calls numpy.ndarray; arrays are written by numpy's own pickling.")
 
 
 ALLOWED: dict[tuple[str, str], Any] = {
@@ -213,18 +229,18 @@ ALLOWED: dict[tuple[str, str], Any] = {
 
 
 def _plain(value: Any, done: dict[int, Any]) -> Any:
-    """`value` with arrays in place of `_Array`s; what was shared stays shared, and what holds itself is refused."""
-    if isinstance(value, _Array):
+    """`value` with arrays in place of `HeldArray`s; what was shared stays shared, and what holds itself is refused."""
+    if isinstance(value, HeldArray):
         if value.value is None:
-            raise _RefusedError("holds an array without its values.")
+            raise RefusedError("holds an array without its values.")
         return value.value
     if isinstance(value, _Dtype | _Name):
-        raise _RefusedError("holds a type or a function where data was expected.")
+        raise RefusedError("holds a type or a function where data was expected.")
     if not isinstance(value, list | tuple | dict | set | frozenset):
         return value
     if id(value) in done:
         if done[id(value)] is None:
-            raise _RefusedError("holds a container that contains itself.")
+            raise RefusedError("holds a container that contains itself.")
         return done[id(value)]
     done[id(value)] = None
     if isinstance(value, dict):
