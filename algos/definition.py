@@ -96,6 +96,15 @@ class Definition:
         """The greedy action at scaled observations [B, ...]: scaled floats [B, A], or int64 [B]."""
         raise NotImplementedError
 
+    def sample(self, nets: Nets, observation: Any) -> Tensor:
+        """An action drawn from the policy with numbers of `nets.noise`; what has no `sample` of its own is deterministic."""
+        return self.act(nets, observation)
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the policy draws its actions; online it then explores by itself."""
+        return type(self).sample is not Definition.sample
+
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Q(s, a) at scaled observations and actions, [B]."""
         raise ConfigError(f"{self.name} learns no values, so there is nothing to predict.")

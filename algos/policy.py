@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+from ..data.errors import ConfigError
+from ..data.random import fold, root_key
 from ..data.scalers import Affine
-from ..data.spec import ObservationSpace, Spec
+from ..data.spec import Discrete, ObservationSpace, Spec
 from .nets import Nets
 from .networks.vectors import Observation
 from .policy_inputs import named_inputs, raw_inputs
@@ -58,18 +61,36 @@ class PolicyModule(nn.Module):
         }
 
     def forward(self, observation: Observation) -> Tensor:
+        return self._raw(self.algorithm.act(self._nets(None), self._seen(observation)))
+
+    def draw(self, observation: Observation, key: Tensor) -> Tensor:
+        """An action drawn from a stochastic policy with the numbers of an address; the greedy one of a deterministic policy."""
+        return self._raw(self.algorithm.sample(self._nets(key), self._seen(observation)))
+
+    def values(self, observation: Observation, n_actions: int) -> Tensor:
+        """Q(s, a) of every discrete action, [B, A]. Raises ConfigError where an algorithm learns no values."""
+        each = cast("Observation", pytree.tree_map(lambda x: x.repeat_interleave(n_actions, 0), self._seen(observation)))
+        first = pytree.tree_leaves(each)[0]
+        action = torch.arange(n_actions, device=first.device).repeat(len(first) // n_actions)
+        return self.algorithm.value(self._nets(None), each, action).reshape(-1, n_actions)
+
+    def _nets(self, key: Tensor | None) -> Nets:
+        return Nets(dict(self.networks.items()), {}, None, key, self.dtype)
+
+    def _raw(self, action: Tensor) -> Tensor:
+        affines = self.affines()
+        return affines["action"].reverse(action) if "action" in affines else action
+
+    def _seen(self, observation: Observation) -> Observation:
+        """Scaled observations."""
         affines = self.affines()
 
         def scaled(name: str, raw: Tensor) -> Tensor:
             return (affines[name].transform(raw) if name in affines else raw).to(self.dtype)
 
         if isinstance(observation, dict):
-            seen = {key: scaled(f"observation/{key}", part) for key, part in observation.items()}
-        else:
-            seen = scaled("observation", observation)
-        nets = Nets(dict(self.networks.items()), {}, None, None, self.dtype)
-        action = self.algorithm.act(nets, seen)
-        return affines["action"].reverse(action) if "action" in affines else action
+            return {key: scaled(f"observation/{key}", part) for key, part in observation.items()}
+        return scaled("observation", observation)
 
 
 class Policy:
@@ -89,9 +110,37 @@ class Policy:
 
     def predict(self, observation: Any) -> np.ndarray:
         """Greedy actions at raw observations [B, ...], an array or a dict of them. Raises DataError when their shape is wrong."""
+        return self._answer(self.module, observation)
+
+    def propose(self, what: str, state: None, observation: Any, *, step: int, seed: int) -> tuple[None, np.ndarray]:
+        """What an explorer departs from: "action", the greedy one; "draw", one drawn at (seed, step); "values", [B, A].
+
+        Raises:
+            ConfigError: there is nothing to draw from, or an algorithm learns no values of discrete actions.
+        """
+        name, space = self.module.algorithm.name, self.spec.action
+        if what == "values" and not isinstance(space, Discrete):
+            raise ConfigError(f"{name} has no values of single actions, for its actions are {self.spec.action_kind}.")
+        if what == "draw" and not self.module.algorithm.stochastic:
+            raise ConfigError(f"The policy of {name} is deterministic, so there is nothing to draw: choose another explorer.")
+        match what:
+            case "draw":
+                return state, self.draw(observation, step=step, seed=seed)
+            case "values":
+                n_actions = cast("Discrete", space).n
+                return state, self._answer(lambda x: self.module.values(x, n_actions), observation)
+            case _:
+                return state, self.predict(observation)
+
+    def draw(self, observation: Any, *, step: int, seed: int) -> np.ndarray:
+        """Actions drawn from the policy with the numbers of (seed, step); a deterministic policy's are greedy."""
+        key = fold(fold(root_key(seed, self.device), "policy"), step)
+        return self._answer(lambda x: self.module.draw(x, key), observation)
+
+    def _answer(self, function: Callable[[Observation], Tensor], observation: Any) -> np.ndarray:
         inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.space, observation).items()}
         with torch.no_grad():
-            return self.module(module_input(self.space, inputs)).cpu().numpy()
+            return function(module_input(self.space, inputs)).cpu().numpy()
 
 
 def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:
