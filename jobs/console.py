@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from datetime import timedelta
-from typing import Protocol
-
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
-_SECONDS_BETWEEN_LINES = 10.0
+from ..data.progress import progress
 
-
-class Advance(Protocol):
-    """Tells a progress display that `n` more units are done, or `to` in all; `note` is shown beside them."""
-
-    def __call__(self, n: float = 1, *, note: str = "", to: float | None = None) -> None: ...
+__all__ = ["note", "progress", "say"]
 
 
 def say(text: str | Text) -> None:
@@ -38,65 +18,3 @@ def say(text: str | Text) -> None:
 def note(text: str) -> None:
     """One remark on stderr: what is happening, or what a user may want to know."""
     Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
-
-
-@contextmanager
-def progress(description: str, total: float | None = None) -> Generator[Advance]:
-    """Shows how far long work is, how fast it goes and how long it will take.
-
-    A bar on a terminal, elsewhere (a log file, a cluster's job log) a line now and then.
-
-    Args:
-        description: what is going on, as "training".
-        total: how many units there are; None where nobody knows.
-
-    Yields:
-        What to call as units get done.
-    """
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield _lines(description, total)
-        return
-    done = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed())
-    columns = (*done, TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as bar:
-        task = bar.add_task(description, total=total, note="")
-
-        def advance(n: float = 1, *, note: str = "", to: float | None = None) -> None:
-            if to is None:
-                bar.advance(task, n)
-            else:
-                bar.update(task, completed=to)
-            if note:
-                bar.update(task, note=note)
-
-        yield advance
-
-
-class _Speed(ProgressColumn):
-    """Units a second."""
-
-    def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.3g}/s")
-
-
-def _lines(description: str, total: float | None) -> Advance:
-    done, spoken = 0.0, -_SECONDS_BETWEEN_LINES
-    began: tuple[float, float] | None = None  # when the first line was written, and what was done by then
-
-    def advance(n: float = 1, *, note: str = "", to: float | None = None) -> None:
-        nonlocal done, spoken, began
-        done = done + n if to is None else to
-        now = time.monotonic()
-        if now - spoken >= _SECONDS_BETWEEN_LINES or done == total:
-            spoken = now
-            amount = f"{done:g}" if total is None else f"{done:g} of {total:g} ({done / total:.0%})" if total else f"{done:g} of 0"
-            if began is None:
-                began = now, done
-            elif total and began[1] < done < total:
-                rate = (done - began[1]) / (now - began[0])
-                amount += f", {rate:,.3g}/s, {timedelta(seconds=round((total - done) / rate))} left"
-            say_now = f"{description}: {amount}" + (f"  {note}" if note else "")
-            Console(stderr=True, soft_wrap=True, highlight=False).print(say_now, markup=False)
-
-    return advance

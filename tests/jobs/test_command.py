@@ -184,7 +184,7 @@ def test_lines_of_progress_say_how_fast_it_goes_and_how_long_it_will_take(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([100.0, 104.0, 120.0, 160.0])
-    monkeypatch.setattr("d3ray.jobs.console.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("d3ray.data.progress.time.monotonic", lambda: next(clock))
     with progress("reading files", 200) as advance:
         for done in (20, 25, 40, 200):  # what was there already, too soon for a line, 20 more in 20 s, all
             advance(to=done)
