@@ -146,7 +146,7 @@ def _wants_pass(module: nn.Module, *, live: bool) -> bool:
     if known is None:
         layers = list(module.modules())
         draws = any(getattr(layer, "draws", False) for layer in layers)
-        trains = any(getattr(layer, "rate", 0) or hasattr(layer, "running_mean") for layer in layers)
+        trains = any(getattr(layer, "trains", False) for layer in layers)
         known = (draws or trains, draws)
         module.__dict__["_d3ray_pass"] = known
     return known[not live]

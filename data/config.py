@@ -69,10 +69,8 @@ def _walk(config: type[BaseModel], path: list[str]) -> tuple[list[str], list[typ
         if (field := next((m.model_fields[part] for m in models if part in m.model_fields), None)) is not None:
             written.append(part)
             holders, models = models, _models(field.annotation)
-        elif chosen := [
-            m for m in models if any(m.model_fields[k].default == part for k in ("name", "kind") if k in m.model_fields)
-        ]:
-            models = chosen
+        elif member := [model for model in models if part in _tags(model)]:
+            models = member
         else:
             written.append(part)
             holders = models
@@ -85,9 +83,9 @@ def _tags(model: type[BaseModel]) -> list[Any]:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Every config in a type: members of unions, entries of lists and mappings."""
+    """Every config in a type: members of unions, entries of lists and mappings, and what may stand in the place of a base."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
+        return [annotation, *(model for child in annotation.__subclasses__() for model in _models(child))]
     return [model for part in get_args(annotation) for model in _models(part)]
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ...data.spec import ObservationSpace
 from .encoders import Encoder
 from .layers import Linear
-from .vectors import Flat, Observation
+from .vectors import Observation
 
 
 class DeterministicPolicy(nn.Module):
@@ -15,12 +15,11 @@ class DeterministicPolicy(nn.Module):
 
     def __init__(self, encoder: Encoder, observation: ObservationSpace, action_size: int) -> None:
         super().__init__()
-        self.flat = Flat(observation)
         self.encoder = encoder.build(observation)
         self.head = Linear(self.encoder.features, action_size)
 
     def forward(self, observation: Observation) -> Tensor:
-        return self.head(self.encoder(self.flat(observation))).tanh()
+        return self.head(self.encoder(observation)).tanh()
 
 
 class CategoricalPolicy(nn.Module):
@@ -28,9 +27,8 @@ class CategoricalPolicy(nn.Module):
 
     def __init__(self, encoder: Encoder, observation: ObservationSpace, n_actions: int) -> None:
         super().__init__()
-        self.flat = Flat(observation)
         self.encoder = encoder.build(observation)
         self.head = Linear(self.encoder.features, n_actions)
 
     def forward(self, observation: Observation) -> Tensor:
-        return self.head(self.encoder(self.flat(observation)))
+        return self.head(self.encoder(observation))

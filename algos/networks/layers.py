@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
+from .normalization import SpectralNorm
 from .training import current_training
+
+Initializer = Literal["uniform", "lecun_normal", "xavier_uniform", "orthogonal"]
 
 
 class Linear(nn.Module):
@@ -16,74 +23,100 @@ class Linear(nn.Module):
     Weights and biases start uniform on ±1/√in, as torch.nn.Linear's do.
     """
 
-    def __init__(self, size_in: int, size_out: int, members: int | None = None) -> None:
+    def __init__(self, size_in: int, size_out: int, members: int | None = None, *, spectral_norm: bool = False) -> None:
         super().__init__()
         lead = () if members is None else (members,)
         bound = size_in**-0.5
         self.members = members
         self.weight = nn.Parameter(torch.empty(*lead, size_in, size_out).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(*lead, *(() if members is None else (1,)), size_out).uniform_(-bound, bound))
+        self.spectral = SpectralNorm(self.weight) if spectral_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight if self.spectral is None else self.spectral(self.weight)
         if self.members is None:
-            return torch.addmm(self.bias, x, self.weight) if x.ndim == 2 else x @ self.weight + self.bias
+            return torch.addmm(self.bias, x, weight) if x.ndim == 2 else x @ weight + self.bias
         if x.ndim == 2:
             x = x.expand(self.members, *x.shape)
         n = x.shape[0]
         if n < self.members:
-            return torch.baddbmm(self.bias[:n], x, self.weight[:n])
-        return torch.baddbmm(self.bias, x, self.weight)
+            return torch.baddbmm(self.bias[:n], x, weight[:n])
+        return torch.baddbmm(self.bias, x, weight)
+
+
+class Convolution(nn.Module):
+    """A convolution without padding over [B, C, H, W], or `members` of them side by side.
+
+    Ensembles lie along the channels: [B, C, H, W], given to every member, to [B, members · out, H', W'], and where an input has
+    n · C channels it is that of the first n. Weights and biases start uniform on ±1/√(C · size²), as torch.nn.Conv2d's do.
+    """
+
+    def __init__(
+        self, size_in: int, size_out: int, size: int, stride: int, members: int | None = None, *, spectral_norm: bool = False
+    ) -> None:
+        super().__init__()
+        lead = () if members is None else (members,)
+        bound = (size_in * size * size) ** -0.5
+        self.size_in, self.stride = size_in, stride
+        self.weight = nn.Parameter(torch.empty(*lead, size_out, size_in, size, size).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(*lead, size_out).uniform_(-bound, bound))
+        self.spectral = SpectralNorm(self.weight.flatten(-3)) if spectral_norm else None
+
+    def forward(self, x: Tensor, first: int | None = None) -> Tensor:
+        """`first`: only so many members."""
+        weight = self.weight if self.spectral is None else self.spectral(self.weight.flatten(-3)).reshape(self.weight.shape)
+        if weight.ndim == 4:
+            return conv2d(x, weight, self.bias, self.stride)
+        weight, bias = (weight, self.bias) if first is None else (weight[:first], self.bias[:first])
+        return conv2d(x, weight.flatten(0, 1), bias.flatten(), self.stride, groups=x.shape[-3] // self.size_in)
 
 
 class Dropout(nn.Module):
-    """Zeroes entries with probability `rate` while a loss is computed and scales the others by 1 / (1 - rate)."""
+    """Zeroes entries with probability `rate` while a loss is computed and scales the others by 1 / (1 - rate).
 
-    def __init__(self, rate: float) -> None:
+    Of images it zeroes whole channels.
+    """
+
+    def __init__(self, rate: float, *, images: bool = False) -> None:
         super().__init__()
-        self.rate = rate
+        self.rate, self.images = rate, images
+        self.trains = rate > 0
 
     def forward(self, x: Tensor) -> Tensor:
         now = current_training()
         if now is None or self.rate == 0:
             return x
-        kept = now.uniform(tuple(x.shape)) >= self.rate
+        shape = (*x.shape[:-2], 1, 1) if self.images else tuple(x.shape)
+        kept = now.uniform(shape) >= self.rate
         return torch.where(kept, x / (1 - self.rate), torch.zeros_like(x))
 
 
-class BatchNorm(nn.Module):
-    """Batch normalisation over the batch axis: [..., B, F].
+@torch.no_grad()
+def initialise(module: nn.Module, how: Initializer, bias: float | None = None) -> None:
+    """Draws the weights of affine layers and convolutions anew; "uniform" leaves them as they are made.
 
-    Inside a loss it normalises by the batch (biased variance), and the network that is being minimised moves its running statistics
-    (unbiased variance, momentum 0.1, first pass of a loss only); at rest it normalises by those. As torch.nn.BatchNorm1d.
+    "lecun_normal": N(0, 1/in), PFRL's; "xavier_uniform": on ±√(6 / (in + out)); "orthogonal": rows or columns orthonormal. With
+    these three biases start at 0. A `bias` is the value of all.
     """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, features: int, members: int | None = None, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
-        super().__init__()
-        shape = (features,) if members is None else (members, 1, features)
-        self.momentum, self.epsilon = momentum, epsilon
-        self.path = ""  # the learner writes the layer's dotted name here
-        self.weight = nn.Parameter(torch.ones(shape))
-        self.bias = nn.Parameter(torch.zeros(shape))
-        self.register_buffer("running_mean", torch.zeros(shape))
-        self.register_buffer("running_var", torch.ones(shape))
-
-    def forward(self, x: Tensor) -> Tensor:
-        now = current_training()
-        mean, var = self.running_mean, self.running_var
-        if now is not None:
-            mean, var = x.mean(-2, keepdim=True), x.var(-2, correction=0, keepdim=True)
-            name = f"{self.path}.running_mean"
-            if now.statistics is not None and name not in now.statistics:
-                n = x.shape[-2]
-                seen_mean = mean.detach().reshape(self.running_mean.shape)
-                seen_var = var.detach().reshape(self.running_var.shape) * (n / max(n - 1, 1))
-                now.statistics[name] = self.running_mean.lerp(seen_mean, self.momentum)
-                now.statistics[f"{self.path}.running_var"] = self.running_var.lerp(seen_var, self.momentum)
-        weight, bias = self.weight, self.bias
-        if weight.ndim == x.ndim and x.shape[0] < weight.shape[0]:  # the first members of an ensemble
-            n = x.shape[0]
-            mean, var, weight, bias = mean[:n], var[:n], weight[:n], bias[:n]
-        return (x - mean) * (var + self.epsilon).rsqrt() * weight + bias
+    for layer in module.modules():
+        if not isinstance(layer, Linear | Convolution):
+            continue
+        flat = layer.weight if isinstance(layer, Linear) else layer.weight.flatten(-3).mT  # [..., in, out], the same storage
+        size_in, size_out = flat.shape[-2:]
+        match how:
+            case "uniform":
+                pass
+            case "lecun_normal":
+                layer.weight.normal_(0.0, size_in**-0.5)
+            case "xavier_uniform":
+                if isinstance(layer, Convolution):
+                    size_out *= layer.weight.shape[-1] * layer.weight.shape[-2]  # torch counts every place that a channel goes to
+                bound = math.sqrt(6 / (size_in + size_out))
+                layer.weight.uniform_(-bound, bound)
+            case "orthogonal":
+                for matrix in flat[None] if flat.ndim == 2 else flat:
+                    matrix.copy_(nn.init.orthogonal_(torch.empty_like(matrix)))
+        if how != "uniform" or bias is not None:
+            layer.bias.fill_(bias or 0.0)
+        if how != "uniform" and layer.spectral is not None:
+            layer.spectral = SpectralNorm(layer.weight if isinstance(layer, Linear) else layer.weight.flatten(-3))

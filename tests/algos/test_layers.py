@@ -2,7 +2,8 @@
 
 import torch
 
-from d3ray.algos.networks.layers import BatchNorm, Dropout, Linear
+from d3ray.algos.networks.layers import Dropout, Linear
+from d3ray.algos.networks.normalization import BatchNorm
 from d3ray.algos.networks.training import Pass, under_way
 from d3ray.data.random import root_key
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import huber_loss
 
 from ....data.config import Config
 from ....data.spec import ObservationSpace
 from ..layers import Linear
-from ..vectors import Flat, Observation
+from ..vectors import Observation
 from .reductions import over_members, picked
 
 if TYPE_CHECKING:
@@ -50,13 +49,14 @@ class MeanCritic(nn.Module):
         self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, share_encoder: bool
     ) -> None:
         super().__init__()
-        self.flat = Flat(observation)
         self.encoder = encoder.build(observation, action_size, None if share_encoder else members)
         self.head = Linear(self.encoder.features, 1, members)
 
     def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
-        x = torch.cat((self.flat(observation), action), -1)
-        return self.head(self.encoder(x if first is None else x.expand(first, *x.shape)))[..., 0]
+        features = self.encoder(observation, action, first)
+        if first is not None and features.ndim == 2:  # of one encoder that all share
+            features = features.expand(first, *features.shape)
+        return self.head(features)[..., 0]
 
     def distribution(self, observation: Observation, action: Tensor) -> Tensor:
         """One atom: [members, 1, B]."""
@@ -76,12 +76,11 @@ class DiscreteMeanCritic(nn.Module):
         super().__init__()
         several = None if members == 1 else members  # one member takes the plain product, which is faster than a batched one
         self.alone = several is None
-        self.flat = Flat(observation)
         self.encoder = encoder.build(observation, members=None if share_encoder else several)
         self.head = Linear(self.encoder.features, n_actions, several)
 
     def forward(self, observation: Observation) -> Tensor:
-        values = self.head(self.encoder(self.flat(observation)))
+        values = self.head(self.encoder(observation))
         return values[None] if self.alone else values
 
     def distribution(self, observation: Observation) -> Tensor:

@@ -1,0 +1,72 @@
+"""The encoder's module over images: convolutions, then one affine layer that an action enters beside what they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ...data.errors import ConfigError
+from .layers import Convolution, Linear
+from .perceptrons import EncoderModule, after
+from .vectors import Observation
+
+if TYPE_CHECKING:
+    from .encoders import PixelEncoder
+
+
+class PixelNetwork(EncoderModule):
+    """[B, C, H, W], or [B, H, W, C] where `channels_last`, to [B, features]; with members to [members, B, features]."""
+
+    def __init__(
+        self, shape: tuple[int, ...], *, channels_last: bool, action_size: int, members: int | None, config: PixelEncoder
+    ) -> None:
+        super().__init__()
+        self.members, self.channels_last = members, channels_last
+        channels, height, width = (shape[2], shape[0], shape[1]) if channels_last else shape
+        height, width = (_side(length, config) for length in (height, width))
+        if min(height, width) < 1:
+            least, sides = _least(config), " × ".join(str(n) for n in (shape[:2] if channels_last else shape[1:]))
+            raise ConfigError(
+                f"The pixel encoder's filters need images of {least} × {least} or more, and these are {sides}"
+                ": set smaller `filters`, or the encoder 'vector'."
+            )
+        layers: list[nn.Module] = []
+        for count, kernel, stride in config.filters:
+            layers.append(Convolution(channels, count, kernel, stride, members, spectral_norm=config.spectral_norm))
+            layers += after(count, config, members, images=True)
+            channels = count
+        self.convolutions = nn.ModuleList(layers)
+        linear = Linear(channels * height * width + action_size, config.feature_size, members, spectral_norm=config.spectral_norm)
+        self.layers = nn.Sequential(linear, *after(config.feature_size, config, members, last=True))
+        self.features = config.feature_size
+
+    def forward(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
+        assert isinstance(observation, Tensor)
+        x = observation.movedim(-1, -3) if self.channels_last else observation
+        for layer in self.convolutions:
+            x = layer(x, first) if isinstance(layer, Convolution) else layer(x)
+        if self.members is None:
+            x = x.flatten(1)
+        else:
+            n = self.members if first is None else first
+            x = x.reshape(x.shape[0], n, -1).transpose(0, 1)
+        if action is not None:
+            x = torch.cat((x, action if x.ndim == 2 else action.expand(x.shape[0], *action.shape)), -1)
+        return self.layers(x)
+
+
+def _side(length: int, config: PixelEncoder) -> int:
+    """Places along an axis after the convolutions; less than one where a filter is larger than what is left."""
+    for _, size, stride in config.filters:
+        length = (length - size) // stride + 1
+    return length
+
+
+def _least(config: PixelEncoder) -> int:
+    """The shortest axis that the filters leave anything of."""
+    length = 1
+    for _, size, stride in reversed(config.filters):
+        length = (length - 1) * stride + size
+    return length
