@@ -1,4 +1,17 @@
-"""What algorithms with a policy and critics for continuous actions share."""
+"""What algorithms with a policy and critics for continuous actions share.
+
+Targets move by a kind of update of their own, which every algorithm with targets has (see `td3.py`):
+
+    def schedule(self, step):
+        c = self.config_
+        return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
+
+    def targets(self, learner, batch):
+        learner.track("critic", rate="tau")
+
+so that `tau` and `target_update_interval` mean the same everywhere: every n-th gradient step a target moves by the share τ. τ = 1
+copies the network, which is a hard update.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +36,10 @@ class ActorCriticConfig(ContinuousConfig):
     q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
     n_critics: int = setting(2, "size of the ensemble", gt=0)
     share_encoder: bool = setting(False, "whether the ensemble has one encoder")
-    tau: float = setting(0.005, "τ: share of a network that enters its target", gt=0, le=1)
+    tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", gt=0, le=1)
+    target_update_interval: int | None = setting(
+        None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
+    )
 
 
 def critic_network(spec: Spec, config: ActorCriticConfig) -> Network:

@@ -2,7 +2,8 @@ r"""Deep Q-network (DQN): Q-learning with a target network that is copied now an
 
     L(θ) = E[ Σ_i huber(r + γ min_j Q'_j(s', a*) - Q_i(s, a)) ],    a* = argmax_a' mean_j Q'_j(s', a')        `DQN.critic_loss`
 
-Without an ensemble that is r + γ max_a' Q'(s', a'). Q' is the copy of Q made every `target_update_interval` gradient steps.
+Without an ensemble that is r + γ max_a' Q'(s', a'). Q' moves towards Q by the share `tau` every `target_update_interval` gradient
+steps; τ = 1 copies it, as the paper does.
 
 Symbols   Q' = target critic, i and j number the ensemble.
 Paper     Mnih et al.: Human-level control through deep reinforcement learning, Nature 518, 2015.
@@ -31,6 +32,7 @@ from .nets import Hyper, Nets
 from .networks.encoders import Encoder, VectorEncoder
 from .networks.q_functions import Mean, QFunction, picked, reduced
 from .optimizers import Adam, Optimizer
+from .schedule import due
 
 MANUAL = "d3rlpy's manual of October 2020"
 
@@ -41,7 +43,8 @@ class DQNConfig(AlgorithmConfig):
     learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
     optimizer: Optimizer = setting(Adam(epsilon=1.5e-4), "what steps the critic", source=f"{MANUAL}; Rainbow, Table 1")
     batch_size: int = setting(32, "transitions in a gradient step", source="Mnih et al. 2015, Extended Data Table 1", gt=0)
-    target_update_interval: int = setting(8000, "C: gradient steps between copies of the critic", source=MANUAL, gt=0)
+    target_update_interval: int = setting(8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0)
+    tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", gt=0, le=1)
     n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
     q_function: QFunction = setting(Mean(), "what the critic estimates: mean, or a distribution of the return")
     share_encoder: bool = setting(False, "whether the ensemble has one encoder", source=MANUAL)
@@ -66,15 +69,15 @@ class DQN(Algorithm):
         return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
 
     def schedule(self, step: int) -> tuple[str, ...]:
-        return ("critic", "copy") if (step + 1) % self.config_.target_update_interval == 0 else ("critic",)
+        return due(step, critic=1, targets=self.config_.target_update_interval)
 
     def critic(self, learner: Learner, batch: Batch) -> None:
         """Every step."""
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def copy(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Learner, batch: Batch) -> None:
         """Every C steps."""
-        learner.copy("critic")
+        learner.track("critic", rate="tau")
 
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B]."""

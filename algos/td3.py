@@ -3,7 +3,7 @@ r"""Twin delayed deep deterministic policy gradient (TD3).
     critic   L_Q = E[ Σ_i (r + γ min_j Q'_j(s', ã) - Q_i(s, a))² ],   ã = clip(π'(s') + clip(ε, -c, c), -1, 1),  ε ~ N(0, σ²)
     actor    L_π = E[ -Q_1(s, π(s)) ]                                                            `TD3.critic_loss`, `TD3.actor_loss`
 
-The actor and both targets move every d-th step; the targets by the share τ.
+The actor and both targets move every d-th step (the targets every `target_update_interval`-th, if set) by the share τ.
 
 Symbols   σ = `target_smoothing_sigma`, c = `target_smoothing_clip`, d = `update_actor_interval`, τ = `tau`; ' marks targets.
 Paper     Fujimoto, van Hoof, Meger: Addressing Function Approximation Error in Actor-Critic Methods, ICML 2018, arXiv:1802.09477.
@@ -31,6 +31,7 @@ from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.heads import DeterministicPolicy
 from .networks.q_functions import reduced
+from .schedule import due
 
 CODE = "authors' code, TD3.py and main.py"
 
@@ -64,7 +65,9 @@ class TD3(Algorithm):
         }
 
     def schedule(self, step: int) -> tuple[str, ...]:
-        return ("critic", "actor") if (step + 1) % self.config_.update_actor_interval == 0 else ("critic",)
+        c = self.config_
+        delay = c.update_actor_interval
+        return due(step, critic=1, actor=delay, targets=c.target_update_interval or delay)
 
     def critic(self, learner: Learner, batch: Batch) -> None:
         """Every step."""
@@ -73,6 +76,9 @@ class TD3(Algorithm):
     def actor(self, learner: Learner, batch: Batch) -> None:
         """Every d-th step, after the critic."""
         learner.minimise(self.actor_loss, "policy", batch)
+
+    def targets(self, learner: Learner, batch: Batch) -> None:
+        """Every d-th step, after the actor; at every `target_update_interval`-th where that is set."""
         learner.track("critic", rate="tau")
         learner.track("policy", rate="tau")
 

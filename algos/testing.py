@@ -58,7 +58,7 @@ def maker(algorithm: type[Algorithm], **settings: Any) -> Make:
     small: dict[str, Any] = {name: SMALL for name in fields if name.endswith("encoder") and name != "share_encoder"} | {
         "batch_size": 16
     }
-    if "target_update_interval" in fields:
+    if "target_update_interval" in fields and fields["target_update_interval"].default is not None:
         small["target_update_interval"] = 7  # so that the copy happens within a check
     return lambda **run: algorithm(**{**small, **settings, **run})
 
