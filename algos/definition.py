@@ -109,6 +109,11 @@ class Definition:
         """Q(s, a) at scaled observations and actions, [B]."""
         raise ConfigError(f"{self.name} learns no values, so there is nothing to predict.")
 
+    @classmethod
+    def learns_values(cls) -> bool:
+        """Whether there is a Q(s, a) to predict."""
+        return cls.value is not Definition.value
+
     # ---- settings, as scikit-learn asks
 
     def __init__(self, *, seed: int = 0, device: str | None = None, dtype: str = "float32", **settings: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,11 +16,13 @@ from ..data.errors import ConfigError, DataError
 from ..data.sampling import PrioritizedSampler, Source, TransitionSampler, UniformSampling, stacked_spec
 from ..data.scalers import Affine
 from ..data.spec import Box, Spec, space_columns
+from .diagnostics import DivergenceWarning, divergence, snapshot
 from .learner import Learner
 from .nets import Nets
 from .policy import Policy, PolicyModule
 
 if TYPE_CHECKING:
+    from ..data.batch import Batch
     from ..data.dataset import Dataset
     from ..data.replay import ReplayBuffer
     from .definition import Definition
@@ -72,6 +75,9 @@ class Fit:
         self._sampler: tuple[Any, TransitionSampler] | None = None
         self._priorities: dict[str, np.ndarray] | None = None  # of a restored fit, until it has its sampler
         self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
+        self.largest_reward: float | None = None  # max |r| of the data as losses see it
+        self.warned: dict[int, str] = {}  # seeds whose values diverge, and since when
+        self._snapshot: list[dict[str, float]] = [{} for _ in self.seeds]
 
     @classmethod
     def start(
@@ -109,14 +115,25 @@ class Fit:
                 sampler.load_state(self._priorities)
             self._priorities, self._sampler = None, (dataset, sampler)
             self.data = {"name": dataset.name, "fingerprint": dataset.fingerprint}
+            rewards = dataset.statistics.reward
+            self.largest_reward = float(np.abs(self.scale_reward(np.asarray([rewards.min, rewards.max]))).max())
         return self._sampler[1]
 
     def sampler_of(self, source: Dataset | ReplayBuffer) -> TransitionSampler:
         """A sampler over a dataset or a replay buffer, as the settings name it."""
-        return sampling(self.config).build(
+        seeds = self.seeds if len(self.seeds) > 1 else self.seeds[0]  # pyright: ignore[reportGeneralTypeIssues]
+        return self._sampler_over(source, sampling(self.config), self.config.batch_size, seeds)
+
+    def fixed_batch(self, dataset: Dataset, size: int) -> Batch:
+        """Transitions of a dataset as losses see them, drawn uniformly: the same at every call and for every seed."""
+        uniform = UniformSampling(frames=sampling(self.config).frames)
+        return self._sampler_over(dataset, uniform, size, 0).sample(0)
+
+    def _sampler_over(self, source: Dataset | ReplayBuffer, kind: Any, batch_size: int, seeds: Any) -> TransitionSampler:
+        return kind.build(
             source,
-            self.config.batch_size,
-            self.seeds if len(self.seeds) > 1 else self.seeds[0],  # pyright: ignore[reportGeneralTypeIssues]
+            batch_size,
+            seeds,
             gamma=self.learner.hyper["gamma"],
             td_steps=self.config.td_steps,
             observation_scaler=self.config.observation_scaler,
@@ -168,14 +185,18 @@ class Fit:
         """Gradient steps until the learner's step is `stop`; the means over them."""
         learner, begin, first = self.learner, time.perf_counter(), self.learner.step
         while learner.step < stop:
-            self.update(source)
+            self.update(source, watch=learner.step == stop - 1)
         speed = len(self.seeds) * (stop - first) / (time.perf_counter() - begin)
         return [{**row, "time/updates_per_second": speed} for row in self.metrics()]
 
-    def update(self, source: Source) -> None:
-        """One gradient step; a prioritised source is told the errors."""
+    def update(self, source: Source, *, watch: bool = False) -> None:
+        """One gradient step; a prioritised source is told the errors. With `watch` it is looked at for signs of trouble."""
         learner, batch = self.learner, source.sample(self.learner.step)
+        learner.watching = watch
         learner.update(batch)
+        learner.watching = False
+        if watch:
+            self._snapshot = snapshot(learner, batch)
         tell: Any = getattr(source, "update", None)
         if tell is not None:
             if learner.errors is None:
@@ -184,7 +205,18 @@ class Fit:
 
     def metrics(self) -> list[dict[str, float]]:
         """Means since the last call by the names they are logged under, one dictionary a seed."""
-        return [{"step": float(self.learner.step), **_named(row)} for row in self.learner.read_metrics()]
+        rows = [row | more for row, more in zip(self.learner.read_metrics(), self._snapshot, strict=True)]
+        self._snapshot = [{} for _ in self.seeds]
+        for k, row in enumerate(rows):
+            self._look_for_divergence(k, row)
+        return [{"step": float(self.learner.step), **_named(row)} for row in rows]
+
+    def _look_for_divergence(self, k: int, row: dict[str, float]) -> None:
+        if self.largest_reward is None or self.seeds[k] in self.warned:
+            return
+        if wrong := divergence(row, self.largest_reward, self.learner.values["gamma"][k]):
+            self.warned[self.seeds[k]] = f"step {self.learner.step}: {wrong}"
+            warnings.warn(f"{self.algorithm.name}, seed {self.seeds[k]}, {self.warned[self.seeds[k]]}.", DivergenceWarning, 3)
 
     # ---- acting
 

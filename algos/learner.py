@@ -20,6 +20,7 @@ from torch.func import stack_module_state, vmap
 from ..data.batch import Batch
 from ..data.random import fold, root_key
 from ..data.sampling import BLOCK
+from .diagnostics import gradient_norm, watched
 from .nets import Hyper, Nets, Parameters
 from .optimizers import RowOptimizer
 
@@ -76,6 +77,7 @@ class Learner:
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
         self._updates = 0  # since metrics were last read
+        self.watching = False  # whether an update also looks for signs of trouble, see `diagnostics`
         self.errors: Tensor | None = None  # [(S,) B] `td_error` of each sample at the latest step, of losses that have it
         self._good = torch.zeros(self._lead, dtype=torch.int64, device=self.device)
 
@@ -140,12 +142,15 @@ class Learner:
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Batch) -> None:
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         names = (network,) if isinstance(network, str) else network
-        gradients, value, metrics, statistics = self.gradients(loss, names, batch, self.address(loss))
+        seen = watched(loss, self.modules, names) if self.watching else loss
+        gradients, value, metrics, statistics = self.gradients(seen, names, batch, self.address(loss))
         at = 0
         for name in names:
             live, optimizers = self.live[name], self._optimizers[name]
             mine = gradients[at : at + len(live)]
             at += len(live)
+            if self.watching:
+                metrics[f"{name}_gradient_norm"] = gradient_norm(mine, stacked=self.stacked)
             if len(optimizers) == 1:
                 optimizers[""].step(mine, self.step)
             else:
@@ -220,6 +225,13 @@ class Learner:
     def gradients(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
         return (self._gradients_of_stack if self.stacked else self._gradients_of_one)(loss, names, batch, key)
+
+    @torch.no_grad()
+    def value(self, loss: Loss, batch: Batch) -> Tensor:
+        """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
+        key = self.address(loss)
+        target = Nets(self._targets, {}, None, key, self.dtype)
+        return _mean(loss(Nets(self.modules, {}, target, key, self.dtype, resting=True), batch, self._h)[0], batch)
 
     def address(self, loss: Loss) -> Tensor:
         """The key of this step's draws of a loss, () or (S,). Keys of `BLOCK` steps are made at once, which changes no value."""

@@ -40,6 +40,7 @@ class Nets:
         key: int64 (), the address of this loss; None at rest, where nothing is drawn.
         dtype: Type of the noise.
         minimised: Networks whose batch statistics are kept.
+        resting: Whether live networks are at rest too, as where a loss is only read.
     """
 
     target: Nets
@@ -52,10 +53,12 @@ class Nets:
         key: Tensor | None,
         dtype: torch.dtype,
         minimised: tuple[str, ...] = (),
+        *,
+        resting: bool = False,
     ) -> None:
         self._modules, self._tensors, self._dtype = modules, tensors, dtype
-        self._live = target is not None
-        self._key = key if key is None or self._live else fold(key, "target network")
+        self._live = target is not None and not resting
+        self._key = key if key is None or target is not None else fold(key, "target network")
         self._calls = 0
         self.statistics: dict[str, dict[str, Tensor]] = {name: {} for name in minimised}
         if target is not None:

@@ -63,6 +63,8 @@ def describe(result: ExperimentResult) -> TrainResult:
         lines.append(
             f"  seed {seed.seed}: {seed.status.lower()} at step {seed.step}{score}{'  ' + seed.reason if seed.reason else ''}"
         )
+        if seed.warning:
+            lines.append(f"    warning: {seed.warning}")
     look = {"folder": result.folder, "runs": result.look}
     if finished:
         place, mark, options = result.folder.partition("?")  # of a URI

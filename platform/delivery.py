@@ -152,6 +152,8 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
             if best := about.get("best"):
                 for key, value in (("metric", best["metric"]), ("best_value", best["value"]), ("best_step", best["step"])):
                     tracking.client.set_tag(run, f"d3ray.{key}", str(value))
+            if warning := about.get("warning"):
+                tracking.client.set_tag(run, "d3ray.warning", warning)
             tracking.set_status(run, about["status"], about.get("reason", ""))
             note["status"] = about["status"]
         if note != before:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 
 from ..algos.base import Algorithm, Evaluator
 from ..algos.environments.evaluate import evaluate
@@ -17,8 +14,6 @@ from ..data.errors import ConfigError
 from ..data.random import bits, fold, root_key
 from ..data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
 from .experiment_config import EvaluationConfig
-
-_HELD_OUT = 4096  # transitions of the held-out episodes that are looked at, the same at every epoch
 
 
 class Returns:
@@ -48,44 +43,6 @@ class Returns:
         if self._vector is not None:
             self._vector.close()
             self._vector = None
-
-
-class HeldOut:
-    """Errors on transitions that are not trained on.
-
-    `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared
-    distance of continuous ones; and `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards,
-    where the algorithm learns values, in the units of its scaled rewards.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        episodes, columns = dataset.episodes, dataset.columns
-        steps, first = np.asarray(episodes.steps, np.int64), np.asarray(episodes.first_row, np.int64)
-        blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded))
-        counts = np.where(blind, steps - 1, steps)  # where the last observation is missing, so is the last step's next one
-        rows = np.concatenate([np.arange(f, f + n) for f, n in zip(first, counts, strict=True)])
-        rows = rows[:: max(1, -(-len(rows) // _HELD_OUT))]
-        self.observation, self.next = _observations(columns, rows), _observations(columns, rows + 1)
-        self.action, self.reward = columns["action"][rows], columns["reward"][rows].astype(np.float64)
-        self.alive = ~columns["terminated"][rows]
-
-    def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
-        """The errors by name."""
-        predicted = algorithm.predict(self.observation)
-        if predicted.dtype.kind == "i":
-            found = {"action_match": float((predicted == self.action).mean())}
-        else:
-            found = {"action_error": float(((predicted.astype(np.float64) - self.action) ** 2).mean())}
-        try:
-            value = algorithm.predict_value(self.observation, self.action)
-            after = algorithm.predict_value(self.next, algorithm.predict(self.next))
-        except ConfigError:  # it learns none
-            return found
-        error = algorithm.fit_.scale_reward(self.reward) + algorithm.config_.gamma * self.alive * after - value
-        return {**found, "td_error": float(np.abs(error).mean())}
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 class Every:
@@ -156,11 +113,5 @@ def measured(
         found += ["evaluation/normalized_return"] * any(normalized_score(name, 0.0) is not None for name in names)
     if config is not None and config.holdout:
         found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
-        found += ["holdout/td_error"] * (type(algorithm).value is not Algorithm.value)
+        found += ["holdout/td_error"] * algorithm.learns_values()
     return [*found, "time/updates_per_second"]
-
-
-def _observations(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> Any:
-    if "observation" in columns:
-        return columns["observation"][rows]
-    return {name.removeprefix("observation/"): c[rows] for name, c in columns.items() if name.startswith("observation/")}

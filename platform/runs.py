@@ -48,6 +48,7 @@ class SeedResult:
     policy: str | None  # its policy package
     run_id: str | None = None  # in MLflow
     model_version: str | None = None
+    warning: str = ""  # what its metrics give cause to doubt, as diverging values
 
     @property
     def score(self) -> float | None:
@@ -304,6 +305,7 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
                 policy=policy.name if status == "FINISHED" else None,
                 run_id=note.get("run"),
                 model_version=note.get("model"),
+                warning=about.get("warning", ""),
             )
             seeds.append(result)
     tracked = experiment.folder.read_json("tracking.json") or {}
@@ -346,7 +348,7 @@ def _check_data(config: ExperimentConfig, dataset: Dataset) -> None:
         with make(environment) as vector:
             check_spaces(dataset, vector.spec, environment if isinstance(environment, str) else environment.id)
     known = measured(config.evaluation, environment, dataset, algorithm)
-    if best is not None and best not in known and not best.startswith("train/"):  # an algorithm's own become known as it trains
+    if best is not None and best not in known and not (best.startswith("train/") or best.endswith("_loss")):  # the algorithm's own
         raise ConfigError(f"checkpoint.best: there is no metric {best!r}{did_you_mean(best, [*known, 'train/td_error'])}")
     dataset.prepare()
 

@@ -75,7 +75,8 @@ class Trial:
     def status(self) -> dict[int, dict[str, Any]]:
         """How each seed ended; empty while it has not.
 
-        `status`, and where they are known `reason`, `first_bad_step`, `step`, `metrics` (the last), `best` (metric, value, step).
+        `status`, and where they are known `reason`, `first_bad_step`, `step`, `metrics` (the last), `best` (metric, value, step),
+        `warning`.
         """
         return {int(seed): ended for seed, ended in (self.folder.read_json("status.json") or {}).items()}
 

@@ -17,12 +17,13 @@ Tags of a child run:
     d3ray.kind           "seed"
     d3ray.experiment, d3ray.trial (its folder's name), d3ray.seed, d3ray.folder, d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
     d3ray.reason         why it failed, as "diverged at step 1200: …"
+    d3ray.warning        what its metrics give cause to doubt, as "step 5000: values diverge: …"
     d3ray.best_value, d3ray.best_step, d3ray.metric                    where checkpoint.best is set
 Parameters of a child run: `seed`, `dataset`, `n_steps`, `n_steps_per_epoch`, `algorithm` and its settings as `algorithm.NAME`, and
     `evaluation.NAME`. The parent has the same without `seed`, and `seeds`.
 Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the losses and what else the algorithm reports;
     `evaluation/return`, `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or
-    `holdout/action_match`; `time/updates_per_second`; `first_bad_step` where it diverged. The parent has the mean over its
+    `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it diverged. The parent has the mean over its
     seeds of the last of each, once all have finished.
 Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
 Model: each finished seed's policy package, as an ONNX model `policy` of its run with the package's files in `package/`, registered

@@ -13,12 +13,13 @@ from pydantic import Field
 from torch import Tensor
 
 from ..algos.base import Algorithm, Evaluator
+from ..algos.held_out import HeldOut
 from ..algos.registry import make_algorithm
 from ..algos.stack import Stack
 from ..data.config import Config
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError, D3rayError, DataError, StorageError, did_you_mean
-from .evaluation import Every, HeldOut, Returns, environment_to_play
+from .evaluation import Every, Returns, environment_to_play
 from .experiment_config import CheckpointConfig, EvaluationConfig, import_plugins
 from .folders import Folder
 from .outbox import Outbox
@@ -257,6 +258,8 @@ class TrialRun:
                 "step": self.step,
                 "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)},
             }
+            if warned := self.subject.fit_.warned.get(seed):
+                about["warning"] = warned
             if seed in self.best:
                 value, step = self.best[seed]
                 about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}

@@ -113,7 +113,7 @@ def test_metrics_are_means_over_the_epoch():
     singles = [made.update(sampler.sample(step)) for step in range(5)]
     twin = maker(DQN)().fit(DISCRETE, 0)
     (epoch,) = list(twin.fitter(DISCRETE, 5, 5))
-    for name in ("critic_loss", "td_error", "value"):
+    for name in ("critic_loss", "td_error", "q_value"):
         assert epoch.metrics[f"train/{name}"] == pytest.approx(np.mean([s[name] for s in singles]), rel=1e-6)
     assert epoch.metrics["step"] == 5
     assert learner.read_metrics() == [{}]

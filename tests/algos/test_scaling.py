@@ -44,7 +44,7 @@ def test_rewards_are_fitted_saved_and_learned_from_in_scaled_units(tmp_path):
 
 def test_held_out_errors_are_in_scaled_units_and_returns_are_raw():
     from d3ray.algos.environments.evaluate import EnvironmentEvaluator
-    from d3ray.platform.evaluation import HeldOut
+    from d3ray.algos.held_out import HeldOut
 
     held = HeldOut(DISCRETE)
     made = maker(DQN, reward_scaler={"name": "constant_shift", "shift": -7.0})().fit(DISCRETE, 1)

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from d3ray import DQN, Dataset, Stack
+from d3ray.algos.diagnostics import DivergenceWarning
 from d3ray.algos.registry import register_algorithm
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Environment
@@ -219,6 +220,15 @@ def test_held_out_episodes_are_measured(data: Path) -> None:
         alive[-1] = 0
         errors += list(np.abs(episode.rewards + 0.99 * alive * after - value))
     assert rows[2]["holdout/td_error"] == pytest.approx(np.mean(errors), rel=1e-4)
+
+
+def test_values_that_diverge_are_said_where_a_seed_ends(tmp_path: Path, data: Path) -> None:
+    trial = new_trial(tmp_path)
+    wild = {"name": "DQN", "encoder": ENCODER, "batch_size": 8, "learning_rate": 100.0, "target_update_interval": 1}
+    with pytest.warns(DivergenceWarning):
+        run_out(TrialRun(config(data, trial.folder, algorithm=wild, evaluation=None))).finish()
+    assert trial.status[0]["warning"].startswith("step 20: values diverge: the mean Q-value is ")
+    assert trial.status[0]["status"] == "FINISHED"
 
 
 def test_a_dataset_that_a_worker_cannot_see_is_one_sentence(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class MeanCritic(nn.Module):
         """(goal - Q_i(s, a))² of every member and sample, [members, B]; `goal` is [B] or [1, B]."""
         value = self(observation, action)
         error = value - goal
-        return error.square(), {"td_error": over_members(error.abs()), "value": over_members(value)}
+        return error.square(), {"td_error": over_members(error.abs()), "q_value": over_members(value)}
 
 
 class DiscreteMeanCritic(nn.Module):
@@ -91,4 +91,4 @@ class DiscreteMeanCritic(nn.Module):
         """Huber loss of goal - Q_i(s, a) of every member and sample, [members, B]; `goal` is [B] or [1, B]."""
         value = picked(self(observation), action)
         error = huber_loss(value, goal.expand_as(value), reduction="none")
-        return error, {"td_error": over_members((value - goal).abs()), "value": over_members(value)}
+        return error, {"td_error": over_members((value - goal).abs()), "q_value": over_members(value)}

@@ -1,0 +1,95 @@
+"""Errors on episodes that were held out: how runs are ranked where there is no environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ..data.batch import Batch
+    from ..data.dataset import Dataset
+    from .base import Algorithm
+    from .learner import Learner, Loss
+
+_TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
+_KINDS_WITHIN = 64  # gradient steps in which each kind of update is expected to be due
+
+
+class HeldOut:
+    """An evaluator of transitions that are not trained on; `(algorithm, epoch) → {name: float}`.
+
+    - `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared
+      distance of continuous ones in the data's units.
+    - `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, in the units of the scaled rewards, where the
+      algorithm learns values.
+    - Each of the algorithm's own losses by its name, on transitions drawn uniformly, the same at every call and for every seed.
+      Nothing is trained, and layers are at rest.
+
+    Args:
+        dataset: The held-out part: `train, test = dataset.split(0.1, seed=0)`.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        episodes, columns = dataset.episodes, dataset.columns
+        steps, first = np.asarray(episodes.steps, np.int64), np.asarray(episodes.first_row, np.int64)
+        blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded))
+        counts = np.where(blind, steps - 1, steps)  # where the last observation is missing, so is the last step's next one
+        rows = np.concatenate([np.arange(f, f + n) for f, n in zip(first, counts, strict=True)])
+        rows = rows[:: max(1, -(-len(rows) // _TRANSITIONS))]
+        self.observation, self.next = _observations(columns, rows), _observations(columns, rows + 1)
+        self.action, self.reward = columns["action"][rows], columns["reward"][rows].astype(np.float64)
+        self.alive = ~columns["terminated"][rows]
+
+    def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
+        """The errors and losses by name."""
+        predicted = algorithm.predict(self.observation)
+        if predicted.dtype.kind == "i":
+            found = {"action_match": float((predicted == self.action).mean())}
+        else:
+            found = {"action_error": float(((predicted.astype(np.float64) - self.action) ** 2).mean())}
+        if algorithm.learns_values():
+            value = algorithm.predict_value(self.observation, self.action)
+            after = algorithm.predict_value(self.next, algorithm.predict(self.next))
+            error = algorithm.fit_.scale_reward(self.reward) + algorithm.config_.gamma * self.alive * after - value
+            found["td_error"] = float(np.abs(error).mean())
+        fit = algorithm.fit_
+        return found | losses(fit.learner, fit.fixed_batch(self.dataset, _TRANSITIONS))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def losses(learner: Learner, batch: Batch) -> dict[str, float]:
+    """The mean of every loss that the algorithm's schedule comes to, at the present parameters of one seed; nothing is trained."""
+    reader = _LossReader(learner)
+    for kind in dict.fromkeys(kind for i in range(_KINDS_WITHIN) for kind in learner.algorithm.schedule(learner.step + i)):
+        getattr(learner.algorithm, kind)(reader, batch)
+    return {name: float(value) for name, value in reader.found.items()}
+
+
+class _LossReader:
+    """Stands in for the learner where an update is only read: its verbs train, track and copy nothing."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.found: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def minimise(self, loss: Loss, network: Any, batch: Batch) -> None:
+        self.found[loss.__name__] = self.learner.value(loss, batch)
+
+    def track(self, network: str, rate: str = "tau") -> None:
+        return
+
+    def copy(self, network: str) -> None:
+        return
+
+
+def _observations(columns: Any, rows: np.ndarray) -> Any:
+    if "observation" in columns:
+        return columns["observation"][rows]
+    return {name.removeprefix("observation/"): c[rows] for name, c in columns.items() if name.startswith("observation/")}
