@@ -105,15 +105,17 @@ def _dead_units(modules: Mapping[str, nn.Module]) -> Generator[dict[str, list[Te
     shares: dict[str, list[Tensor]] = {name: [] for name in modules}
     hooks: list[Any] = []
 
-    def note(name: str) -> Any:
+    def note(name: str, *, image: bool) -> Any:
         def hook(layer: nn.Module, inputs: Any, output: Tensor) -> None:
             if torch.is_grad_enabled():
-                shares[name].append(_dead(output.detach()))
+                shares[name].append(_dead(output.detach(), image=image))
 
         return hook
 
     for name, module in modules.items():
-        hooks += [layer.register_forward_hook(note(name)) for layer in module.modules() if isinstance(layer, nn.ReLU)]
+        for path, layer in module.named_modules():
+            if isinstance(layer, nn.ReLU):
+                hooks.append(layer.register_forward_hook(note(name, image="convolutions" in path.split("."))))
     try:
         yield shares
     finally:
@@ -121,9 +123,9 @@ def _dead_units(modules: Mapping[str, nn.Module]) -> Generator[dict[str, list[Te
             hook.remove()
 
 
-def _dead(output: Tensor) -> Tensor:
-    """Share of units, or of channels, that are zero for every sample: [..., B, F] or [..., B, C, H, W] to ()."""
+def _dead(output: Tensor, *, image: bool) -> Tensor:
+    """Share of units, or of an image's channels, that are zero for every sample: [..., B, F] or [B, C, H, W] to ()."""
     silent = output <= 0
-    if output.ndim >= 4:
-        silent = silent.all(-1).all(-1)
+    if image:
+        silent = silent.flatten(-2).all(-1)
     return silent.all(-2).to(output.dtype).mean()

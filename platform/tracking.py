@@ -23,8 +23,8 @@ Parameters of a child run: `seed`, `dataset`, `n_steps`, `n_steps_per_epoch`, `a
     `evaluation.NAME`. The parent has the same without `seed`, and `seeds`.
 Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the losses and what else the algorithm reports;
     `evaluation/return`, `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or
-    `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it diverged. The parent has the mean over its
-    seeds of the last of each, once all have finished.
+    `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it
+    diverged. The parent has the mean over its seeds of the last of each, once all have finished.
 Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
 Model: each finished seed's policy package, as an ONNX model `policy` of its run with the package's files in `package/`, registered
     under the experiment's name. Tags of a version: d3ray.seed, d3ray.step, and d3ray.metric, d3ray.value where it was scored. The

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from d3ray.algos.bc import BC
-from d3ray.algos.diagnostics import DivergenceWarning, divergence, gradient_norm
+from d3ray.algos.diagnostics import DivergenceWarning, _dead, divergence, gradient_norm
 from d3ray.algos.dqn import DQN
 from d3ray.algos.held_out import HeldOut
 from d3ray.algos.stack import Stack
@@ -68,6 +68,13 @@ def test_dead_units_and_saturated_actions_are_counted():
     rest = metrics["train/policy_dead_units"] - (4 / 16) / 2
     assert 0 <= rest < 0.1  # units that are dead by themselves on a batch of 16
     assert metrics["train/action_saturation"] == 1.0
+
+
+def test_dead_channels_are_those_that_are_dark_everywhere():
+    light = torch.zeros(2, 4, 3, 3)
+    light[0, 1, 2, 2] = 1.0
+    assert float(_dead(light, image=True)) == 0.75
+    assert float(_dead(torch.tensor([[0.0, 1.0], [0.0, 0.0]]), image=False)) == 0.5
 
 
 def test_rows_of_a_stack_are_watched_as_single_runs_are():
