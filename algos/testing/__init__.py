@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..data.dataset import Dataset
-from ..data.errors import ConfigError, DataError
-from ..data.random import normal, root_key, uniform
-from .base import Algorithm
-from .checkpoint import read_checkpoint
-from .learner import Learner, Loss
-from .networks.encoders import VectorEncoder
-from .stack import Stack
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError, DataError
+from ...data.random import normal, root_key, uniform
+from ..base import Algorithm
+from ..checkpoint import read_checkpoint
+from ..learner import Learner, Loss
+from ..networks.encoders import VectorEncoder
+from ..stack import Stack
 
 Make = Callable[..., Algorithm]  # (**run) -> an algorithm with the settings under test
 Check = Callable[[Make], None]
