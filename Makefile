@@ -4,8 +4,9 @@
 #   make test        lint, then the tests (what continuous integration runs)
 #   make lint        ruff and the strict type checker
 #   make test-all    every test, the long ones too
-#   make benchmark   benchmark-speed, -data and -learning, beside d3rlpy; they take minutes and write to benchmarks/results
-#   make peer        the environment that d3rlpy and Minari run in (or name one's interpreter in D3RAY_PEER_PYTHON)
+#   make benchmark   benchmark-fidelity, -speed, -data and -learning, beside d3rlpy and PFRL; they take minutes to hours and write
+#                    to benchmarks/results
+#   make peer        the environment that d3rlpy, PFRL and Minari run in (or name one's interpreter in D3RAY_PEER_PYTHON)
 #
 #   make test INDEX=https://host/simple   a package index to look at beside pip's own
 #   make test TESTS=tests/data            a part of the tests
@@ -26,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-all peer benchmark benchmark-speed benchmark-data benchmark-learning clean
+.PHONY: demo test lint test-all peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -45,7 +46,10 @@ test-all: lint
 
 peer: $(PEER)
 
-benchmark: benchmark-speed benchmark-data benchmark-learning
+benchmark: benchmark-fidelity benchmark-speed benchmark-data benchmark-learning
+
+benchmark-fidelity: $(INSTALLED) $(PEER)
+	$(BIN)/python benchmarks/fidelity.py
 
 benchmark-speed: $(INSTALLED) $(PEER)
 	$(BIN)/python benchmarks/speed.py
@@ -56,11 +60,13 @@ benchmark-data: $(INSTALLED) $(PEER)
 benchmark-learning: $(INSTALLED) $(PEER)
 	$(BIN)/python benchmarks/learning.py
 
-# d3rlpy asks for an older gymnasium than ours, so it has a place of its own; torch and NumPy are the ones that we run with.
+# d3rlpy asks for an older gymnasium than ours, so it has a place of its own, and PFRL gets on with it there (it imports packaging,
+# which it does not ask for); torch and NumPy are the ones that we run with.
 $(PEER_VENV)/.installed: $(INSTALLED)
 	$(BIN)/python -m venv $(PEER_VENV)
 	$(PEER_VENV)/bin/python -m pip install --quiet $(if $(INDEX),--extra-index-url $(INDEX)) \
-	    $$(grep -E '^(torch|numpy|h5py|pyarrow|pillow)==' constraints.txt) d3rlpy==2.8.1 'minari[arrow,hdf5]==0.5.4'
+	    $$(grep -E '^(torch|numpy|h5py|pyarrow|pillow)==' constraints.txt) d3rlpy==2.8.1 pfrl==0.4.0 packaging \
+	    'minari[arrow,hdf5]==0.5.4'
 	touch $@
 
 clean:

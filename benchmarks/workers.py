@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 HERE = Path(__file__).parent
-PEER = "D3RAY_PEER_PYTHON"  # names the peer's interpreter; without it, what `make peer` installed
+PEER = "D3RAY_PEER_PYTHON"  # names the peers' interpreter; without it, what `make peer` installed
+PEER_SCRIPTS = ("peer.py", "fidelity_d3rlpy.py", "fidelity_pfrl.py")
 Task = Callable[..., Any]
 
 
@@ -25,11 +26,11 @@ Task = Callable[..., Any]
 
 
 def peer_python() -> str:
-    """The interpreter of the environment that holds d3rlpy 2.8.1. Leaves the program where there is none."""
+    """The interpreter of the environment that holds d3rlpy 2.8.1 and PFRL 0.4.0. Leaves the program where there is none."""
     named = os.environ.get(PEER)
     python = Path(named) if named else HERE.parent / ".venv-peer" / "bin" / "python"
     if not python.is_file():
-        sys.exit(f"There is no {python}: run `make peer`, or name an interpreter that has d3rlpy 2.8.1 in {PEER}.")
+        sys.exit(f"There is no {python}: run `make peer`, or name an interpreter that has d3rlpy 2.8.1 and PFRL 0.4.0 in {PEER}.")
     return str(python)
 
 
@@ -37,7 +38,7 @@ class Worker:
     """A process that runs tasks one at a time.
 
     Args:
-        script: file beside this one: "ours.py" or "peer.py".
+        script: file beside this one: "ours.py", or one of `PEER_SCRIPTS`.
         threads: what OpenMP and torch get.
         log: where its standard output and error go.
         environment: further environment variables.
@@ -45,7 +46,7 @@ class Worker:
 
     def __init__(self, script: str, threads: int, log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.script, self.threads, self.log = script, threads, log
-        python = peer_python() if script == "peer.py" else sys.executable
+        python = peer_python() if script in PEER_SCRIPTS else sys.executable
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
                 [python, str(HERE / script), str(threads)],
@@ -133,7 +134,7 @@ def timed(work: Callable[[], Any], device: str) -> dict[str, float]:
 def versions() -> dict[str, str]:
     """What a side runs with."""
     found = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "gymnasium", "mujoco", "ray", "d3rlpy", "d3ray"):
+    for name in ("torch", "numpy", "gymnasium", "mujoco", "ray", "d3rlpy", "pfrl", "d3ray"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

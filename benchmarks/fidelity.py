@@ -1,0 +1,252 @@
+"""The fidelity table: one update here and in d3rlpy 2.8.1 or PFRL 0.4.0, from the same weights, batch and random numbers.
+
+    make peer && make benchmark-fidelity        or: python benchmarks/fidelity.py [--only TEXT …]
+
+Our side does an update; its weights before, its batch and the numbers that it drew go to the peer, which does the same update in
+its own environment with those numbers in place of its draws. Losses, the gradient of each network as its optimiser gets it, and
+the weights of networks and targets afterwards are compared tensor by tensor, in float32: ‖ours - theirs‖ / ‖theirs‖ ≤ 1e-5.
+Results go to `benchmarks/results/fidelity.md` and `fidelity.json`, which has every tensor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from arrays import cartpole_like, hopper_like
+from fidelity_cases import CASES, Case, Draws
+from torch import nn
+from workers import HERE, Worker, table
+
+from d3ray.algos import nets
+from d3ray.algos.learner import Learner
+from d3ray.algos.networks import training
+from d3ray.algos.networks.layers import Linear
+from d3ray.algos.registry import make_algorithm
+from d3ray.data.batch import Batch
+
+RESULTS = HERE / "results"
+BATCH, GAMMA, BOUND = 32, 0.99, 1e-5
+KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
+SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py"}
+Arrays = dict[str, np.ndarray]
+
+
+# ---- our side
+
+
+def ours(case: Case, arrays: Path) -> Arrays:
+    """One update. Writes what the peer starts from to `arrays` and gives losses, gradients and new weights."""
+    algorithm = make_algorithm(dict(case.ours), seed=0, device="cpu")
+    dataset = cartpole_like(500) if case.discrete else hopper_like(500)
+    algorithm.fit(dataset, n_steps=0)
+    learner = algorithm.fit_.learner
+    perturb(learner)
+    learner.step = case.step
+    columns = batch(dataset.spec.observation.shape[0], None if case.discrete else dataset.spec.action.shape[0])
+    before = weights(learner)
+    with recording(learner) as (found, draws):
+        learner.update(as_batch(columns))
+    tape = {f"draw/{k}": numbers for k, numbers in enumerate(case.tape(draws))}
+    np.savez(arrays, **before, **tape, **{f"batch/{name}": column for name, column in columns.items()})
+    return {**found, **weights(learner)}
+
+
+@torch.no_grad()
+def perturb(learner: Learner) -> None:
+    """Noise on all weights, so that targets differ from networks and nothing is zero."""
+    for networks, scale in ((learner.live, 0.02), (learner.target, 0.05)):
+        for network, tensors in networks.items():
+            for name, tensor in tensors.items():
+                generator = torch.Generator().manual_seed(zlib.crc32(f"{network}/{name}/{scale}".encode()))
+                tensor.add_(scale * torch.randn(tensor.shape, generator=generator))
+
+
+def batch(observation: int, action: int | None) -> Arrays:
+    """A batch of noise; a fifth of its transitions terminate."""
+    rng = np.random.default_rng(7)
+    return {
+        "observation": rng.standard_normal((BATCH, observation), np.float32),
+        "action": rng.integers(0, 2, BATCH) if action is None else rng.uniform(-1, 1, (BATCH, action)).astype(np.float32),
+        "reward": rng.standard_normal(BATCH, np.float32),
+        "next_observation": rng.standard_normal((BATCH, observation), np.float32),
+        "terminated": (rng.random(BATCH) < 0.2).astype(np.float32),
+    }
+
+
+def as_batch(columns: Arrays) -> Batch:
+    tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
+    discount = GAMMA * (1 - tensors.pop("terminated"))
+    return Batch(**tensors, discount=discount, index=torch.arange(BATCH))
+
+
+@contextmanager
+def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
+    """Keeps, within it, losses and gradients by name, and every number that a loss draws with the place where it was drawn."""
+    found: Arrays = {}
+    draws: Draws = []
+    gradients = learner.gradients
+
+    def watched(loss: Any, names: tuple[str, ...], batch: Batch, key: torch.Tensor) -> Any:
+        place[0] = loss.__name__
+        answer = gradients(loss, names, batch, key)
+        found[f"loss/{loss.__name__}"] = answer[1].detach().numpy()
+        left = iter(answer[0])
+        for name in names:
+            taken = {parameter: next(left) for parameter in learner.live[name]}
+            found.update({f"gradient/{k}": v for k, v in by_layer(name, learner.modules[name], taken).items()})
+        return answer
+
+    place = [""]
+
+    def drawn(draw: Any) -> Any:
+        def record(*arguments: Any) -> torch.Tensor:
+            numbers = draw(*arguments)
+            draws.append((place[0], numbers.numpy()))
+            return numbers
+
+        return record
+
+    with (
+        mock.patch.object(learner, "gradients", watched),
+        mock.patch.object(nets, "normal", drawn(nets.normal)),
+        mock.patch.object(nets, "uniform", drawn(nets.uniform)),
+        mock.patch.object(training, "uniform", drawn(training.uniform)),
+    ):
+        yield found, draws
+
+
+def weights(learner: Learner) -> Arrays:
+    """Copies of all weights by the names that `fidelity_side.py` gives them."""
+    found: Arrays = {}
+    for kind, networks in (("live", learner.live), ("target", learner.target)):
+        for name, tensors in networks.items():
+            found |= {f"{kind}/{k}": v.copy() for k, v in by_layer(name, learner.modules[name], tensors).items()}
+    return found
+
+
+def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> Arrays:
+    """Tensors of a network, parameters or gradients, one array for each member and layer."""
+    found: Arrays = {}
+    encoder, seen = 0, set[str]()
+    for path, layer in module.named_modules():
+        if not isinstance(layer, Linear):
+            continue
+        name = path
+        if path.startswith("encoder"):
+            name, encoder = f"encoder.{encoder}", encoder + 1
+        seen |= {f"{path}.weight", f"{path}.bias"}
+        weight, bias = (tensors[f"{path}.{kind}"].detach().numpy() for kind in ("weight", "bias"))
+        for k in range(layer.members or 1):
+            of_member = (weight, bias) if layer.members is None else (weight[k], bias[k, 0])
+            found[f"{network}/{k}/{name}/weight"], found[f"{network}/{k}/{name}/bias"] = of_member[0].T, of_member[1]
+    return found | {f"{network}/0/{name}": tensor.detach().numpy() for name, tensor in tensors.items() if name not in seen}
+
+
+# ---- the comparison
+
+
+def compared(case: Case, found: Arrays, theirs: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """‖ours - theirs‖ / ‖theirs‖ of every tensor. Raises RuntimeError where only one side has it."""
+    renamed = {f"loss/{name}": f"loss/{their}" for name, their in case.losses.items()}
+    distances: dict[str, float] = {}
+    for name, array in found.items():
+        their = renamed.get(name, name)
+        if their not in theirs:
+            raise RuntimeError(f"{case.label}: {case.peer} gave no {their}")
+        kind, _, rest = name.partition("/")
+        factor = case.factor.get(rest.partition("/")[0], 1.0) if kind in ("loss", "gradient") else 1.0
+        expected = factor * np.asarray(theirs[their], np.float64)
+        distance, size = np.linalg.norm(array.reshape(expected.shape) - expected), np.linalg.norm(expected)
+        distances[name] = float(distance / size) if size else float(distance)
+    return distances
+
+
+def row(case: Case, distances: Mapping[str, float]) -> list[str]:
+    worst = {kind: max((d for n, d in distances.items() if n.startswith(f"{kind}/")), default=None) for kind in KINDS}
+    cells = ["" if value is None else f"{value:.1e}" for value in worst.values()]
+    return [case.label, case.peer, *cells, "met" if met(distances) else "NOT met", case.difference]
+
+
+def met(distances: Mapping[str, float]) -> bool:
+    return max(distances.values()) <= BOUND
+
+
+def markdown(report: dict[str, Any], rows: list[list[str]]) -> str:
+    header = ["algorithm", "beside", *KINDS.values(), f"≤ {BOUND:.0e}", "what differs all the same"]
+    versions = "; ".join(f"{side}: {', '.join(f'{n} {v}' for n, v in used.items())}" for side, used in report["versions"].items())
+    return "\n".join(
+        [
+            "# Fidelity",
+            "",
+            table(header, rows),
+            "",
+            "One update from the same weights, batch and random numbers, float32: the largest ‖ours - theirs‖ / ‖theirs‖ of a tensor.",
+            "Gradients are each network's as its optimiser gets it; weights and targets are those after the update.",
+            "What differs is what no setting brings in line; the row is then compared where both agree, as it says.",
+            "In float64 losses and gradients are held against independent slow versions, to 1e-10, in `tests/algos`.",
+            "",
+            f"{report['date']}. {versions}.",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One update beside d3rlpy 2.8.1 and PFRL 0.4.0.")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose label has it; they are printed only")
+    options = parser.parse_args()
+    cases = [case for case in CASES if not options.only or any(part in case.label for part in options.only)]
+    torch.set_num_threads(1)
+    report: dict[str, Any] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "bound": BOUND, "versions": {}, "rows": []}
+    rows: list[list[str]] = []
+    with tempfile.TemporaryDirectory(prefix="d3ray-fidelity-") as name:
+        folder = Path(name)
+        log = folder / "workers.log"
+        with Worker("ours.py", 1, log) as worker:
+            report["versions"]["d3ray"] = worker("versions")
+        for peer, script in SIDES.items():
+            with Worker(script, 1, log) as worker:
+                report["versions"][peer] = worker("versions")
+                for number, case in enumerate(case for case in cases if case.peer == peer):
+                    given, answer = folder / f"{peer}-{number}.npz", folder / f"{peer}-{number}-answer.npz"
+                    try:
+                        found = ours(case, given)
+                        actions = 2 if case.discrete else 3
+                        worker(
+                            "update",
+                            arrays=str(given),
+                            answer=str(answer),
+                            algorithm=dict(case.theirs),
+                            actions=actions,
+                            step=case.their_step,
+                        )
+                        with np.load(answer) as theirs:
+                            distances = compared(case, found, theirs)
+                    except RuntimeError as error:
+                        sys.exit(f"{case.label}: {error}\n{log.read_text()[-3_000:]}")
+                    report["rows"].append({"label": case.label, "peer": peer, "met": met(distances), "tensors": distances})
+                    rows.append(row(case, distances))
+    text = markdown(report, rows)
+    print(text)
+    if not options.only:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "fidelity.md").write_text(text)
+        (RESULTS / "fidelity.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    if not all(r["met"] for r in report["rows"]):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""d3rlpy's side of the fidelity table: see `fidelity_side.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from d3rlpy.torch_utility import TorchMiniBatch
+from fidelity_side import Named, compare, layers
+from peer import make
+from torch import nn
+from workers import serve
+
+POLICY = {"_fc": "head", "_mu": "mean", "_logstd": "log_std"}
+CRITIC = {"_fc": "head", "_embed": "embedding"}
+# What d3rlpy calls a network, what our side calls it, and its layers; a list is an ensemble.
+NETWORKS = {
+    "policy": ("policy", POLICY),
+    "imitator": ("policy", POLICY),
+    "q_funcs": ("critic", CRITIC),
+    "value_func": ("value", {"_fc": "head"}),
+    "log_temp": ("temperature", {"_parameter": "log"}),
+}
+TARGETS = {"targ_policy": "policy", "targ_q_funcs": "q_funcs"}
+
+
+def named(modules: Any, targets: bool) -> dict[str, Named]:
+    """Parameters of the networks, or of the target networks, by `NETWORK/MEMBER`."""
+    found: dict[str, Named] = {}
+    for theirs in TARGETS if targets else NETWORKS:
+        if not hasattr(modules, theirs):
+            continue
+        ours, names = NETWORKS[TARGETS[theirs] if targets else theirs]
+        module = getattr(modules, theirs)
+        members = list(module) if isinstance(module, nn.ModuleList) else [module]
+        found |= {f"{ours}/{k}": layers(member, names) for k, member in enumerate(members)}
+    return found
+
+
+def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int) -> None:
+    """One update at gradient step `step` (from 0), on the weights, the batch and the draws of a file."""
+    settings = dict(algorithm)
+    learner = make(settings.pop("name"), settings, "cpu")
+    with np.load(arrays) as given:
+        parts = {name.removeprefix("batch/"): torch.from_numpy(given[name]) for name in given if name.startswith("batch/")}
+    column = {name: part[:, None] if part.ndim == 1 else part for name, part in parts.items()}
+    batch = TorchMiniBatch(
+        observations=column["observation"],
+        actions=column["action"],
+        rewards=column["reward"],
+        next_observations=column["next_observation"],
+        next_actions=column["action"],
+        returns_to_go=column["reward"],
+        terminals=column["terminated"],
+        intervals=torch.ones_like(column["reward"]),
+        device="cpu",
+    )
+    learner.create_impl((parts["observation"].shape[1],), actions)
+    modules = learner.impl.modules
+    compare(arrays, answer, named(modules, False), named(modules, True), lambda: learner.impl.update(batch, step))
+
+
+if __name__ == "__main__":
+    serve({"update": update})
