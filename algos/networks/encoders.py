@@ -126,9 +126,7 @@ class PixelEncoder(LayersConfig):
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
         if not isinstance(observation, Box) or len(observation.shape) != 3:
-            raise ConfigError(
-                f"The pixel encoder needs images, which have three axes, and observations are {_described(observation)}."
-            )
+            raise ConfigError(f"The pixel encoder needs images of three axes, and observations are {_described(observation)}.")
         last = observation.channels == "last" if observation.channels else observation.shape[2] < observation.shape[0]
         return self.begun(
             PixelNetwork(observation.shape, channels_last=last, action_size=action_size, members=members, config=self)
