@@ -19,7 +19,7 @@ from ..data.config import setting
 from ..data.spec import Spec
 from .config import ContinuousConfig
 from .definition import Network
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder
 from .networks.q_functions import Mean, QFunction
 from .optimizers import Adam, Optimizer
 
@@ -31,8 +31,8 @@ class ActorCriticConfig(ContinuousConfig):
     critic_learning_rate: float = setting(3e-4, "of the critics", gt=0)
     actor_optimizer: Optimizer = setting(Adam(), "what steps the policy")
     critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
-    actor_encoder: Encoder = setting(VectorEncoder(), "hidden layers of the policy")
-    critic_encoder: Encoder = setting(VectorEncoder(), "hidden layers of the critics")
+    actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
+    critic_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critics")
     q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
     n_critics: int = setting(2, "size of the ensemble", gt=0)
     share_encoder: bool = setting(False, "whether the ensemble has one encoder")

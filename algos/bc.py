@@ -21,7 +21,7 @@ from .config import ContinuousConfig, Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder
 from .networks.heads import DeterministicPolicy
 
 MANUAL = "d3rlpy's manual of October 2020; the same in d3rlpy 2.8.1"
@@ -32,7 +32,7 @@ class BCConfig(ContinuousConfig):
 
     learning_rate: float = setting(1e-3, "Adam", source=MANUAL, gt=0)
     batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
-    encoder: Encoder = setting(VectorEncoder(), "hidden layers of the policy")
+    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
 
 
 class BC(Algorithm):

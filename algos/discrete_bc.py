@@ -23,7 +23,7 @@ from .config import AlgorithmConfig, Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder
 from .networks.heads import CategoricalPolicy
 
 
@@ -33,7 +33,7 @@ class DiscreteBCConfig(AlgorithmConfig):
     learning_rate: float = setting(1e-3, "Adam", source=MANUAL, gt=0)
     batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
     beta: float = setting(0.5, "β: weight of the regulariser", source=MANUAL, ge=0)
-    encoder: Encoder = setting(VectorEncoder(), "hidden layers of the policy")
+    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
 
 
 class DiscreteBC(Algorithm):

@@ -29,7 +29,7 @@ from .config import AlgorithmConfig, Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder
 from .networks.q_functions import Mean, QFunction, picked, reduced
 from .optimizers import Adam, Optimizer
 from .schedule import due
@@ -48,7 +48,7 @@ class DQNConfig(AlgorithmConfig):
     n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
     q_function: QFunction = setting(Mean(), "what the critic estimates: mean, or a distribution of the return")
     share_encoder: bool = setting(False, "whether the ensemble has one encoder", source=MANUAL)
-    encoder: Encoder = setting(VectorEncoder(), "hidden layers of the critic")
+    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 
 class DQN(Algorithm):
