@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .algos.discrete_bc import DiscreteBC
     from .algos.dqn import DQN
     from .algos.environments import datasets
+    from .algos.sac import SAC
     from .algos.saving import load
     from .algos.stack import Stack
     from .algos.td3 import TD3
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BC",
     "DQN",
+    "SAC",
     "TD3",
     "Dataset",
     "DiscreteBC",
@@ -45,6 +47,7 @@ _HOMES = {
     "DiscreteBC": "algos.discrete_bc",
     "MDPDataset": "data.mdp_dataset",
     "ReplayBuffer": "data.replay",
+    "SAC": "algos.sac",
     "Stack": "algos.stack",
     "TD3": "algos.td3",
     "TD3PlusBC": "algos.td3_plus_bc",

@@ -11,7 +11,14 @@ from ..data.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from .base import Algorithm
 
-_HOMES = {"BC": "bc", "DiscreteBC": "discrete_bc", "DQN": "dqn", "TD3": "td3", "TD3PlusBC": "td3_plus_bc"}
+_HOMES = {
+    "BC": "bc",
+    "DiscreteBC": "discrete_bc",
+    "DQN": "dqn",
+    "SAC": "sac",
+    "TD3": "td3",
+    "TD3PlusBC": "td3_plus_bc",
+}
 _registered: dict[str, type[Algorithm]] = {}
 
 

@@ -1,10 +1,12 @@
-"""Networks that algorithms name: policies and Q-functions."""
+"""Networks that algorithms name: policies and value functions."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from ...data.spec import ObservationSpace
+from .distributions import Gaussian, SquashedGaussian
 from .encoders import Encoder
 from .layers import Linear
 from .vectors import Observation
@@ -32,3 +34,74 @@ class CategoricalPolicy(nn.Module):
 
     def forward(self, observation: Observation) -> Tensor:
         return self.head(self.encoder(observation))
+
+
+class ValueFunction(nn.Module):
+    """V(s): [B, ...] to [B]."""
+
+    def __init__(self, encoder: Encoder, observation: ObservationSpace) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, 1)
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.head(self.encoder(observation))[..., 0]
+
+
+class _NormalHead(nn.Module):
+    """Mean and standard deviation of a normal distribution over actions.
+
+    Args:
+        encoder, observation: What the head reads.
+        action_size: A.
+        log_std: Bounds of the logarithm of the standard deviation, which is clipped to them.
+        state_dependent: Whether the deviation is an output of the network; else one parameter an entry, which starts at 1.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        observation: ObservationSpace,
+        action_size: int,
+        log_std: tuple[float, float],
+        *,
+        state_dependent: bool,
+    ) -> None:
+        super().__init__()
+        self.bounds = log_std
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, 2 * action_size if state_dependent else action_size)
+        self.log_std = None if state_dependent else nn.Parameter(torch.zeros(action_size))
+
+    def parameters_at(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        """Mean [B, A] and log deviation, [B, A] or [A]."""
+        mean, log_std = self.head(self.encoder(observation)), self.log_std
+        if log_std is None:
+            mean, log_std = mean.chunk(2, -1)
+        return mean, log_std.clamp(*self.bounds)
+
+
+class GaussianPolicy(_NormalHead):
+    """π(a|s), a normal distribution whose mean has passed through tanh: [B, ...] to a `Gaussian`."""
+
+    def forward(self, observation: Observation) -> Gaussian:
+        mean, log_std = self.parameters_at(observation)
+        return Gaussian(mean.tanh(), log_std)
+
+
+class SquashedGaussianPolicy(_NormalHead):
+    """π(a|s), a normal distribution whose draws pass through tanh: [B, ...] to a `SquashedGaussian`."""
+
+    def forward(self, observation: Observation) -> SquashedGaussian:
+        return SquashedGaussian(*self.parameters_at(observation))
+
+
+class Temperature(nn.Module):
+    """A positive number that is learnt as its logarithm, and starts at 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.zeros(()))
+
+    def forward(self) -> Tensor:
+        return self.log.exp()

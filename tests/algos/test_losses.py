@@ -7,47 +7,10 @@ import torch
 from d3ray.algos.bc import BC
 from d3ray.algos.discrete_bc import DiscreteBC
 from d3ray.algos.dqn import DQN
-from d3ray.algos.nets import Nets
 from d3ray.algos.td3 import TD3
 from d3ray.algos.td3_plus_bc import TD3PlusBC
-from d3ray.algos.testing import maker, tiny_dataset
 
-
-def prepared(algorithm, **settings):
-    """A trained algorithm, a batch, its nets at the next step, and numbers of its networks as plain functions."""
-    made = maker(algorithm, **settings)(dtype="float64", seed=2)
-    dataset = tiny_dataset(discrete=made.actions == "discrete")
-    made.fit(dataset, n_steps=9)
-    learner = made.fit_.learner
-    batch = made.fit_.sampler(dataset).sample(100)
-    return made, learner, batch
-
-
-def evaluate(made, learner, batch, loss):
-    key = learner.address(loss)
-    nets = Nets(learner.modules, {}, Nets(learner._targets, {}, None, key, torch.float64), key, torch.float64)
-    values, metrics = loss(nets, batch, learner._h)
-    values = values.sum(0) if values.ndim == 2 else values  # as the learner does: over members
-    return values.detach().numpy(), {name: value.detach().numpy() for name, value in metrics.items()}, nets
-
-
-def mlp(tensors, prefix, x, member=None):
-    """A perceptron with ReLU, sample by sample, from the tensors of a state."""
-    layers = sorted({name.split(".")[2] for name in tensors if name.startswith(f"{prefix}encoder.layers")}, key=int)
-    names = [f"{prefix}encoder.layers.{layer}." for layer in layers] + [f"{prefix}head."]
-    for i, name in enumerate(names):
-        weight, bias = tensors[name + "weight"].numpy(), tensors[name + "bias"].numpy()
-        if member is not None and weight.ndim == 3:
-            weight, bias = weight[member], bias[member, 0]
-        x = np.array([sum(x[j] * weight[j, k] for j in range(len(x))) + bias[k] for k in range(weight.shape[1])])
-        if i < len(names) - 1:
-            x = np.maximum(x, 0)
-    return x
-
-
-def networks(learner):
-    state = learner.state()
-    return lambda kind, name, x, member=None: mlp(state, f"{kind}/{name}/", x, member)
+from .losses import evaluate, networks, prepared
 
 
 def test_bc_is_the_mean_square_over_action_entries():
