@@ -12,8 +12,9 @@ from torch.utils import _pytree as pytree
 
 from ..data.errors import ConfigError
 from ..data.random import fold, root_key
+from ..data.sampling.frames import Padding
 from ..data.scalers import Affine
-from ..data.spec import Discrete, ObservationSpace, Spec
+from ..data.spec import Discrete, ObservationSpace, Spec, shapes_of
 from .nets import Nets
 from .networks.vectors import Observation
 from .policy_inputs import named_inputs, raw_inputs
@@ -94,11 +95,29 @@ class PolicyModule(nn.Module):
 
 
 class Policy:
-    """A policy without memory, over NumPy arrays."""
+    """A policy without memory, over NumPy arrays.
 
-    def __init__(self, module: PolicyModule, spec: Spec, device: torch.device) -> None:
-        self.module, self.spec, self.device = module, spec, device
+    Args:
+        module: What acts.
+        spec: The spaces that it acts on.
+        device: Where it lies.
+        frames, frame_padding: How the observations that it was trained on were stacked.
+    """
+
+    def __init__(
+        self, module: PolicyModule, spec: Spec, device: torch.device, *, frames: int = 1, frame_padding: Padding = "zero"
+    ) -> None:
+        self.module, self.spec, self.device, self.frames = module, spec, device, frames
+        self.frame_padding: Padding = frame_padding
         self.space = spec.observation
+
+    def facing(self, shown: Spec) -> Policy:
+        """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
+        if self.frames == 1 or shapes_of(shown) == shapes_of(self.spec):
+            return self
+        from .frame_policy import FramePolicy
+
+        return FramePolicy(self.module, shown, self.device, frames=self.frames, frame_padding=self.frame_padding)
 
     def start(self, n: int) -> None:
         """There is nothing to remember."""

@@ -184,6 +184,12 @@ class Spec(Config):
         raise TypeError(f"actions are {self.action_kind}")
 
 
+def shapes_of(spec: Spec) -> dict[str, tuple[Any, ...]]:
+    """By column, what two specs must share to be of one problem: shape, and numbers of choices. Types and bounds may differ."""
+    leaves = {**space_columns(spec.observation), "action": spec.action}
+    return {name: (leaf.shape, getattr(leaf, "n", None), getattr(leaf, "nvec", None)) for name, leaf in leaves.items()}
+
+
 class Environment(Config):
     """A gymnasium environment by id."""
 

@@ -14,7 +14,7 @@ from ...data.errors import ConfigError
 from ...data.steps import steps_from_arrays
 from .explorers import Explorer, random_actions
 from .make import AnyEnvironment, environment_of, is_given, make
-from .vector import Policy, VectorEnvironment, rows_of
+from .vector import Policy, VectorEnvironment, facing, rows_of
 
 
 def collect(
@@ -59,11 +59,19 @@ def collect(
     n_envs = environment.n if isinstance(environment, VectorEnvironment) else n_envs
     if not 1 <= n_envs <= total:
         raise ConfigError(f"n_envs is {n_envs}; it must be at least 1 and at most the {total} steps or episodes to collect.")
+    if policy is None and explorer is not None and explorer.departs_from != "action":
+        raise ConfigError(f"The explorer {explorer.name!r} departs from a trained policy, and there is none.")
     vector = make(environment, n=n_envs, seed=seed)
     try:
         known = environment_of(vector.single)
         columns, finals = _record(
-            vector, policy, total, by_episodes=n_episodes is not None, seed=seed, explorer=explorer, progress=progress
+            vector,
+            facing(policy, vector.spec),
+            total,
+            by_episodes=n_episodes is not None,
+            seed=seed,
+            explorer=explorer,
+            progress=progress,
         )
         table = steps_from_arrays(
             **columns, final_observations=finals, source=f"what {known.id if known else 'the environment'} gave"
@@ -109,10 +117,10 @@ def _record(
         if policy is None:
             action = random_actions(space, n, step=step, seed=seed)
         else:
-            state, action = policy.step(state, observation)
-            action = np.asarray(action).reshape(n, *space.shape)
+            state, action = proposal(policy, explorer, state, observation, step=step, seed=seed)
         if explorer is not None:
-            action = explorer.explore(action, space, step=step, seed=seed)
+            action = explorer.explore(np.asarray(action), space, step=step, seed=seed)
+        action = np.asarray(action).reshape(n, *space.shape)
         result = vector.step(action, playing)
         done[playing] += result.ended[playing] if by_episodes else 1
         cut = (done == quota) & ~result.ended if not by_episodes else np.zeros(n, bool)
@@ -141,6 +149,21 @@ def _record(
         },
     }
     return columns, _stack([final for one in finals for final in one])
+
+
+def proposal(
+    policy: Any, explorer: Explorer | None, memory: Any, observation: Any, *, step: int, seed: int
+) -> tuple[Any, np.ndarray]:
+    """What an explorer departs from, and the policy's next state.
+
+    Raises:
+        ConfigError: the policy cannot give it.
+    """
+    if explorer is None or explorer.departs_from == "action":
+        return policy.step(memory, observation)
+    if not hasattr(policy, "propose"):
+        raise ConfigError(f"The explorer {explorer.name!r} needs what only a trained algorithm gives, not {type(policy).__name__}.")
+    return policy.propose(explorer.departs_from, memory, observation, step=step, seed=seed)
 
 
 def restarted(state: Any, fresh: Any, ended: list[int]) -> Any:

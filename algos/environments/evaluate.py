@@ -10,9 +10,10 @@ import numpy as np
 from ...data.errors import ConfigError
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Environment
+from .explorers import ConstantEpsilonGreedy, Explorer
 from .make import AnyEnvironment, environment_of, is_given, make
 from .scores import normalized_score
-from .vector import Policy, VectorEnvironment, rows_of
+from .vector import Policy, VectorEnvironment, facing, rows_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,13 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy, environment: AnyEnvironment | VectorEnvironment, *, episodes: int = 10, seed: int = 0, n_envs: int | None = None
+    policy: Policy,
+    environment: AnyEnvironment | VectorEnvironment,
+    *,
+    episodes: int = 10,
+    seed: int = 0,
+    n_envs: int | None = None,
+    epsilon: float = 0.0,
 ) -> Evaluation:
     """Returns of `episodes` episodes, played by `n_envs` environments at once.
 
@@ -55,18 +62,20 @@ def evaluate(
         episodes: How many.
         seed: Any integer.
         n_envs: How many at once. None: min(episodes, 10), or one where an environment object is given.
+        epsilon: Share of uniform random actions, drawn by (seed, step), so with it the number of environments matters.
 
     Raises:
-        ConfigError: `episodes` or `n_envs` is not positive, or the environment cannot be made.
+        ConfigError: `episodes` or `n_envs` is not positive, `epsilon` is not in [0, 1], or the environment cannot be made.
         DataError: the policy's action is NaN.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}; an evaluation needs at least 1.")
     if n_envs is not None and n_envs < 1:
         raise ConfigError(f"n_envs is {n_envs}; an evaluation needs at least 1.")
+    explorer = ConstantEpsilonGreedy.check({"epsilon": epsilon}, title="evaluate")
     vector = make(environment, n=_how_many(environment, episodes, n_envs))
     try:
-        return _play(policy, vector, episodes, seed)
+        return _play(facing(policy, vector.spec), vector, episodes, seed, explorer)
     finally:
         if not is_given(environment):
             vector.close()
@@ -76,20 +85,26 @@ class EnvironmentEvaluator:
     """An evaluator: `(algorithm, epoch) → {name: float}`. Every epoch plays the same episodes, whatever was played before.
 
     Args:
-        environment, episodes, seed, n_envs: As for `evaluate`. Environments are made at the first call and kept.
+        environment, episodes, seed, n_envs, epsilon: As for `evaluate`. Environments are made at the first call and kept.
     """
 
     def __init__(
-        self, environment: AnyEnvironment | VectorEnvironment, *, episodes: int = 10, seed: int = 0, n_envs: int | None = None
+        self,
+        environment: AnyEnvironment | VectorEnvironment,
+        *,
+        episodes: int = 10,
+        seed: int = 0,
+        n_envs: int | None = None,
+        epsilon: float = 0.0,
     ) -> None:
-        self.environment, self.episodes, self.seed, self.n_envs = environment, episodes, seed, n_envs
+        self.environment, self.episodes, self.seed, self.n_envs, self.epsilon = environment, episodes, seed, n_envs, epsilon
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Any, epoch: int) -> dict[str, float]:
         """return, return_std and length; normalized_return too where a reference exists."""
         if self._vector is None:
             self._vector = make(self.environment, n=_how_many(self.environment, self.episodes, self.n_envs))
-        played = evaluate(algorithm.policy(), self._vector, episodes=self.episodes, seed=self.seed)
+        played = evaluate(algorithm.policy(), self._vector, episodes=self.episodes, seed=self.seed, epsilon=self.epsilon)
         metrics = {
             "return": played.mean,
             "return_std": played.std,
@@ -115,16 +130,17 @@ def _how_many(environment: Any, episodes: int, n_envs: int | None) -> int:
     return min(episodes, n_envs or (1 if is_given(environment) else 10))
 
 
-def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int) -> Evaluation:
+def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, explorer: Explorer) -> Evaluation:
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-    seeds = episode_seeds(seed, episodes)
+    seeds, made = episode_seeds(seed, episodes), 0
     for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
         n = min(vector.n, episodes - first)
         playing = list(range(n))
         observation, state = vector.reset(playing, seeds[first : first + n]), policy.start(n)
         while playing:
             state, action = policy.step(state, rows_of(observation, slice(n)))
-            result = vector.step(action, playing)
+            result = vector.step(explorer.explore(np.asarray(action), vector.spec.action, step=made, seed=seed), playing)
+            made += 1
             returns[first : first + n] += result.reward[:n]  # zero for those that have finished
             lengths[[first + i for i in playing]] += 1
             if (ended := result.ended).any():

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...data.errors import ConfigError
-from ...data.spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple
+from ...data.errors import ConfigError, DataError
+from ...data.spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple, shapes_of
 
 Encode = Callable[[Any], Any]
 
@@ -39,6 +39,30 @@ def kind_of(space: Any) -> str:
     """Box, Discrete, Dict, … of a space or of a subclass of one."""
     names = [cls.__name__ for cls in type(space).__mro__]
     return next((name for name in (*_LEAVES, "Dict", "Tuple") if name in names), names[0])
+
+
+def check_spaces(shown: Spec, fitted: Spec, name: str, who: str) -> None:
+    """Raises DataError unless an environment's observations and actions have the shapes of those that something was fitted on.
+
+    Args:
+        shown: The environment's.
+        fitted: The other's.
+        name: Of the environment, for the message.
+        who: What was fitted, for the message.
+    """
+    theirs, ours = shapes_of(shown), shapes_of(fitted)
+    for column in sorted({*theirs, *ours}):
+        if theirs.get(column) != ours.get(column):
+            raise DataError(f"{name!r} has {_told(column, theirs)}, and {who} was fitted on {_told(column, ours)}.")
+
+
+def _told(column: str, shapes: dict[str, tuple[Any, ...]]) -> str:
+    what, key = ("actions", "") if column == "action" else ("observations", column.partition("/")[2])
+    if column not in shapes:
+        return f"no {what} {key!r}" if key else f"{what} by keys"
+    shape, n, nvec = shapes[column]
+    size = f"{n} kinds" if n is not None else f"{list(nvec)} kinds" if nvec is not None else f"shape {list(shape)}"
+    return f"{what}{f' {key!r}' if key else ''} of {size}"
 
 
 def encoders(space: Any, name: str = "observation") -> dict[str, tuple[Encode, Encode]]:

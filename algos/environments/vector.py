@@ -9,7 +9,7 @@ import numpy as np
 
 from ...data.errors import ConfigError, DataError
 from ...data.seeds import fold, integers, root_key
-from ...data.spec import Box, Discrete, space_columns
+from ...data.spec import Box, Discrete, Spec, space_columns
 from .spaces import encoders, spec_of, starts
 
 
@@ -54,6 +54,10 @@ class VectorEnvironment:
         environments: Objects with gymnasium's reset and step; their spaces are taken from the first.
         seed: Seeds of resets that are not given one are derived from (seed, environment, number of its reset). None: not seeded.
 
+    Attributes:
+        resets: How often each environment was reset: with the seed it says which reset comes next, so a run that is taken up again
+            writes it.
+
     Raises:
         ConfigError: there is no environment, or a space is of a kind that d3ray does not know.
     """
@@ -64,7 +68,7 @@ class VectorEnvironment:
         self.environments, self.n, self.seed = list(environments), len(environments), seed
         self.spec = spec_of(environments[0])
         self.single = environments[0]  # the first one, for whoever needs its id or time limit
-        self._resets = [0] * self.n
+        self.resets = [0] * self.n
         leaves = space_columns(self.spec.observation)
         self._shown = {name.partition("/")[2]: np.zeros((self.n, *leaf.shape), leaf.dtype) for name, leaf in leaves.items()}
         read = encoders(environments[0].observation_space)
@@ -90,7 +94,7 @@ class VectorEnvironment:
         chosen = range(self.n) if indices is None else list(indices)
         for at, i in enumerate(chosen):
             observation, _ = self.environments[i].reset(seed=self._reset_seed(i) if seeds is None else int(seeds[at]))
-            self._resets[i] += 1
+            self.resets[i] += 1
             self._show(i, observation)
         return self._observation()
 
@@ -152,8 +156,13 @@ class VectorEnvironment:
     def _reset_seed(self, i: int) -> int | None:
         if self.seed is None:
             return None
-        key = fold(fold(fold(root_key(self.seed), "environment reset"), i), self._resets[i])
+        key = fold(fold(fold(root_key(self.seed), "environment reset"), i), self.resets[i])
         return integers(key, 1, 2**31 - 1)[0]
+
+
+def facing(policy: Any, spec: Spec) -> Any:
+    """A policy for an environment of some spaces: one that acts on stacks of frames remembers those that are shown singly."""
+    return policy.facing(spec) if hasattr(policy, "facing") else policy
 
 
 def rows_of(observation: Any, rows: Any) -> Any:

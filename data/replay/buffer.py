@@ -340,6 +340,10 @@ class ReplayBuffer:
         columns = {name: column[rows] for name, column in self.columns.items()}
         return Episode(columns, bool(columns["terminated"][-2]), not bool(rings.missing[rows[-1]]))
 
+    def current_episode(self, env: int = 0) -> np.ndarray:
+        """[T] int64: the rows of `columns` that hold an environment's unfinished episode, without those that were overwritten."""
+        return self._rings.unfinished(env)
+
     def state(self) -> dict[str, np.ndarray]:
         """All that `load_state` needs, by name. Rows of a ring that is not full are left out; read it before the next `append`."""
         return self._rings.state()

@@ -70,6 +70,10 @@ class Rings:
         """Where the rows of a ring lie, oldest first."""
         return e * self.rows + np.arange(int(self.tail[e]), int(self.head[e])) % self.rows
 
+    def unfinished(self, e: int) -> np.ndarray:
+        """Where the rows of a ring's unfinished episode lie, oldest first; those that were overwritten are left out."""
+        return e * self.rows + np.arange(max(int(self.open[e]), int(self.tail[e])), int(self.head[e])) % self.rows
+
     def last(self, e: int) -> int:
         """Where the latest row of a ring lies."""
         return self.slot(e, int(self.head[e]) - 1)

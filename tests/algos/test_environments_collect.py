@@ -85,7 +85,7 @@ def test_a_dataset_knows_where_it_comes_from() -> None:
     assert dataset.name == "Pendulum-v1-random"
     made = dataset.provenance["collected"]
     assert (made["policy"], made["seed"], made["n_steps"], made["n_envs"]) == ("uniform random", 4, 10, 1)
-    assert made["explorer"] == {"name": "gaussian", "std": 0.1}
+    assert made["explorer"] == GaussianNoise(std=0.1).model_dump()
     assert abs(dataset.columns["action"]).max() <= 2
 
 

@@ -1,0 +1,167 @@
+"""Acting that goes on: environments, the replay buffer that remembers what they showed, and where each of them stands."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch.utils import _pytree as pytree  # it has no public name yet
+
+from ...data.errors import ConfigError
+from ...data.replay import ReplayBuffer
+from ...data.spec import shapes_of, value_columns
+from .collect import proposal, restarted
+from .explorers import Explorer, random_actions
+from .vector import Policy, VectorEnvironment
+
+Arrays = dict[str, np.ndarray]
+
+
+class Rollout:
+    """Steps environments and fills a replay buffer, one step of each environment at a time.
+
+    Args:
+        vector: The environments. They are reset at the first step.
+        buffer: Has as many rings as there are environments. Episodes that are unfinished in it are ended, truncated.
+        explorer: What replaces or disturbs the policy's actions.
+        seed: Of random actions and of the explorer.
+        random_steps: Steps with uniform random actions, first.
+
+    Attributes:
+        steps: Made so far, by each environment.
+        observation: What the environments show, [n, ...] or a dict of such arrays; None before the first reset.
+
+    Raises:
+        ConfigError: the buffer is of other spaces or of another number of environments.
+    """
+
+    def __init__(
+        self, vector: VectorEnvironment, buffer: ReplayBuffer, explorer: Explorer, *, seed: int, random_steps: int = 0
+    ) -> None:
+        if buffer.n_envs != vector.n:
+            raise ConfigError(f"The replay buffer is of {buffer.n_envs} environments; {vector.n} are stepped.")
+        if shapes_of(buffer.spec) != shapes_of(vector.spec):
+            raise ConfigError("The replay buffer is of other observations or actions than the environment's.")
+        self.vector, self.buffer, self.explorer, self.seed, self.random_steps = vector, buffer, explorer, seed, random_steps
+        self._stored = np.dtype(buffer.columns["action"].dtype)  # the environment gets what will be remembered
+        self.steps = 0
+        self.observation: Any = None
+        self._memory: Any = None  # of a policy that has one
+        self._return, self._length = np.zeros(vector.n), np.zeros(vector.n, np.int64)  # of the episodes that go on
+        self._finished: list[tuple[float, int]] = []  # since `metrics` was asked
+        buffer.cut_episodes()
+
+    def step(self, policy: Policy) -> None:
+        """One step of every environment; those whose episode it ended are reset."""
+        vector, space = self.vector, self.vector.spec.action
+        if self.observation is None:
+            self.observation, self._memory = vector.reset(), policy.start(vector.n)
+        at = {"step": self.steps, "seed": self.seed}
+        random = random_actions(space, vector.n, **at) if self.steps < self.random_steps else None
+        action = random
+        if random is None or self._memory is not None:  # a policy with a memory sees every observation
+            self._memory, proposed = proposal(policy, self.explorer, self._memory, self.observation, **at)
+            action = self.explorer.explore(proposed, space, **at) if random is None else random
+        action = np.asarray(action).astype(self._stored, copy=False).reshape(vector.n, *space.shape)
+        result = vector.step(action)
+        self.buffer.append(self.observation, action, result.reward, result.terminated, result.truncated, result.observation)
+        self.observation = result.observation
+        self._return += result.reward
+        self._length += 1
+        self.steps += 1
+        if result.ended.any():
+            self._begin_again(policy, np.flatnonzero(result.ended).tolist())
+
+    def _begin_again(self, policy: Policy, ended: list[int]) -> None:
+        self._finished += [(float(self._return[i]), int(self._length[i])) for i in ended]
+        self._return[ended], self._length[ended] = 0, 0
+        self.observation = self.vector.reset(ended)
+        self._memory = restarted(self._memory, policy.start(self.vector.n), ended)
+
+    def metrics(self) -> dict[str, float]:
+        """`return`, `length` and number of the `episodes` that ended since the last call; empty where none did."""
+        finished, self._finished = self._finished, []
+        if not finished:
+            return {}
+        returns, lengths = zip(*finished, strict=True)
+        return {"return": float(np.mean(returns)), "length": float(np.mean(lengths)), "episodes": float(len(finished))}
+
+    # ---- state
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Where acting goes on, the buffer included: arrays by name, and JSON. Rows of the buffer are copied."""
+        arrays = {f"buffer/{name}": array for name, array in self.buffer.state().items()}
+        arrays |= {"return": self._return, "length": self._length}
+        if self.observation is not None:
+            arrays |= {f"shown/{name}": value for name, value in value_columns(self.observation).items()}
+        if self._memory is not None:
+            arrays |= {f"memory/{k}": np.asarray(leaf) for k, leaf in enumerate(pytree.tree_leaves(self._memory))}
+        told = {"steps": self.steps, "resets": list(self.vector.resets), "finished": [list(pair) for pair in self._finished]}
+        return arrays, told
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], policy: Policy) -> list[int]:
+        """Goes on from what `state` gave.
+
+        An environment that was in the middle of an episode is reset with the episode's seed and given its actions again. Where it
+        then shows what it showed, it stands where it stood. Where it does not, for not all that it does follows from seed and
+        actions, a new episode begins and the old one is cut in the buffer, truncated.
+
+        Returns:
+            The environments whose episode could not be taken up again; a warning names them too.
+
+        Raises:
+            DataError: the buffer's part comes from a buffer of another capacity, spec or number of environments.
+        """
+        self.buffer.load_state({n.removeprefix("buffer/"): array for n, array in arrays.items() if n.startswith("buffer/")})
+        self.steps, self._finished = int(told["steps"]), [(float(r), int(length)) for r, length in told["finished"]]
+        self._return, self._length = np.array(arrays["return"], np.float64), np.array(arrays["length"], np.int64)
+        shown = {name.removeprefix("shown/"): array for name, array in arrays.items() if name.startswith("shown/")}
+        if not shown:
+            return []
+        vector, fresh = self.vector, policy.start(self.vector.n)
+        if fresh is not None:
+            leaves, tree = pytree.tree_flatten(fresh)
+            self._memory = pytree.tree_unflatten([arrays[f"memory/{k}"] for k in range(len(leaves))], tree)
+        lost = [i for i in range(vector.n) if not self._play_again(i, int(told["resets"][i]), shown)]
+        vector.resets[:] = [int(count) for count in told["resets"]]
+        for i in lost:
+            self.buffer.stop_current_episode(i, _row(shown, i))
+        self.observation = vector.reset(lost)
+        self._return[lost], self._length[lost] = 0, 0
+        self._memory = restarted(self._memory, fresh, lost)
+        if lost:
+            which = ", ".join(map(str, lost))
+            warnings.warn(
+                f"The unfinished episodes of environments {which} could not be taken up again, so new ones begin: resets took no seed, "
+                "what environments do does not follow from seed and actions, or the buffer had overwritten the beginning.",
+                stacklevel=2,
+            )
+        return lost
+
+    def _play_again(self, i: int, resets: int, shown: Arrays) -> bool:
+        """Brings environment i to where it stood; whether it shows what it showed."""
+        vector, rows = self.vector, self.buffer.current_episode(i)
+        if vector.seed is None or len(rows) != self._length[i]:  # so long an episode that its beginning was overwritten
+            return False
+        columns = self.buffer.columns
+        vector.resets[i] = resets - 1
+        seen = value_columns(vector.reset([i]))
+        actions = np.zeros((vector.n, *columns["action"].shape[1:]), columns["action"].dtype)
+        for row in rows:
+            if not all(np.array_equal(part[i], columns[name][row], equal_nan=True) for name, part in seen.items()):
+                return False
+            actions[i] = columns["action"][row]
+            result = vector.step(actions, [i])
+            if result.ended[i] or np.float32(result.reward[i]) != columns["reward"][row]:
+                return False
+            seen = value_columns(result.observation)
+        return all(np.array_equal(part[i], shown[name][i], equal_nan=True) for name, part in seen.items())
+
+
+def _row(shown: Arrays, i: int) -> Any:
+    """Environment i's observation as `add` takes it."""
+    if "observation" in shown:
+        return shown["observation"][i]
+    return {name.partition("/")[2]: array[i] for name, array in shown.items()}
