@@ -1,12 +1,16 @@
-"""The learning table: what is learned from recorded data, beside d3rlpy 2.8.1 where it can be fed the same.
+"""The learning table: what is learned from recorded data and online, beside d3rlpy 2.8.1 where it can be fed the same.
 
-    make peer && D3RAY_TEST_DATA=… make benchmark-learning        or: python benchmarks/learning.py [--threads 2] [--only NAME …]
+    make peer && D3RAY_TEST_DATA=… make benchmark-learning        or: python benchmarks/learning.py [--threads 1] [--only NAME …]
 
-`D3RAY_TEST_DATA` is the folder of recorded data that the tests use too. A cell is one seed of one side of a study: it trains,
-evaluates the greedy policy every so many gradient steps in the same ten episodes, and is written to
+`D3RAY_TEST_DATA` is the folder of recorded data that the tests use too. A cell is one seed of one side of a study
+(`learning_studies.py`): it trains, evaluates the greedy policy every so many gradient steps in the same episodes, and is written to
 `benchmarks/results/learning/` when it is done. Cells that are there are not run again (delete one to repeat it), so a run that
 was stopped goes on. Scores are mean returns: the *last* evaluation is what counts, the *best* is shown because some of these
 scores swing. Both sides are reset with the same seeds.
+
+Whether one side's scores lie below the other's is asked with Welch's one-sided test, Holm-corrected over the rows of a family, at
+1 %. Where the answer is yes, ten new seeds a side decide; they were named in advance, are run once all first seeds are there, and
+are shown whatever they say.
 """
 
 from __future__ import annotations
@@ -14,115 +18,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from arrays import for_peer
+from learning_studies import BY_NAME, COMPARISONS, NEW_SEEDS, STUDIES, Comparison, Study
 from ours import open_dataset
+from significance import below, holm, interval
 from workers import HERE, Worker, machine, table
 
 from d3ray.algos.environments.evaluate import episode_seeds
 
 RESULTS = HERE / "results"
 CELLS = RESULTS / "learning"
-EPISODES = 10
 EVALUATION_SEED = 0
+ALPHA = 0.01
+Cell = tuple[Study, str, int]  # study, side, seed
 
 
-@dataclass(frozen=True)
-class Study:
-    """One dataset, one algorithm, some seeds.
-
-    Attributes:
-        name: of its cells.
-        data: file below the folder of recorded data.
-        environment: gymnasium id to evaluate in.
-        algorithm: name, preset and settings of ours.
-        peer: name and settings of d3rlpy's; None: it is not run.
-        n_steps: gradient steps.
-        every: gradient steps between evaluations.
-        at_least: score that the last evaluation of every seed must reach; "data": the data's own mean return.
-        note: what a reader should know.
-    """
-
-    name: str
-    data: str
-    environment: str
-    algorithm: dict[str, Any]
-    peer: tuple[str, dict[str, Any]] | None
-    n_steps: int
-    every: int
-    at_least: float | str | None
-    note: str
-    seeds: tuple[int, ...] = field(default=(0, 1, 2))
-
-    def sides(self) -> list[str]:
-        return ["d3ray", "d3rlpy"] if self.peer else ["d3ray"]
-
-
-CARTPOLE, PENDULUM = "d3rlpy/cartpole_replay.h5", "d3rlpy/pendulum_replay.h5"
-STUDIES = (
-    Study(
-        name="cartpole-dqn",
-        data=CARTPOLE,
-        environment="CartPole-v1",
-        algorithm={"name": "DQN", "learning_rate": 1e-3, "target_update_interval": 100},
-        peer=("DQN", {"learning_rate": 1e-3, "target_update_interval": 100, "epsilon": 1.5e-4}),
-        n_steps=15_000,
-        every=3_000,
-        at_least="data",
-        note="With its defaults (6.25e-5, a copy every 8,000 steps) DQN learns nothing so soon; with these it does, and swings.",
-    ),
-    Study(
-        name="cartpole-bc",
-        data=CARTPOLE,
-        environment="CartPole-v1",
-        algorithm={"name": "DiscreteBC"},
-        peer=("DiscreteBC", {}),
-        n_steps=15_000,
-        every=3_000,
-        at_least=400.0,
-        note="Defaults of both sides.",
-    ),
-    Study(
-        name="hopper-bc",
-        data="cs285/expert_data_Hopper-v4.pkl",
-        environment="Hopper-v4",
-        algorithm={"name": "BC", "observation_scaler": "standard"},
-        peer=None,
-        n_steps=10_000,
-        every=2_000,
-        at_least=0.9 * 3_717,
-        note="Two expert episodes of 1,000 steps, mean return 3,717. Actions are clipped to [-1, 1], as the simulator does.",
-    ),
-    Study(
-        name="hopper-bc-unscaled",
-        data="cs285/expert_data_Hopper-v4.pkl",
-        environment="Hopper-v4",
-        algorithm={"name": "BC"},
-        peer=None,
-        n_steps=10_000,
-        every=2_000,
-        at_least=None,
-        note="The same without the observation scaler, to show what it is worth.",
-    ),
-    Study(
-        name="pendulum-td3+bc",
-        data=PENDULUM,
-        environment="Pendulum-v1",
-        algorithm={"name": "TD3PlusBC", "action_scaler": "min_max"},
-        peer=("TD3PlusBC", {"action_scaler": "min_max"}),
-        n_steps=5_000,
-        every=1_000,
-        at_least=None,
-        note="Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are the defaults, which are equal.",
-    ),
-)
+# ---- cells
 
 
 def cell_file(study: Study, side: str, seed: int) -> Path:
@@ -145,28 +62,40 @@ def protocol(study: Study, side: str) -> dict[str, Any]:
         "n_steps": study.n_steps,
         "every": study.every,
         "environment": study.environment,
-        "episodes": EPISODES,
+        "episodes": study.episodes,
         "evaluation_seed": EVALUATION_SEED,
+        **({} if study.data else {"online": study.online}),
     }
 
 
-def run(study: Study, side: str, seed: int, data: Path, worker: Worker, folder: Path) -> dict[str, Any]:
+def scores(study: Study, side: str, seeds: tuple[int, ...]) -> list[float]:
+    """Last scores of the cells that are there."""
+    return [cell["last"] for seed in seeds if (cell := finished(study, side, seed))]
+
+
+def run(cell: Cell, data: Path, worker: Worker, folder: Path) -> dict[str, Any]:
     """Trains and evaluates one cell and keeps it."""
-    path = str(data / study.data)
+    study, side, seed = cell
     common = {"seed": seed, "n_steps": study.n_steps, "every": study.every, "environment": study.environment}
-    if side == "d3ray":
-        choice = {"algorithm": study.algorithm, "episodes": EPISODES, "evaluation_seed": EVALUATION_SEED}
-        found = worker("learn", dataset=path, **choice, **common)
+    evaluation = {"episodes": study.episodes, "evaluation_seed": EVALUATION_SEED}
+    returned = {}
+    if study.data is None:
+        found = worker("learn_online", algorithm=study.algorithm, online=study.online, **evaluation, **common)
     else:
-        arrays = folder / f"{study.name}.npz"
-        if not arrays.exists():
-            for_peer(open_dataset(path), arrays)
-        assert study.peer is not None
-        name, settings = study.peer
-        seeds = episode_seeds(EVALUATION_SEED, EPISODES)
-        found = worker("learn", dataset=str(arrays), name=name, settings=settings, reset_seeds=seeds, **common)
+        path = str(data / study.data)
+        returned = {"data_return": float(open_dataset(path).episodes.returns.mean())}
+        if side == "d3ray":
+            found = worker("learn", dataset=path, algorithm=study.algorithm, **evaluation, **common)
+        else:
+            arrays = folder / f"{study.data.replace('/', '-')}.npz"
+            if not arrays.exists():
+                for_peer(open_dataset(path), arrays)
+            assert study.peer is not None
+            name, settings = study.peer
+            seeds = episode_seeds(EVALUATION_SEED, study.episodes)
+            found = worker("learn", dataset=str(arrays), name=name, settings=settings, reset_seeds=seeds, **common)
     returns = [one["return"] for one in found["evaluations"]]
-    cell = {
+    kept = {
         "study": study.name,
         "side": side,
         "seed": seed,
@@ -174,69 +103,148 @@ def run(study: Study, side: str, seed: int, data: Path, worker: Worker, folder: 
         "last": returns[-1],
         "best": max(returns),
         **found,
-        "data_return": float(open_dataset(path).episodes.returns.mean()),
+        **returned,
         "versions": worker("versions"),
         "threads": worker.threads,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     CELLS.mkdir(parents=True, exist_ok=True)
-    aside = cell_file(study, side, seed).with_suffix(".tmp")
-    aside.write_text(json.dumps(cell, indent=1) + "\n")
-    aside.replace(cell_file(study, side, seed))
-    return cell
+    aside = cell_file(*cell).with_suffix(".tmp")
+    aside.write_text(json.dumps(kept, indent=1) + "\n")
+    aside.replace(cell_file(*cell))
+    return kept
 
 
-def bound(study: Study, cells: list[dict[str, Any]]) -> float | None:
-    return cells[0]["data_return"] if study.at_least == "data" else study.at_least  # type: ignore[return-value]
+# ---- comparisons
 
 
-def markdown() -> str:
-    """The table of all cells that are there."""
-    rows, notes = [], []
+def sides(row: Comparison) -> list[tuple[Study, str]]:
+    return [(BY_NAME[study], side) for study, side in (row.a, row.b)]
+
+
+def first_answers() -> dict[Comparison, tuple[float, float]]:
+    """The p value and the corrected one by row, of families whose first seeds are all there."""
+    answers: dict[Comparison, tuple[float, float]] = {}
+    for family in dict.fromkeys(row.family for row in COMPARISONS):
+        rows = [row for row in COMPARISONS if row.family == family]
+        found = [[scores(study, side, study.seeds) for study, side in sides(row)] for row in rows]
+        if all(
+            len(s) == len(study.seeds)
+            for row, pair in zip(rows, found, strict=True)
+            for s, (study, _) in zip(pair, sides(row), strict=True)
+        ):
+            p_values = [below(a, b) for a, b in found]
+            answers |= dict(zip(rows, zip(p_values, holm(p_values), strict=True), strict=True))
+    return answers
+
+
+def undecided() -> list[Cell]:
+    """New seeds that are still to be run, of rows whose first seeds say that one side is below."""
+    rows = [row for row, (_, corrected) in first_answers().items() if corrected < ALPHA]
+    cells = dict.fromkeys((study, side, seed) for row in rows for study, side in sides(row) for seed in NEW_SEEDS)
+    return [cell for cell in cells if not finished(*cell)]
+
+
+# ---- the table
+
+
+def shown(found: list[float]) -> str:
+    mean, half = interval(found)
+    return f"{mean:,.1f} ± {half:,.1f}"
+
+
+def asked(study: Study, side: str, cells: list[dict[str, Any]]) -> str:
+    least = cells[0]["data_return"] if study.at_least == "data" else study.at_least
+    if least is None or side != "d3ray":
+        return ""
+    needed = study.needed or len(study.seeds)
+    reached = sum(cell["last"] >= least for cell in cells)
+    state = "met" if reached >= needed else "NOT met" if len(cells) == len(study.seeds) else "unfinished"
+    return f"≥ {least:,.1f} on {needed} of {len(study.seeds)}: {state} ({reached})"
+
+
+def score_rows() -> list[list[str]]:
+    rows: list[list[str]] = []
     for study in STUDIES:
         for side in study.sides():
             cells = [c for seed in study.seeds if (c := finished(study, side, seed))]
             if not cells:
                 continue
             last, best = ([cell[key] for cell in cells] for key in ("last", "best"))
-            least, asked = bound(study, cells), ""
-            if least is not None and side == "d3ray":
-                whole = len(cells) == len(study.seeds)
-                asked = f"≥ {least:,.1f}: " + ("met" if whole and min(last) >= least else "NOT met" if whole else "unfinished")
             rows.append(
                 [
                     study.name,
                     side,
                     ", ".join(f"{score:,.1f}" for score in last),
-                    f"{statistics.mean(last):,.1f}",
+                    shown(last),
                     ", ".join(f"{score:,.1f}" for score in best),
-                    f"{cells[0]['data_return']:,.1f}",
-                    asked,
+                    f"{cells[0]['data_return']:,.1f}" if study.data else "",
+                    asked(study, side, cells),
                 ]
             )
-        notes.append(
-            f"- **{study.name}**: {study.data}, {json.dumps(study.algorithm)}, {study.n_steps:,} gradient steps, evaluated in "
-            f"{study.environment} every {study.every:,}. {study.note}"
-        )
+    return rows
+
+
+def test_rows() -> list[list[str]]:
+    rows: list[list[str]] = []
+    answers = first_answers()
+    for row in COMPARISONS:
+        (a, a_side), (b, b_side) = sides(row)
+        found = scores(a, a_side, a.seeds), scores(b, b_side, b.seeds)
+        if not all(found):
+            continue
+        verdict, p, corrected = f"unfinished: {len(found[0])} and {len(found[1])} of {len(a.seeds)}", "", ""
+        if row in answers:
+            p, corrected = (f"{value:.3f}" for value in answers[row])
+            verdict = "met" if answers[row][1] >= ALPHA else decision(row)
+        rows.append([row.family, f"{a.name} {a_side} : {b.name} {b_side}", *(shown(s) for s in found), p, corrected, verdict])
+    return rows
+
+
+def decision(row: Comparison) -> str:
+    """What ten new seeds a side say."""
+    a, b = (scores(study, side, NEW_SEEDS) for study, side in sides(row))
+    if min(len(a), len(b)) < len(NEW_SEEDS):
+        return f"below at first; new seeds to decide: {len(a)} and {len(b)} of {len(NEW_SEEDS)}"
+    p = below(a, b)
+    told = "; ".join(", ".join(f"{score:,.1f}" for score in found) for found in (a, b))
+    return f"{'met' if p >= ALPHA else 'NOT met'} by ten new seeds, p = {p:.3f}: {shown(a)} and {shown(b)} ({told})"
+
+
+def markdown() -> str:
+    """The tables of all cells that are there."""
     there = machine()
+    notes = [
+        f"- **{study.name}**: {study.data or 'online'}, {json.dumps(study.algorithm)}, {study.n_steps:,} gradient steps, evaluated "
+        f"in {study.environment} every {study.every:,} over {study.episodes} episodes. {study.note}"
+        for study in STUDIES
+        if any(finished(study, "d3ray", seed) for seed in study.seeds)
+    ]
     header = [
         "study",
         "side",
-        "last score of seeds 0, 1, 2",
-        "their mean",
+        "last score of each seed",
+        "mean, 95 %",
         "best of the evaluations",
         "the data's mean return",
         "asked",
     ]
+    tests = ["family", "A : B", "A", "B", "p", "Holm", f"A not below B (p ≥ {ALPHA:g})"]
     return "\n".join(
         [
             "# Learning",
             "",
-            table(header, rows),
+            table(header, score_rows()),
             "",
-            f"A score is the mean return of the greedy policy over {EPISODES} episodes, whose resets have the same seeds in every",
-            "evaluation and on both sides. *Last* follows the last gradient step; `asked` is held against it, for each seed.",
-            "d3rlpy 2.8.1 gets the same transitions, with rewards in the row of their action and with timeouts.",
+            "A score is the mean return of the greedy policy over episodes whose resets have the same seeds in every evaluation and",
+            "on both sides. *Last* follows the last gradient step; `asked` is held against it. d3rlpy 2.8.1 gets the same",
+            "transitions, with rewards in the row of their action and with timeouts. ± is half of Student's 95 % interval over the",
+            "seeds.",
+            "",
+            table(tests, test_rows()),
+            "",
+            "Welch's one-sided test that A's mean is below B's, over the last scores of seeds, Holm-corrected over the rows of a",
+            f"family. Where it says so, seeds {NEW_SEEDS[0]} to {NEW_SEEDS[-1]}, named before any was run, decide.",
             "",
             *notes,
             "",
@@ -246,31 +254,43 @@ def markdown() -> str:
     )
 
 
+# ---- running
+
+
+def go(cells: list[Cell], threads: int) -> None:
+    """Runs cells one after the other, each in a process of its own."""
+    data = os.environ.get("D3RAY_TEST_DATA")
+    if not data or not Path(data).is_dir():
+        sys.exit(f"{len(cells)} cells are to be run, and D3RAY_TEST_DATA names no folder of recorded data.")
+    with tempfile.TemporaryDirectory(prefix="d3ray-learning-") as folder:
+        log = Path(folder) / "workers.log"
+        for study, side, seed in cells:
+            try:
+                with Worker("ours.py" if side == "d3ray" else "peer.py", threads, log) as worker:
+                    cell = run((study, side, seed), Path(data).absolute(), worker, Path(folder))
+            except RuntimeError as error:
+                sys.exit(f"{error}\n{log.read_text()[-2_000:]}")
+            curve = ", ".join(f"{one['return']:,.1f}" for one in cell["evaluations"])
+            print(f"{study.name} {side} seed {seed}: {curve} ({cell['seconds']:.0f} s)", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Scores from recorded data.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description="Scores from recorded data and online.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=2, help="threads of each process")
+    names = [study.name for study in STUDIES]
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process")
     parser.add_argument(
-        "--only", nargs="+", choices=[s.name for s in STUDIES], help="studies to run", default=[s.name for s in STUDIES]
+        "--only", nargs="*", choices=names, default=names, metavar="STUDY", help="studies to run; none: the table only"
     )
     options = parser.parse_args()
     missing = [(s, side, seed) for s in STUDIES for side in s.sides() for seed in s.seeds if not finished(s, side, seed)]
     missing = sorted((m for m in missing if m[0].name in options.only), key=lambda m: m[1] == "d3rlpy")  # ours first
     if missing:
-        data = os.environ.get("D3RAY_TEST_DATA")
-        if not data or not Path(data).is_dir():
-            sys.exit(f"{len(missing)} cells are to be run, and D3RAY_TEST_DATA names no folder of recorded data.")
-        with tempfile.TemporaryDirectory(prefix="d3ray-learning-") as folder:
-            log = Path(folder) / "workers.log"
-            for study, side, seed in missing:
-                try:
-                    with Worker("ours.py" if side == "d3ray" else "peer.py", options.threads, log) as worker:
-                        cell = run(study, side, seed, Path(data).absolute(), worker, Path(folder))
-                except RuntimeError as error:
-                    sys.exit(f"{error}\n{log.read_text()[-2_000:]}")
-                curve = ", ".join(f"{one['return']:,.1f}" for one in cell["evaluations"])
-                print(f"{study.name} {side} seed {seed}: {curve} ({cell['seconds']:.0f} s)", flush=True)
+        go(missing, options.threads)
+    new = [cell for cell in undecided() if cell[0].name in options.only]
+    if new:
+        go(new, options.threads)
     text = markdown()
     (RESULTS / "learning.md").write_text(text)
     print("\n" + text)

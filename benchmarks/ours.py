@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,30 @@ def learn(
     return {"evaluations": evaluations, "seconds": time.perf_counter() - begin, "data_return": float(data.episodes.returns.mean())}
 
 
+def learn_online(
+    algorithm: dict[str, Any],
+    seed: int,
+    n_steps: int,
+    every: int,
+    environment: str,
+    online: dict[str, Any],
+    episodes: int,
+    evaluation_seed: int,
+) -> dict[str, Any]:
+    """Trains while acting, and evaluates the greedy policy every so many gradient steps, in the same episodes each time."""
+    begin = time.perf_counter()
+    learner = make_algorithm(algorithm, seed=seed, device="cpu")
+    evaluations = []
+
+    def look(learner: Any, _: int, metrics: Mapping[str, float]) -> None:
+        played = evaluate(learner.policy(), environment, episodes=episodes, seed=evaluation_seed)
+        evaluations.append({"step": int(metrics["step"]), "return": played.mean, "std": played.std})
+
+    learner.fit_online(environment, n_steps=n_steps, n_steps_per_epoch=every, callbacks=[look], **online)
+    return {"evaluations": evaluations, "seconds": time.perf_counter() - begin}
+
+
 if __name__ == "__main__":
     speed = Speed()
     tasks = {name: getattr(speed, name) for name in ("set_up_fit", "fit", "set_up_draws", "draw")}
-    serve({**tasks, "learn": learn})
+    serve({**tasks, "learn": learn, "learn_online": learn_online})

@@ -1,0 +1,166 @@
+"""What the learning table trains: data or an environment, an algorithm, settings, seeds, and what is asked of the scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+CARTPOLE, PENDULUM = "d3rlpy/cartpole_replay.h5", "d3rlpy/pendulum_replay.h5"
+FIVE = (0, 1, 2, 3, 4)
+NEW_SEEDS = tuple(range(100, 110))  # they decide where the first seeds say that something is below; named before any was run
+
+
+@dataclass(frozen=True)
+class Study:
+    """One algorithm on one dataset, or in one environment, with some seeds.
+
+    Attributes:
+        name: of its cells.
+        data: file below the folder of recorded data; None: it learns online.
+        environment: gymnasium id to evaluate in, and to learn in where there is no data.
+        algorithm: name, preset and settings of ours.
+        peer: name and settings of d3rlpy's; None: it is not run.
+        n_steps: gradient steps; online as many steps of the environment.
+        every: gradient steps between evaluations.
+        at_least: score that the last evaluation of the seeds must reach; "data": the data's own mean return.
+        note: what a reader should know.
+        seeds: of its cells.
+        needed: how many seeds must reach `at_least`; None: all.
+        episodes: of an evaluation.
+        online: arguments of `fit_online`.
+    """
+
+    name: str
+    data: str | None
+    environment: str
+    algorithm: dict[str, Any]
+    peer: tuple[str, dict[str, Any]] | None
+    n_steps: int
+    every: int
+    at_least: float | str | None
+    note: str
+    seeds: tuple[int, ...] = (0, 1, 2)
+    needed: int | None = None
+    episodes: int = 10
+    online: dict[str, Any] = field(default_factory=dict)
+
+    def sides(self) -> list[str]:
+        return ["d3ray", "d3rlpy"] if self.peer else ["d3ray"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether A's scores lie below B's; rows of one family are corrected together. A and B are (study, side)."""
+
+    family: str
+    a: tuple[str, str]
+    b: tuple[str, str]
+
+
+SCALED = {"action_scaler": "min_max"}
+
+
+def _pendulum(name: str, algorithm: dict[str, Any], peer: tuple[str, dict[str, Any]] | None, note: str) -> Study:
+    return Study(
+        name=f"pendulum-{name}",
+        data=PENDULUM,
+        environment="Pendulum-v1",
+        algorithm={**algorithm, **SCALED},
+        peer=peer and (peer[0], {**peer[1], **SCALED}),
+        n_steps=5_000,
+        every=1_000,
+        at_least=None,
+        note=note,
+        seeds=FIVE,
+    )
+
+
+def _online(name: str, algorithm: dict[str, Any], needed: int, online: dict[str, Any], note: str) -> Study:
+    return Study(
+        name=f"online-{name}",
+        data=None,
+        environment="Pendulum-v1",
+        algorithm={**algorithm, **SCALED},
+        peer=None,
+        n_steps=15_000,
+        every=5_000,
+        at_least=-200.0,
+        note=note,
+        seeds=FIVE,
+        needed=needed,
+        episodes=100,
+        online=online,
+    )
+
+
+SAME = "Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are d3rlpy's defaults."
+STUDIES = (
+    Study(
+        name="cartpole-dqn",
+        data=CARTPOLE,
+        environment="CartPole-v1",
+        algorithm={"name": "DQN", "learning_rate": 1e-3, "target_update_interval": 100},
+        peer=("DQN", {"learning_rate": 1e-3, "target_update_interval": 100, "epsilon": 1.5e-4}),
+        n_steps=15_000,
+        every=3_000,
+        at_least="data",
+        note="With its defaults (6.25e-5, a copy every 8,000 steps) DQN learns nothing so soon; with these it does, and swings.",
+    ),
+    Study(
+        name="cartpole-bc",
+        data=CARTPOLE,
+        environment="CartPole-v1",
+        algorithm={"name": "DiscreteBC"},
+        peer=("DiscreteBC", {}),
+        n_steps=15_000,
+        every=3_000,
+        at_least=400.0,
+        note="Defaults of both sides.",
+    ),
+    Study(
+        name="hopper-bc",
+        data="cs285/expert_data_Hopper-v4.pkl",
+        environment="Hopper-v4",
+        algorithm={"name": "BC", "observation_scaler": "standard"},
+        peer=None,
+        n_steps=10_000,
+        every=2_000,
+        at_least=0.9 * 3_717,
+        note="Two expert episodes of 1,000 steps, mean return 3,717. Actions are clipped to [-1, 1], as the simulator does.",
+    ),
+    Study(
+        name="hopper-bc-unscaled",
+        data="cs285/expert_data_Hopper-v4.pkl",
+        environment="Hopper-v4",
+        algorithm={"name": "BC"},
+        peer=None,
+        n_steps=10_000,
+        every=2_000,
+        at_least=None,
+        note="The same without the observation scaler, to show what it is worth.",
+    ),
+    _pendulum("td3+bc", {"name": "TD3PlusBC"}, ("TD3PlusBC", {}), SAME),
+    _pendulum("td3", {"name": "TD3", "preset": "d3rlpy"}, ("TD3", {}), SAME),
+    _pendulum("bc", {"name": "BC", "preset": "d3rlpy"}, ("BC", {}), SAME),
+    _pendulum("iql", {"name": "IQL", "preset": "d3rlpy"}, ("IQL", {}), SAME),
+    _pendulum("sac", {"name": "SAC", "preset": "d3rlpy"}, ("SAC", {}), SAME),
+    _pendulum("td3+bc-qr", {"name": "TD3PlusBC", "q_function": "qr"}, None, "As pendulum-td3+bc, with quantile critics."),
+    _pendulum(
+        "td3+bc-iqn", {"name": "TD3PlusBC", "q_function": "iqn"}, None, "As pendulum-td3+bc, with implicit quantile critics."
+    ),
+    _pendulum(
+        "td3+bc-fqf", {"name": "TD3PlusBC", "q_function": "fqf"}, None, "As pendulum-td3+bc, with learnt quantile fractions."
+    ),
+    _online("td3", {"name": "TD3"}, 5, {"random_steps": 1_000}, "Defaults; the first 1,000 steps at random."),
+    _online("sac", {"name": "SAC"}, 5, {"random_steps": 1_000}, "Defaults; the first 1,000 steps at random."),
+    _online("ddpg", {"name": "DDPG"}, 4, {"random_steps": 1_000}, "Defaults; the first 1,000 steps at random."),
+)
+BY_NAME = {study.name: study for study in STUDIES}
+BESIDE, CRITICS = "ours beside d3rlpy's", "other critics beside the mean critic"
+COMPARISONS = (
+    *(
+        Comparison(BESIDE, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
+        for name in ("td3+bc", "iql", "bc", "sac", "td3")
+    ),
+    *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
+)
