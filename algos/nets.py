@@ -58,7 +58,7 @@ class Nets:
     ) -> None:
         self._modules, self._tensors, self._dtype = modules, tensors, dtype
         self._live = target is not None and not resting
-        self._key = key if key is None or target is not None else fold(key, "target network")
+        self._loss_key, self._own_key = key, key if target is not None else None  # a target's is folded when it is asked for
         self._calls = 0
         self.statistics: dict[str, dict[str, Tensor]] = {name: {} for name in minimised}
         if target is not None:
@@ -73,7 +73,7 @@ class Nets:
     def run(self, name: str, function: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """A function of a network, with the tensors and the address that the network has here."""
         module, tensors = self._modules[name], self._tensors.get(name)
-        if self._key is not None and _wants_pass(module, live=self._live):
+        if self._loss_key is not None and _wants_pass(module, live=self._live):
             self._calls += 1
             key = fold(self._key, (zlib.crc32(name.encode()) << 16) + self._calls)
             with under_way(Pass(key, self._dtype, self._live, self.statistics.get(name))):
@@ -82,17 +82,19 @@ class Nets:
 
     def noise(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """Standard normal numbers at the address (seed, loss, step, `name`)."""
-        return normal(fold(self._address, name), tuple(shape), self._dtype)
+        return normal(fold(self._key, name), tuple(shape), self._dtype)
 
     def uniform(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """Uniform numbers on (0, 1) at the address (seed, loss, step, `name`)."""
-        return uniform(fold(self._address, name), tuple(shape), self._dtype)
+        return uniform(fold(self._key, name), tuple(shape), self._dtype)
 
     @property
-    def _address(self) -> Tensor:
-        if self._key is None:
-            raise RuntimeError("Networks at rest have no address to draw at: a policy that draws takes its noise as an input.")
-        return self._key
+    def _key(self) -> Tensor:
+        if self._own_key is None:
+            if self._loss_key is None:
+                raise RuntimeError("Networks at rest have no address to draw at: a policy that draws takes its noise as an input.")
+            self._own_key = fold(self._loss_key, "target network")
+        return self._own_key
 
 
 class NetworkCall:
