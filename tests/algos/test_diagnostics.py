@@ -12,7 +12,7 @@ from d3ray.algos.dqn import DQN
 from d3ray.algos.held_out import HeldOut
 from d3ray.algos.stack import Stack
 from d3ray.algos.td3_plus_bc import TD3PlusBC
-from d3ray.algos.testing import maker, recorded_gradients, tiny_dataset
+from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.dataset import Dataset
 
 DATA = tiny_dataset(discrete=False)
@@ -34,12 +34,9 @@ def test_the_last_update_of_an_epoch_is_watched():
     twin = maker(TD3PlusBC)(seed=1).fit(DATA, 9, 9)
     metrics = last_metrics(made, 1)
     batch = twin.fit_.sampler(DATA).sample(9)
-    found = recorded_gradients(twin.fit_.learner, twin.fit_.sampler(DATA))  # at the same parameters, on the batch of step 0
-    assert metrics["train/critic_gradient_norm"] > 0
     gradients, *_ = twin.fit_.learner.gradients(twin.critic_loss, ("critic",), batch, twin.fit_.learner.address(twin.critic_loss))
     by_hand = sum(float(g.square().sum()) for g in gradients) ** 0.5
     assert metrics["train/critic_gradient_norm"] == pytest.approx(by_hand, rel=1e-5)
-    assert found
     twin.fit(DATA, 1, 1)
     with torch.no_grad():
         action = twin.act(twin.fit_.nets(), batch.observation)
