@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..data.augmentation import AugmentationPipeline, AugmentedSource
-from ..data.errors import ConfigError, DataError
+from ..data.errors import ConfigError, DataError, StorageError
 from ..data.sampling import PrioritizedSampler, Source, TransitionSampler, UniformSampling, stacked_spec
 from ..data.scalers import Affine
 from ..data.spec import Box, Spec, space_columns
@@ -72,6 +72,8 @@ class Fit:
         scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
         self.observation_affines: dict[str, Affine] = scaler.affines(self.dtype, self.device) if scaler else {}  # by column
         self.action_affine = action_scaler and action_scaler.affine(self.dtype, self.device)
+        self.stopped = False  # whether a callback has asked to end the training
+        self.after_update: Callable[[], None] | None = None  # what looks on step by step, while there is someone
         self._sampler: tuple[Any, TransitionSampler] | None = None
         self._priorities: dict[str, np.ndarray] | None = None  # of a restored fit, until it has its sampler
         self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
@@ -174,19 +176,18 @@ class Fit:
             )
         source = self.augmented(self.sampler(dataset))
         end = self.learner.step + n_steps
-        while self.learner.step < end:
-            stop = min(end, (self.learner.step // n_steps_per_epoch + 1) * n_steps_per_epoch)
-            epoch = -(-stop // n_steps_per_epoch)
-            metrics = self.advance(source, stop)
+        while self.learner.step < end and not self.stopped:
+            metrics = self.advance(source, min(end, (self.learner.step // n_steps_per_epoch + 1) * n_steps_per_epoch))
+            epoch = -(-self.learner.step // n_steps_per_epoch)
             source.between_epochs(epoch)
             yield epoch, metrics
 
     def advance(self, source: Source, stop: int) -> list[dict[str, float]]:
-        """Gradient steps until the learner's step is `stop`; the means over them."""
+        """Gradient steps until the learner's step is `stop`, or a callback stops them; the means over them."""
         learner, begin, first = self.learner, time.perf_counter(), self.learner.step
-        while learner.step < stop:
+        while learner.step < stop and not self.stopped:
             self.update(source, watch=learner.step == stop - 1)
-        speed = len(self.seeds) * (stop - first) / (time.perf_counter() - begin)
+        speed = len(self.seeds) * (learner.step - first) / (time.perf_counter() - begin)
         return [{**row, "time/updates_per_second": speed} for row in self.metrics()]
 
     def update(self, source: Source, *, watch: bool = False) -> None:
@@ -202,6 +203,8 @@ class Fit:
             if learner.errors is None:
                 raise ConfigError(f"{self.algorithm.name} has no TD error that transitions could be drawn by: use another sampler.")
             tell(batch.index, learner.errors)
+        if self.after_update is not None:
+            self.after_update()
 
     def metrics(self) -> list[dict[str, float]]:
         """Means since the last call by the names they are logged under, one dictionary a seed."""
@@ -285,13 +288,27 @@ class Fit:
 
     @classmethod
     def restore(cls, algorithm: Definition, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
-        """The fit that `state` described. Raises ConfigError when it cannot be one of this algorithm."""
+        """The fit that `state` described.
+
+        Raises:
+            ConfigError: it is of another algorithm.
+            StorageError: it is of another version, or a tensor is missing or has another shape.
+        """
         if meta["algorithm"] != algorithm.name:
             raise ConfigError(f"This state is of {meta['algorithm']}, not of {algorithm.name}.")
+        if meta["state_version"] != STATE_VERSION:
+            raise StorageError(f"The state has the version {meta['state_version']}; this d3ray reads {STATE_VERSION}.")
         config = algorithm.Config.check(meta["config"], title=algorithm.name)
         algorithm.dtype = meta["dtype"]
         fit = cls(algorithm, config, Spec.check(meta["spec"]), meta["seeds"], None)
-        fit.learner.load_state(tensors, int(meta["step"]))
+        for name, tensor in fit.learner.state().items():  # what optimisers remember is not among them yet
+            if (found := tensors.get(name)) is None or found.shape != tensor.shape:
+                was = "lacks it" if found is None else f"has {tuple(found.shape)}"
+                raise StorageError(f"{algorithm.name} has a tensor {name!r} of {tuple(tensor.shape)}, and the state {was}.")
+        try:
+            fit.learner.load_state(tensors, int(meta["step"]))
+        except KeyError as error:
+            raise StorageError(f"The state lacks {error} of an optimizer of {algorithm.name}.") from None
         kept = {n.removeprefix("sampler/"): t.cpu().numpy() for n, t in tensors.items() if n.startswith("sampler/")}
         fit._priorities, fit.data = kept or None, dict(meta["data"])
         return fit

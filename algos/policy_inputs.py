@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.errors import DataError
-from ..data.spec import Leaf, ObservationSpace, space_columns, value_columns
+from ..data.spec import Discrete, Leaf, ObservationSpace, space_columns, value_columns
 
 
 def named_inputs(space: ObservationSpace) -> dict[str, Leaf]:
@@ -40,4 +40,14 @@ def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:
         wanted = ", ".join(("batch", *map(str, box.shape)))
         what = "Observations have" if name == "observation" else f"{name} has"
         raise DataError(f"{what} the shape {array.shape}; this policy takes ({wanted}){hint}.")
+    return array
+
+
+def raw_actions(space: Leaf, action: Any, count: int) -> np.ndarray:
+    """Raw actions, one for each of `count` observations. Raises DataError where they are of another shape or range."""
+    array = np.asarray(action)
+    if array.shape != (count, *space.shape):
+        raise DataError(f"Actions have the shape {array.shape}; {count} observations go with {(count, *space.shape)}.")
+    if isinstance(space, Discrete) and not (np.equal(np.mod(array, 1), 0) & (array >= 0) & (array < space.n)).all():
+        raise DataError(f"Actions are whole numbers from 0 to {space.n - 1} here; these reach from {array.min()} to {array.max()}.")
     return array

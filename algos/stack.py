@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from torch import Tensor
 
+from ..data.dataset import Dataset
 from ..data.errors import ConfigError
-from .base import Algorithm, Evaluator
+from ..data.mdp_dataset import MDPDataset
+from .base import Algorithm
+from .callbacks import Callback, Evaluator, Watching, watching
 from .fit import Fit
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from ..data.episodes import Episode
 
 
 class StackEpoch(NamedTuple):
@@ -51,36 +55,64 @@ class Stack:
 
     def fit(
         self,
-        dataset: Dataset,
+        dataset: Dataset | Sequence[Episode],
         n_steps: int = 500_000,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,
+        callbacks: Sequence[Callback] = (),
+        **watching: Unpack[Watching],
     ) -> Self:
-        """Trains every seed for `n_steps` gradient steps more; arguments as `Algorithm.fitter`'s."""
-        for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators):
+        """Trains every seed for `n_steps` gradient steps more; arguments as `fitter`'s."""
+        for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **watching):
             pass
         return self
 
     def fitter(
         self,
-        dataset: Dataset,
+        dataset: Dataset | Sequence[Episode],
         n_steps: int = 500_000,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,
+        callbacks: Sequence[Callback] = (),
+        **watch: Unpack[Watching],
     ) -> Iterator[StackEpoch]:
-        """The training loop of `Algorithm.fitter` for all seeds at once."""
+        """The training loop of `Algorithm.fitter` for all seeds at once; arguments as there.
+
+        Evaluators, callbacks and loggers get each seed that has not failed as an ordinary algorithm, in the order of the rows; a
+        `callback` gets the stack, once a step. One that stops the training stops it for all seeds.
+        """
+        if not isinstance(dataset, Dataset):
+            dataset = MDPDataset.from_episodes(dataset)
         if not hasattr(self, "fit_"):
             algorithm = _fresh(self.algorithm)
             self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)
-        for epoch, rows in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
-            for k, (seed, metrics) in enumerate(zip(self.seeds, rows, strict=True)):
-                if "first_bad_step" in metrics:
-                    self.failed.setdefault(seed, int(metrics["first_bad_step"]))
-                if evaluators and seed not in self.failed:
-                    one = self.seed(k)
-                    for name, evaluator in evaluators.items():
-                        metrics |= {f"{name}/{key}": float(value) for key, value in evaluator(one, epoch).items()}
-            yield StackEpoch(epoch, rows)
+        distinct = len(set(self.seeds)) == len(self.seeds)
+        parts = [f"seed-{seed}" if distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
+        each = [(part, partial(self.seed, k)) for k, part in enumerate(parts)]
+        with watching(self, each, callbacks, n_steps, n_steps_per_epoch, **watch) as called:
+            for epoch, rows in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
+                for k, metrics in enumerate(rows):
+                    self._finish_row(k, epoch, metrics, evaluators, called[k])
+                yield StackEpoch(epoch, rows)
+
+    def _finish_row(
+        self,
+        k: int,
+        epoch: int,
+        metrics: dict[str, float],
+        evaluators: Mapping[str, Evaluator] | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """What follows an epoch for one seed; one that failed in it is still logged, and left alone afterwards."""
+        seed = self.seeds[k]
+        if seed in self.failed:
+            return
+        if "first_bad_step" in metrics:
+            self.failed[seed], evaluators = int(metrics["first_bad_step"]), None
+        if evaluators or callbacks:
+            one = self.seed(k)
+            one.finish_epoch(epoch, metrics, evaluators, callbacks)
+            self.fit_.stopped |= one.fit_.stopped
 
     def seed(self, k: int) -> Algorithm:
         """The k-th seed as an ordinary algorithm, on tensors of its own."""

@@ -1,0 +1,420 @@
+"""What users of the estimator do beside training: set it up, hand networks on, keep and take up again, and get it wrong."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import d3ray
+from d3ray.algos.checkpoint import read_checkpoint, write_checkpoint
+from d3ray.algos.loggers import CSVLogger
+from d3ray.algos.testing import maker, tiny_dataset
+from d3ray.data.errors import ConfigError, DataError, StorageError
+
+CONTINUOUS, DISCRETE = tiny_dataset(discrete=False), tiny_dataset(discrete=True)
+SEEN = CONTINUOUS.columns["observation"][:6]
+
+
+def tensors(algorithm: Any, prefix: str) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in algorithm.state()[0].items() if name.startswith(prefix)}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ---- setting up
+
+
+def test_what_is_built_is_what_fit_builds() -> None:
+    fitted = maker(d3ray.TD3, observation_scaler="standard")(seed=4).fit(CONTINUOUS, 0)
+    built = maker(d3ray.TD3, observation_scaler="standard")(seed=4).build_with_dataset(CONTINUOUS)
+    assert same(built.state()[0], fitted.state()[0])
+    assert built.config_ == fitted.config_
+    assert (built.observation_shape, built.action_size, built.grad_step) == ((5,), 3, 0)
+    by_shape = maker(d3ray.TD3)(seed=4).create_impl((5,), 3)
+    assert same(tensors(by_shape, "live/"), tensors(fitted, "live/"))
+    assert by_shape.predict(SEEN).shape == (6, 3)
+
+
+def test_what_is_built_trains_on_as_if_fit_had_built_it() -> None:
+    built = maker(d3ray.DQN)(seed=1).create_impl((5,), 3).fit(DISCRETE, 9)
+    assert same(built.state()[0], maker(d3ray.DQN)(seed=1).fit(DISCRETE, 9).state()[0])
+
+
+def test_an_environment_gives_the_spaces() -> None:
+    built = maker(d3ray.DQN)().build_with_env("CartPole-v1")
+    assert (built.observation_shape, built.action_size) == ((4,), 2)
+    assert built.predict(np.zeros((2, 4), np.float32)).shape == (2,)
+
+
+def test_shapes_may_have_parts() -> None:
+    built = maker(d3ray.TD3)().create_impl({"camera": (2, 2), "state": (3,)}, 1)
+    assert built.observation_shape == {"camera": (2, 2), "state": (3,)}
+    assert built.predict({"camera": np.zeros((4, 2, 2)), "state": np.zeros((4, 3))}).shape == (4, 1)
+    assert maker(d3ray.TD3)().create_impl([(2,), (3,)], 1).observation_shape == {"0": (2,), "1": (3,)}
+
+
+def test_building_again_begins_anew_and_says_so() -> None:
+    algorithm = maker(d3ray.TD3)(seed=4).fit(CONTINUOUS, 3)
+    with pytest.warns(UserWarning, match="set up already"):
+        algorithm.build_with_dataset(CONTINUOUS)
+    assert algorithm.step == 0
+
+
+def test_a_scaler_without_numbers_needs_data() -> None:
+    with pytest.raises(ConfigError, match="'standard' has no numbers yet: fit it on a dataset first"):
+        maker(d3ray.TD3, observation_scaler="standard")().create_impl((5,), 3)
+    fitted = maker(d3ray.TD3, observation_scaler="standard")().fit(CONTINUOUS, 0)
+    assert maker(d3ray.TD3, observation_scaler=fitted.config_.observation_scaler)().create_impl((5,), 3).step == 0
+
+
+# ---- handing on
+
+
+def test_networks_are_copied_with_their_targets_and_nothing_else_is() -> None:
+    source = maker(d3ray.TD3PlusBC)(seed=1).fit(CONTINUOUS, 6)
+    tuned = maker(d3ray.TD3)(seed=2).create_impl(source.observation_shape, source.action_size)
+    critic = tensors(tuned, "live/critic/")
+    tuned.copy_policy_from(source)
+    assert np.array_equal(tuned.predict(SEEN), source.predict(SEEN))
+    assert same(tensors(tuned, "live/critic/"), critic)
+    assert same(tensors(tuned, "optimizer/"), {})
+    policy = {name.partition("/")[2]: tensor for name, tensor in tensors(source, "live/policy/").items()}
+    assert same({name.partition("/")[2]: tensor for name, tensor in tensors(tuned, "target/policy/").items()}, policy)
+    tuned.copy_q_function_from(source)
+    action = source.predict(SEEN)
+    assert np.array_equal(tuned.predict_value(SEEN, action), source.predict_value(SEEN, action))
+    source.fit(CONTINUOUS, 3)  # a copy shares nothing
+    assert not np.array_equal(tuned.predict(SEEN), source.predict(SEEN))
+
+
+@pytest.mark.parametrize("role", ["policy", "q_function"])
+def test_what_optimisers_remember_is_copied_and_forgotten(role: str) -> None:
+    network = "policy" if role == "policy" else "critic"
+    source, tuned = (
+        maker(d3ray.TD3)(seed=1).fit(CONTINUOUS, 6),
+        maker(d3ray.TD3, actor_learning_rate=0.5)(seed=2).fit(CONTINUOUS, 3),
+    )
+    kept = tensors(tuned, "live/") | tensors(tuned, "hyper/")
+    getattr(tuned, f"copy_{role}_optim_from")(source)
+    assert same(tensors(tuned, f"optimizer/{network}/"), tensors(source, f"optimizer/{network}/"))
+    other = "critic" if network == "policy" else "policy"
+    assert not same(tensors(tuned, f"optimizer/{other}/"), tensors(source, f"optimizer/{other}/"))
+    tuned.reset_optimizer_states()
+    assert tensors(tuned, "optimizer/") == {}
+    assert same(tensors(tuned, "live/") | tensors(tuned, "hyper/"), kept)
+    getattr(source, f"copy_{role}_optim_from")(tuned)
+    assert tensors(source, f"optimizer/{network}/") == {}
+    assert tensors(source, f"optimizer/{other}/") != {}
+
+
+@pytest.mark.parametrize(
+    ("make", "copies", "message"),
+    [
+        (maker(d3ray.BC), "copy_q_function_from", r"^(BC|TD3) has no network 'critic' to copy; it has policy\.$"),
+        (maker(d3ray.DQN), "copy_policy_from", r"^DQN has no network 'policy' to copy; it has critic\.$"),
+        (
+            maker(d3ray.TD3, actor_encoder={"hidden_units": [7, 16]}),
+            "copy_policy_from",
+            r"^The policy of TD3 is built otherwise than that of the TD3: '.*' is \(.*\) here and \(.*7.*\) there\.$",
+        ),
+        (
+            maker(d3ray.TD3, actor_encoder={"hidden_units": [16, 16], "activation": "tanh"}),
+            "copy_policy_from",
+            "^The policy of TD3 has other layers than that of the TD3, of the same shapes",
+        ),
+        (maker(d3ray.TD3, n_critics=3), "copy_q_function_from", r"^The critic of TD3 is built otherwise"),
+        (maker(d3ray.TD3, n_critics=3), "copy_q_function_optim_from", r"^The optimizer of the critic of TD3 is"),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused_and_nothing_changes(make: Any, copies: str, message: str) -> None:
+    other = make()
+    other.fit(DISCRETE if other.actions == "discrete" else CONTINUOUS, 2)
+    for trained in (0, 2):
+        tuned = maker(d3ray.TD3)(seed=2).fit(CONTINUOUS, trained)
+        before = tuned.state()[0]
+        with pytest.raises(ConfigError, match=message) as caught:
+            getattr(tuned, copies)(other)
+        assert "\n" not in str(caught.value)
+        assert same(tuned.state()[0], before)
+
+
+def test_scalers_that_differ_are_warned_of() -> None:
+    source = maker(d3ray.TD3, observation_scaler="standard")().fit(CONTINUOUS, 2)
+    with pytest.warns(UserWarning, match=r"different values of observation_scaler, so the policy sees other numbers"):
+        maker(d3ray.TD3)().create_impl((5,), 3).copy_policy_from(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        maker(d3ray.TD3, observation_scaler=source.config_.observation_scaler)().create_impl((5,), 3).copy_policy_from(source)
+
+
+def test_schedules_and_random_numbers_follow_the_gradient_step_that_is_set() -> None:
+    algorithm = maker(d3ray.TD3, update_actor_interval=4)().fit(CONTINUOUS, 0)
+    algorithm.set_grad_step(3)
+    before = tensors(algorithm, "live/policy/")
+    algorithm.fit(CONTINUOUS, 1)  # step 3 is the fourth
+    assert algorithm.grad_step == algorithm.step == 4
+    assert not same(tensors(algorithm, "live/policy/"), before)
+    with pytest.raises(ConfigError, match="grad_step is -1"):
+        algorithm.set_grad_step(-1)
+
+
+# ---- keeping
+
+
+def test_params_make_an_algorithm_that_takes_a_model_at_once(tmp_path: Path) -> None:
+    first = maker(d3ray.TD3PlusBC, observation_scaler="standard", alpha=1.5)(seed=7, dtype="float64")
+    first.fit(CONTINUOUS, 6, 3, logger=CSVLogger(tmp_path / "log", save_interval=1))
+    params = json.loads((tmp_path / "log" / "params.json").read_text())
+    assert (params["algorithm"], params["observation_shape"], params["action_size"]) == ("TD3PlusBC", [5], 3)
+    again = d3ray.TD3PlusBC.from_json(tmp_path / "log" / "params.json")
+    assert (again.step, again.alpha, again.seed, again.dtype) == (0, 1.5, 7, "float64")
+    assert same(tensors(again, "live/"), tensors(maker(d3ray.TD3PlusBC)(seed=7, dtype="float64").fit(CONTINUOUS, 0), "live/"))
+    again.load_model(tmp_path / "log" / "model_6")
+    assert np.array_equal(again.predict(SEEN), first.predict(SEEN))
+    assert same(again.fit(CONTINUOUS, 4).state()[0], first.fit(CONTINUOUS, 4).state()[0])
+
+
+def test_a_model_is_loaded_into_a_fresh_object(tmp_path: Path) -> None:
+    first = maker(d3ray.DQN, learning_rate=0.01)(seed=5).fit(DISCRETE, 5)
+    first.save_model(tmp_path / "model")
+    second = d3ray.DQN()
+    second.load_model(tmp_path / "model")
+    assert (second.step, second.learning_rate, second.seed) == (5, 0.01, 5)
+    assert same(second.state()[0], first.state()[0])
+
+
+def test_copies_and_pickles_share_nothing_and_go_on_alike() -> None:
+    first = maker(d3ray.TD3)(seed=2).fit(CONTINUOUS, 4)
+    first.note = "mine"
+    copies = [copy.deepcopy(first), copy.copy(first), pickle.loads(pickle.dumps(first))]
+    first.fit(CONTINUOUS, 4)
+    for one in copies:
+        assert (one.step, one.note) == (4, "mine")
+        assert same(one.fit(CONTINUOUS, 4).state()[0], first.state()[0])
+    assert copy.deepcopy(maker(d3ray.TD3)(seed=2)).get_params() == maker(d3ray.TD3)(seed=2).get_params()
+
+
+def test_draws_of_a_deterministic_policy_are_its_predictions() -> None:
+    algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 2)
+    assert np.array_equal(algorithm.sample_action(SEEN), algorithm.predict(SEEN))
+
+
+# ---- scikit-learn
+
+
+def test_the_signature_shows_every_argument_of_training() -> None:
+    shown = inspect.signature(d3ray.TD3.fitter).parameters
+    assert [*shown][1:] == [
+        *("dataset", "n_steps", "n_steps_per_epoch", "evaluators", "callbacks"),
+        *("callback", "epoch_callback", "logger", "show_progress"),
+    ]
+
+
+def test_a_list_of_episodes_is_a_dataset() -> None:
+    episodes = [CONTINUOUS.episodes[k] for k in range(3)]
+    by_list = maker(d3ray.BC)().fit(episodes, 3)
+    assert same(by_list.state()[0], maker(d3ray.BC)().fit(CONTINUOUS.take(3), 3).state()[0])
+
+
+def larger_is_better(algorithm: Any, episodes: Any) -> float:
+    return -float(np.mean([np.square(algorithm.predict(e.observations[:-1]) - e.actions).mean() for e in episodes]))
+
+
+def test_scikit_learn_clones_validates_and_searches() -> None:
+    selection, base = pytest.importorskip("sklearn.model_selection"), pytest.importorskip("sklearn.base")
+    dataset = d3ray.MDPDataset.from_episodes(CONTINUOUS.episodes)
+    algorithm = maker(d3ray.BC)(seed=1)
+    assert base.clone(algorithm).get_params() == algorithm.get_params()
+    assert base.clone(algorithm.fit(dataset, 1)).step == 0
+    steps = {"n_steps": 3}
+    scores = selection.cross_validate(algorithm, dataset, cv=2, scoring={"error": larger_is_better}, params=steps)
+    assert scores["test_error"].shape == (2,)
+    grid = {"learning_rate": [1e-6, 1e-1]}
+    search = selection.GridSearchCV(algorithm, grid, cv=2, scoring={"error": larger_is_better}, refit="error")
+    search.fit(dataset.episodes, n_steps=40)
+    assert search.best_params_ == {"learning_rate": 1e-1}  # with one in a million nothing is learned
+    assert search.best_estimator_.step == 40
+
+
+# ---- bad input
+
+
+def one_sentence(caught: pytest.ExceptionInfo[Exception]) -> None:
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda a: a.predict(SEEN),
+        lambda a: a.sample_action(SEEN),
+        lambda a: a.predict_value(SEEN, np.zeros((6, 3))),
+        lambda a: a.save("nowhere"),
+        lambda a: a.save_policy("nowhere.onnx"),
+        lambda a: a.update(None),
+        lambda a: a.observation_shape,
+        lambda a: a.action_size,
+        lambda a: a.set_grad_step(3),
+        lambda a: a.reset_optimizer_states(),
+        lambda a: a.copy_policy_from(maker(d3ray.TD3)().create_impl((5,), 3)),
+        lambda a: maker(d3ray.TD3)().create_impl((5,), 3).copy_q_function_from(a),
+    ],
+)
+def test_what_is_not_trained_yet_says_so(use: Any) -> None:
+    with pytest.raises(ConfigError, match="This TD3 has not been trained yet: call fit, or load a saved one") as caught:
+        use(maker(d3ray.TD3)())
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda a: a.predict(np.zeros((2, 4))), r"Observations have the shape \(2, 4\); this policy takes \(batch, 5\)"),
+        (lambda a: a.predict(np.zeros(5)), "needs a batch axis"),
+        (lambda a: a.sample_action(np.zeros((2, 4))), r"shape \(2, 4\)"),
+        (lambda a: a.predict_value(np.zeros((2, 4)), np.zeros((2, 3))), r"shape \(2, 4\)"),
+        (lambda a: a.predict_value(SEEN, np.zeros((6, 2))), r"Actions have the shape \(6, 2\); 6 observations go with \(6, 3\)"),
+        (lambda a: a.predict_value(SEEN, np.zeros((5, 3))), r"Actions have the shape \(5, 3\)"),
+        (lambda a: a.fit(tiny_dataset(discrete=False, observation_size=4), 1), "of another shape"),
+    ],
+)
+def test_other_shapes_than_those_fitted_are_refused(use: Any, message: str) -> None:
+    algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
+    with pytest.raises(DataError, match=message) as caught:
+        use(algorithm)
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize("action", [[0, 3], [-1, 0], [0.5, 1.0]])
+def test_actions_that_there_are_not_have_no_value(action: Any) -> None:
+    algorithm = maker(d3ray.DQN)().fit(DISCRETE, 1)
+    with pytest.raises(DataError, match="Actions are whole numbers from 0 to 2 here") as caught:
+        algorithm.predict_value(SEEN[:2], action)
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda b: {"reward": b.reward.index_fill(0, torch.tensor([2, 4]), float("nan"))},
+            "reward is NaN .* in 2 of 16 rows, first in row 2",
+        ),
+        (
+            lambda b: {"observation": b.observation * float("inf")},
+            "observation is NaN or infinite in 16 of 16 rows, first in row 0",
+        ),
+        (lambda b: {"next_observation": b.next_observation[:, :2]}, r"next_observation has the shape \(16, 2\); .* \(16, 5\)"),
+        (lambda b: {"action": b.action[:, :1]}, r"action has the shape \(16, 1\); what was fitted takes \(16, 3\)"),
+    ],
+)
+def test_a_batch_that_cannot_be_learned_from_is_refused_and_nothing_changes(change: Any, message: str) -> None:
+    algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
+    batch = algorithm.fit_.sampler(CONTINUOUS).sample(0)
+    before = algorithm.state()[0]
+    with pytest.raises(DataError, match=message) as caught:
+        algorithm.update(type(batch)(**{**vars(batch), **change(batch)}))
+    one_sentence(caught)
+    assert same(algorithm.state()[0], before)
+    assert algorithm.update(batch)["critic_loss"] > 0
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    maker(d3ray.TD3)().fit(CONTINUOUS, 3).save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def rewrite(folder: Path, **change: Any) -> None:
+    """Writes the checkpoint again with other notes, whole as far as its manifest goes."""
+    tensors, meta, _ = read_checkpoint(folder)
+    names = change.pop("tensors", lambda tensors: tensors)(tensors)
+    write_checkpoint(folder, names, {name: value for name, value in (meta | change).items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda f: (f / "meta.json").write_bytes(b"{}"), StorageError, r"was damaged: meta\.json is not what was written"),
+        (lambda f: (f / "tensors.safetensors").unlink(), StorageError, r"is not whole: tensors\.safetensors is missing"),
+        (lambda f: (f / "manifest.json").unlink(), StorageError, "holds no checkpoint"),
+        (lambda f: rewrite(f, algorithm="TD33"), ConfigError, "There is no algorithm 'TD33'; did you mean 'TD3'"),
+        (lambda f: rewrite(f, algorithm=...), StorageError, "does not say 'algorithm'"),
+        (lambda f: rewrite(f, state_version=9), StorageError, "The state has the version 9; this d3ray reads 1"),
+        (lambda f: rewrite(f, config={"n_critic": 2}), ConfigError, "TD3 has no setting 'n_critic'; did you mean 'n_critics'"),
+        (
+            lambda f: rewrite(f, tensors=lambda t: {n: v for n, v in t.items() if n != "live/policy/head.bias"}),
+            StorageError,
+            r"TD3 has a tensor 'live/policy/head.bias' of \(3,\), and the state lacks it",
+        ),
+        (
+            lambda f: rewrite(f, tensors=lambda t: t | {"live/policy/head.bias": torch.zeros(1)}),  # it would broadcast
+            StorageError,
+            r"TD3 has a tensor 'live/policy/head.bias' of \(3,\), and the state has \(1,\)",
+        ),
+        (
+            lambda f: rewrite(f, tensors=lambda t: {n: v for n, v in t.items() if n != "optimizer/policy/head.bias:exp_avg"}),
+            StorageError,
+            r"The state lacks 'head.bias:exp_avg' of an optimizer of TD3",
+        ),
+    ],
+)
+def test_saved_algorithms_that_are_damaged_or_of_another_version_are_refused(
+    saved: Path, damage: Any, error: Any, message: str
+) -> None:
+    damage(saved)
+    with pytest.raises(error, match=message) as caught:
+        d3ray.load(saved)
+    one_sentence(caught)
+
+
+def test_a_model_of_another_algorithm_or_with_other_networks_is_refused(saved: Path, tmp_path: Path) -> None:
+    for use in (lambda: d3ray.TD3PlusBC.load(saved), lambda: d3ray.TD3PlusBC().load_model(saved)):
+        with pytest.raises(ConfigError, match="holds a TD3, not a TD3PlusBC") as caught:
+            use()
+        one_sentence(caught)
+    other = maker(d3ray.TD3, actor_encoder={"hidden_units": [7]})().fit(CONTINUOUS, 1)
+    before = other.state()[0]
+    with pytest.raises(ConfigError, match=r"The TD3 in .*saved has other networks: 'policy/.*' is .* there and .* here") as caught:
+        other.load_model(saved)
+    one_sentence(caught)
+    assert same(other.state()[0], before)
+    with pytest.raises(StorageError, match="holds no checkpoint"):
+        d3ray.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is not there, or no JSON"),
+        ("{", "is not there, or no JSON"),
+        ("[]", "does not hold the settings"),
+        ("{}", "does not say 'algorithm'"),
+    ],
+)
+def test_params_that_are_none_are_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "params.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(StorageError, match=message) as caught:
+        d3ray.DQN.from_json(file)
+    one_sentence(caught)
+
+
+def test_params_of_another_algorithm_are_refused(tmp_path: Path) -> None:
+    maker(d3ray.TD3)().fit(CONTINUOUS, 1, logger=CSVLogger(tmp_path))
+    with pytest.raises(ConfigError, match=r"params\.json holds a TD3, not a DQN"):
+        d3ray.DQN.from_json(tmp_path / "params.json")
