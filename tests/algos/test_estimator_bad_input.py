@@ -1,0 +1,193 @@
+"""What the estimator cannot use is refused in one sentence, and nothing has changed then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import d3ray
+from d3ray.algos.checkpoint import read_checkpoint, write_checkpoint
+from d3ray.algos.loggers import CSVLogger
+from d3ray.algos.testing import maker, tiny_dataset
+from d3ray.data.errors import ConfigError, DataError, StorageError
+
+CONTINUOUS, DISCRETE = tiny_dataset(discrete=False), tiny_dataset(discrete=True)
+SEEN = CONTINUOUS.columns["observation"][:6]
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def one_sentence(caught: pytest.ExceptionInfo[Exception]) -> None:
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda a: a.predict(SEEN),
+        lambda a: a.sample_action(SEEN),
+        lambda a: a.predict_value(SEEN, np.zeros((6, 3))),
+        lambda a: a.save("nowhere"),
+        lambda a: a.save_policy("nowhere.onnx"),
+        lambda a: a.update(None),
+        lambda a: a.observation_shape,
+        lambda a: a.action_size,
+        lambda a: a.set_grad_step(3),
+        lambda a: a.reset_optimizer_states(),
+        lambda a: a.copy_policy_from(maker(d3ray.TD3)().create_impl((5,), 3)),
+        lambda a: maker(d3ray.TD3)().create_impl((5,), 3).copy_q_function_from(a),
+    ],
+)
+def test_what_is_not_trained_yet_says_so(use: Any) -> None:
+    with pytest.raises(ConfigError, match="This TD3 has not been trained yet: call fit, or load a saved one") as caught:
+        use(maker(d3ray.TD3)())
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda a: a.predict(np.zeros((2, 4))), r"Observations have the shape \(2, 4\); this policy takes \(batch, 5\)"),
+        (lambda a: a.predict(np.zeros(5)), "needs a batch axis"),
+        (lambda a: a.sample_action(np.zeros((2, 4))), r"shape \(2, 4\)"),
+        (lambda a: a.predict_value(np.zeros((2, 4)), np.zeros((2, 3))), r"shape \(2, 4\)"),
+        (lambda a: a.predict_value(SEEN, np.zeros((6, 2))), r"Actions have the shape \(6, 2\); 6 observations go with \(6, 3\)"),
+        (lambda a: a.predict_value(SEEN, np.zeros((5, 3))), r"Actions have the shape \(5, 3\)"),
+        (lambda a: a.fit(tiny_dataset(discrete=False, observation_size=4), 1), "of another shape"),
+    ],
+)
+def test_other_shapes_than_those_fitted_are_refused(use: Any, message: str) -> None:
+    algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
+    with pytest.raises(DataError, match=message) as caught:
+        use(algorithm)
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize("action", [[0, 3], [-1, 0], [0.5, 1.0]])
+def test_actions_that_there_are_not_have_no_value(action: Any) -> None:
+    algorithm = maker(d3ray.DQN)().fit(DISCRETE, 1)
+    with pytest.raises(DataError, match="Actions are whole numbers from 0 to 2 here") as caught:
+        algorithm.predict_value(SEEN[:2], action)
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda b: {"reward": b.reward.index_fill(0, torch.tensor([2, 4]), float("nan"))},
+            "reward is NaN .* in 2 of 16 rows, first in row 2",
+        ),
+        (
+            lambda b: {"observation": b.observation * float("inf")},
+            "observation is NaN or infinite in 16 of 16 rows, first in row 0",
+        ),
+        (lambda b: {"next_observation": b.next_observation[:, :2]}, r"next_observation has the shape \(16, 2\); .* \(16, 5\)"),
+        (lambda b: {"action": b.action[:, :1]}, r"action has the shape \(16, 1\); what was fitted takes \(16, 3\)"),
+    ],
+)
+def test_a_batch_that_cannot_be_learned_from_is_refused_and_nothing_changes(change: Any, message: str) -> None:
+    algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
+    batch = algorithm.fit_.sampler(CONTINUOUS).sample(0)
+    before = algorithm.state()[0]
+    with pytest.raises(DataError, match=message) as caught:
+        algorithm.update(type(batch)(**{**vars(batch), **change(batch)}))
+    one_sentence(caught)
+    assert same(algorithm.state()[0], before)
+    assert algorithm.update(batch)["critic_loss"] > 0
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    maker(d3ray.TD3)().fit(CONTINUOUS, 3).save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def rewrite(folder: Path, **change: Any) -> None:
+    """Writes the checkpoint again with other notes, whole as far as its manifest goes."""
+    tensors, meta, _ = read_checkpoint(folder)
+    names = change.pop("tensors", lambda tensors: tensors)(tensors)
+    write_checkpoint(folder, names, {name: value for name, value in (meta | change).items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda f: (f / "meta.json").write_bytes(b"{}"), StorageError, r"was damaged: meta\.json is not what was written"),
+        (lambda f: (f / "tensors.safetensors").unlink(), StorageError, r"is not whole: tensors\.safetensors is missing"),
+        (lambda f: (f / "manifest.json").unlink(), StorageError, "holds no checkpoint"),
+        (lambda f: rewrite(f, algorithm="TD33"), ConfigError, "There is no algorithm 'TD33'; did you mean 'TD3'"),
+        (lambda f: rewrite(f, algorithm=...), StorageError, "does not say 'algorithm'"),
+        (lambda f: rewrite(f, state_version=9), StorageError, "The state has the version 9; this d3ray reads 1"),
+        (lambda f: rewrite(f, config={"n_critic": 2}), ConfigError, "TD3 has no setting 'n_critic'; did you mean 'n_critics'"),
+        (
+            lambda f: rewrite(f, tensors=lambda t: {n: v for n, v in t.items() if n != "live/policy/head.bias"}),
+            StorageError,
+            r"TD3 has a tensor 'live/policy/head.bias' of \(3,\), and the state lacks it",
+        ),
+        (
+            lambda f: rewrite(f, tensors=lambda t: t | {"live/policy/head.bias": torch.zeros(1)}),  # it would broadcast
+            StorageError,
+            r"TD3 has a tensor 'live/policy/head.bias' of \(3,\), and the state has \(1,\)",
+        ),
+        (
+            lambda f: rewrite(f, tensors=lambda t: {n: v for n, v in t.items() if n != "optimizer/policy/head.bias:exp_avg"}),
+            StorageError,
+            r"The state lacks 'head.bias:exp_avg' of an optimizer of TD3",
+        ),
+    ],
+)
+def test_saved_algorithms_that_are_damaged_or_of_another_version_are_refused(
+    saved: Path, damage: Any, error: Any, message: str
+) -> None:
+    damage(saved)
+    with pytest.raises(error, match=message) as caught:
+        d3ray.load(saved)
+    one_sentence(caught)
+
+
+def test_a_model_of_another_algorithm_or_with_other_networks_is_refused(saved: Path, tmp_path: Path) -> None:
+    for use in (lambda: d3ray.TD3PlusBC.load(saved), lambda: d3ray.TD3PlusBC().load_model(saved)):
+        with pytest.raises(ConfigError, match="holds a TD3, not a TD3PlusBC") as caught:
+            use()
+        one_sentence(caught)
+    other = maker(d3ray.TD3, actor_encoder={"hidden_units": [7]})().fit(CONTINUOUS, 1)
+    before = other.state()[0]
+    with pytest.raises(ConfigError, match=r"The TD3 in .*saved has other networks: 'policy/.*' is .* there and .* here") as caught:
+        other.load_model(saved)
+    one_sentence(caught)
+    assert same(other.state()[0], before)
+    with pytest.raises(StorageError, match="holds no checkpoint"):
+        d3ray.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is not there, or no JSON"),
+        ("{", "is not there, or no JSON"),
+        ("[]", "does not hold the settings"),
+        ("{}", "does not say 'algorithm'"),
+    ],
+)
+def test_params_that_are_none_are_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "params.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(StorageError, match=message) as caught:
+        d3ray.DQN.from_json(file)
+    one_sentence(caught)
+
+
+def test_params_of_another_algorithm_are_refused(tmp_path: Path) -> None:
+    maker(d3ray.TD3)().fit(CONTINUOUS, 1, logger=CSVLogger(tmp_path))
+    with pytest.raises(ConfigError, match=r"params\.json holds a TD3, not a DQN"):
+        d3ray.DQN.from_json(tmp_path / "params.json")
