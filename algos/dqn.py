@@ -82,13 +82,17 @@ class DQN(Algorithm):
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B]."""
         with torch.no_grad():
-            following = nets.target.critic.distribution(batch.next_observation)  # [members, atoms, B, A]
-            best = following.mean((0, 1)).argmax(-1)
-            goal = batch.reward + batch.discount * reduced(picked(following, best), "min")
+            following = nets.target.critic.distribution(batch.next_observation, _best)  # [members, atoms, B]
+            goal = batch.reward + batch.discount * reduced(following, "min")
         return nets.critic.td_loss(batch.observation, batch.action, goal)
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.critic(observation).mean(0).argmax(-1)
+        return _best(nets.critic(observation))
 
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action).mean(0)
+
+
+def _best(values: Tensor) -> Tensor:
+    """The actions of the largest mean over members: [members, B, A] to [B]."""
+    return values.mean(0).argmax(-1)

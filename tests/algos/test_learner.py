@@ -59,7 +59,7 @@ def test_targets_begin_equal_and_follow_the_schedule():
 
 def test_delayed_updates_fall_on_steps_d_2d():
     made = maker(TD3, update_actor_interval=3)().fit(CONTINUOUS, 0)
-    assert [made.schedule(step) for step in range(6)] == [("critic",), ("critic",), ("critic", "actor")] * 2
+    assert [made.schedule(step) for step in range(6)] == [("critic",), ("critic",), ("critic", "actor", "targets")] * 2
 
 
 def test_hyper_parameters_are_written_in_place_and_act_at_once():

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from ....data.config import Config
 from ....data.spec import ObservationSpace
 from ..layers import Linear
 from ..vectors import Observation
-from .reductions import over_members, picked
+from .critics import Choice, Critic, Loss, over_members, picked
 
 if TYPE_CHECKING:
     from ...definition import Group
     from ..encoders import Encoder
-
-Loss = tuple[Tensor, dict[str, Tensor]]
 
 
 class Mean(Config):
@@ -33,62 +31,64 @@ class Mean(Config):
         self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
     ) -> MeanCritic:
         """Q_i(s, a) of `members` functions; with `share_encoder` all read the features of one encoder."""
-        return MeanCritic(encoder, observation, action_size, members, share_encoder)
+        return MeanCritic(encoder, observation, action_size, members, share_encoder=share_encoder)
 
     def discrete(
         self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
     ) -> DiscreteMeanCritic:
         """Q_i(s, ·) of `members` functions."""
-        return DiscreteMeanCritic(encoder, observation, n_actions, members, share_encoder)
+        return DiscreteMeanCritic(encoder, observation, n_actions, members, share_encoder=share_encoder)
 
 
-class MeanCritic(nn.Module):
+class MeanCritic(Critic):
     """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
 
     def __init__(
-        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, share_encoder: bool
+        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool
     ) -> None:
-        super().__init__()
-        self.encoder = encoder.build(observation, action_size, None if share_encoder else members)
-        self.head = Linear(self.encoder.features, 1, members)
+        super().__init__(encoder, observation, action_size, members, share_encoder=share_encoder)
+        self.head = Linear(self.encoder.features, 1, self.several)
 
     def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
-        features = self.encoder(observation, action, first)
-        if first is not None and features.ndim == 2:  # of one encoder that all share
-            features = features.expand(first, *features.shape)
-        return self.head(features)[..., 0]
+        value = self.head(self.features(observation, action, first))[..., 0]
+        return value if self.several else value[None]
 
     def distribution(self, observation: Observation, action: Tensor) -> Tensor:
         """One atom: [members, 1, B]."""
         return self(observation, action)[:, None]
 
     def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """(goal - Q_i(s, a))² of every member and sample, [members, B]; `goal` is [B] or [1, B]."""
+        """(goal - Q_i(s, a))² of every member and sample, [members, B]."""
         value = self(observation, action)
-        error = value - goal
+        error = value - _only_atom(goal)
         return error.square(), {"td_error": over_members(error.abs()), "q_value": over_members(value)}
 
 
-class DiscreteMeanCritic(nn.Module):
+class DiscreteMeanCritic(Critic):
     """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]."""
 
-    def __init__(self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, share_encoder: bool) -> None:
-        super().__init__()
-        several = None if members == 1 else members  # one member takes the plain product, which is faster than a batched one
-        self.alone = several is None
-        self.encoder = encoder.build(observation, members=None if share_encoder else several)
-        self.head = Linear(self.encoder.features, n_actions, several)
+    def __init__(
+        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool
+    ) -> None:
+        super().__init__(encoder, observation, 0, members, share_encoder=share_encoder)
+        self.head = Linear(self.encoder.features, n_actions, self.several)
 
     def forward(self, observation: Observation) -> Tensor:
-        values = self.head(self.encoder(observation))
-        return values[None] if self.alone else values
+        values = self.head(self.features(observation))
+        return values if self.several else values[None]
 
-    def distribution(self, observation: Observation) -> Tensor:
-        """One atom for each action: [members, 1, B, actions]."""
-        return self(observation)[:, None]
+    def distribution(self, observation: Observation, action: Choice) -> Tensor:
+        """One atom: [members, 1, B]."""
+        values = self(observation)
+        return picked(values, action if isinstance(action, Tensor) else action(values))[:, None]
 
     def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """Huber loss of goal - Q_i(s, a) of every member and sample, [members, B]; `goal` is [B] or [1, B]."""
-        value = picked(self(observation), action)
+        """Huber loss of goal - Q_i(s, a) of every member and sample, [members, B]."""
+        value, goal = picked(self(observation), action), _only_atom(goal)
         error = huber_loss(value, goal.expand_as(value), reduction="none")
         return error, {"td_error": over_members((value - goal).abs()), "q_value": over_members(value)}
+
+
+def _only_atom(goal: Tensor) -> Tensor:
+    """A goal [B], [1, B] or [members, 1, B] as what is subtracted from [members, B]."""
+    return goal[:, 0] if goal.ndim == 3 else goal

@@ -35,13 +35,3 @@ def reduced(x: Tensor, how: Reduction, mix: Tensor | float | None = None) -> Ten
             expected = x.mean(1)
             chosen = expected.argmin(0) if how == "min" else expected.argmax(0)
             return x.gather(0, chosen.expand(1, *x.shape[1:]))[0] if x.shape[0] > 1 else x[0]
-
-
-def over_members(x: Tensor) -> Tensor:
-    """The mean over members of what is [members, B], without a gradient: how metrics report an ensemble."""
-    return x.detach().mean(0) if x.shape[0] > 1 else x.detach()[0]
-
-
-def picked(values: Tensor, action: Tensor) -> Tensor:
-    """What belongs to the actions taken: [..., B, A] and [B] to [..., B]."""
-    return values.gather(-1, action.expand(values.shape[:-1])[..., None])[..., 0]

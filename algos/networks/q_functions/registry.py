@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from ....data.errors import did_you_mean
+from .iqn import IQN
 from .mean import Mean
+from .qr import QR
 
-_KINDS = {"mean": Mean}
+_NAMES = tuple(str(kind.model_fields["name"].default) for kind in (Mean, QR, IQN))
 
 
 def _read(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    if value not in _KINDS:
-        raise ValueError(f"there is no such Q-function{did_you_mean(value, _KINDS)}")
-    return _KINDS[value]()
+    if value not in _NAMES:
+        raise ValueError(f"there is no such Q-function{did_you_mean(value, _NAMES)}")
+    return {"name": value}
 
 
-QFunction = Annotated[Mean, BeforeValidator(_read)]
+QFunction = Annotated[Annotated[Mean | QR | IQN, Field(discriminator="name")], BeforeValidator(_read)]

@@ -1,0 +1,196 @@
+r"""Implicit quantile networks (IQN): the return's quantile at any fraction.
+
+    Z_τ(s, a) = head(ψ(s, a) ⊙ φ(τ)),    φ(τ) = relu(W cos(π i τ)_{i = 1 … n} + b)
+
+Z is linear in φ, which saves most of the work: the expected value is the head at the mean of φ, and the quantiles of one action are
+products of φ with one vector, so that ψ ⊙ φ of every fraction is never made.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from ....data.config import Config, setting
+from ....data.spec import ObservationSpace
+from ..layers import Linear
+from ..training import current_draws
+from ..vectors import Observation
+from .critics import Choice, Critic, Loss, as_atoms
+from .quantiles import midpoints, quantile_huber, report
+
+if TYPE_CHECKING:
+    from ...definition import Group
+    from ..encoders import Encoder
+
+PEER = "d3rlpy 2.8.1, models/q_functions.py"
+
+
+class IQN(Config):
+    """Quantiles Z_τ(s, a) at fractions τ that are drawn, uniform on (0, 1), for each sample; Q is their mean at K midpoints.
+
+    Paper: Dabney, Ostrovski, Silver, Munos: Implicit Quantile Networks for Distributional Reinforcement Learning, ICML 2018,
+    arXiv:1806.06923. Choices: cosines begin with i = 1, as in Dopamine's code and d3rlpy; the paper begins with i = 0, a constant
+    that the bias is already. Greedy actions and the actor's loss take Q at the fractions (k - 1/2) / K; the paper draws them,
+    d3rlpy's lie from 0 to 1 with both ends. Members of an ensemble have the same fractions.
+    """
+
+    name: Literal["iqn"] = "iqn"
+    n_quantiles: int = setting(64, "N: fractions drawn for the critic", source=f"{PEER}; Dopamine, iqn.gin", gt=0)
+    n_target_quantiles: int = setting(64, "N': fractions drawn for its target", source="Dopamine, iqn.gin; d3rlpy has N'", gt=0)
+    n_greedy_quantiles: int = setting(32, "K: fractions of an expected value", source=f"{PEER}; Dopamine, iqn.gin", gt=0)
+    embed_size: int = setting(64, "n: cosines of a fraction", source=f"{PEER}; Dabney et al. 2018, section 3", gt=0)
+    share_fractions: bool = setting(False, "whether the samples of a batch have the same fractions, which is far cheaper")
+
+    def groups(self) -> tuple[Group, ...]:
+        """No parameters have an optimiser of their own."""
+        return ()
+
+    def continuous(
+        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
+    ) -> IQNCritic:
+        """Z_τ(s, a) of `members` functions; with `share_encoder` all read the features of one encoder."""
+        return IQNCritic(self, encoder, observation, action_size, members, share_encoder=share_encoder)
+
+    def discrete(
+        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
+    ) -> DiscreteIQNCritic:
+        """Z_τ(s, ·) of `members` functions."""
+        return DiscreteIQNCritic(self, encoder, observation, n_actions, members, share_encoder=share_encoder)
+
+
+class ImplicitCritic(Critic):
+    """An ensemble whose quantiles are read at fractions that are given to it.
+
+    Fractions are [members or 1, B or 1, N]: one in front of B where all samples have the same.
+    """
+
+    def __init__(
+        self,
+        embed_size: int,
+        encoder: Encoder,
+        observation: ObservationSpace,
+        action_size: int,
+        members: int,
+        outputs: int,
+        *,
+        share_encoder: bool,
+    ) -> None:
+        super().__init__(encoder, observation, action_size, members, share_encoder=share_encoder)
+        self.embed_size = embed_size
+        self.embed = Linear(embed_size, self.encoder.features, members)
+        self.head = Linear(self.encoder.features, outputs, members)
+
+    def features(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
+        """[members, B, F]; with `first`, of the first so many members only."""
+        features = super().features(observation, action, first)
+        return features.expand(self.members, *features.shape) if features.ndim == 2 else features
+
+    def embedded(self, fractions: Tensor, members: int) -> Tensor:
+        """φ at fractions, [members, B or 1, N, F]."""
+        steps = math.pi * torch.arange(1, self.embed_size + 1, dtype=fractions.dtype, device=fractions.device)
+        cosines = (fractions.flatten(1)[..., None] * steps).cos()  # [members or 1, B N, n]
+        return self.embed(cosines.expand(members, *cosines.shape[1:])).relu().unflatten(1, fractions.shape[1:])
+
+    def expected(self, features: Tensor, fractions: Tensor, widths: Tensor | None = None) -> Tensor:
+        """The mean over fractions, or the sum weighted by `widths` (shaped as they), of every output: [members, B, outputs]."""
+        embedded = self.embedded(fractions, features.shape[0])
+        mean = embedded.mean(-2) if widths is None else (widths[..., None, :] @ embedded)[..., 0, :]
+        return self.head(features * mean)
+
+    def quantiles(self, features: Tensor, fractions: Tensor, action: Tensor | None = None) -> Tensor:
+        """Z of the one output, or of the outputs `action` [B], at fractions: [members, N, B]."""
+        embedded = self.embedded(fractions, features.shape[0])
+        weight, bias = self.head.weight.transpose(-1, -2), self.head.bias  # [members, outputs, F], [members, 1, outputs]
+        if action is not None:
+            weight, bias = weight[:, action], bias[..., action]  # [members, B, F], [members, 1, B]
+        factor = features * weight  # [members, B, F]
+        if embedded.shape[1] == 1:
+            return torch.baddbmm(bias, embedded[:, 0], factor.transpose(-1, -2))
+        products = embedded.flatten(0, 1) @ factor.flatten(0, 1)[..., None]  # [members B, N, 1]
+        return products.unflatten(0, embedded.shape[:2])[..., 0].transpose(-1, -2) + bias
+
+
+class _Drawn(ImplicitCritic):
+    """IQN's fractions."""
+
+    draws = True
+
+    def __init__(
+        self,
+        config: IQN,
+        encoder: Encoder,
+        observation: ObservationSpace,
+        action_size: int,
+        members: int,
+        outputs: int,
+        *,
+        share_encoder: bool,
+    ) -> None:
+        super().__init__(config.embed_size, encoder, observation, action_size, members, outputs, share_encoder=share_encoder)
+        self.config = config
+
+    def greedy(self, features: Tensor) -> Tensor:
+        """Expected values, [members, B, outputs]."""
+        return self.expected(features, midpoints(self.config.n_greedy_quantiles, features)[None, None])
+
+    def fractions(self, features: Tensor) -> Tensor:
+        """Drawn in a loss: of a live network N, of a target N'. At rest K midpoints."""
+        now = current_draws()
+        if now is None:
+            return midpoints(self.config.n_greedy_quantiles, features)[None, None]
+        n = self.config.n_quantiles if now.live else self.config.n_target_quantiles
+        return now.uniform((1, 1 if self.config.share_fractions else features.shape[1], n))
+
+
+class IQNCritic(_Drawn):
+    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
+
+    def __init__(
+        self, config: IQN, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool
+    ) -> None:
+        super().__init__(config, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
+
+    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
+        return self.greedy(self.features(observation, action, first))[..., 0]
+
+    def distribution(self, observation: Observation, action: Tensor) -> Tensor:
+        """[members, N', B]."""
+        features = self.features(observation, action)
+        return self.quantiles(features, self.fractions(features))
+
+    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
+        """`quantile_huber` of every member and sample, [members, B]."""
+        features = self.features(observation, action)
+        return _td_loss(self, features, None, goal)
+
+
+class DiscreteIQNCritic(_Drawn):
+    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]."""
+
+    def __init__(
+        self, config: IQN, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool
+    ) -> None:
+        super().__init__(config, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.greedy(self.features(observation))
+
+    def distribution(self, observation: Observation, action: Choice) -> Tensor:
+        """[members, N', B]."""
+        features = self.features(observation)
+        taken = action if isinstance(action, Tensor) else action(self.greedy(features))
+        return self.quantiles(features, self.fractions(features), taken)
+
+    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
+        """`quantile_huber` of every member and sample, [members, B]."""
+        return _td_loss(self, self.features(observation), action, goal)
+
+
+def _td_loss(critic: _Drawn, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
+    goal, fractions = as_atoms(goal), critic.fractions(features)
+    quantiles = critic.quantiles(features, fractions, action)
+    return report(quantile_huber(quantiles, fractions.transpose(-1, -2), goal), quantiles.mean(-2), goal)

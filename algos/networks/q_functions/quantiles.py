@@ -1,0 +1,43 @@
+"""Quantile regression: what the three distributional Q-functions share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .critics import Loss, over_members
+
+
+def midpoints(n: int, like: Tensor) -> Tensor:
+    """(i + 1/2) / n for i = 0 … n - 1, [n], of the type and on the device of `like`."""
+    return (torch.arange(n, dtype=like.dtype, device=like.device) + 0.5) / n
+
+
+def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Tensor) -> Tensor:
+    r"""(1 / N') Σ_j Σ_i |τ_i - 1{u_ij < 0}| huber(u_ij) with u_ij = goal_j - quantile_i and huber's corner κ at 1.
+
+    Source: Dabney et al. 2018, Distributional RL with Quantile Regression, equations 9 and 10, summed over our quantiles and
+    averaged over goals as in their Algorithm 1 and in d3rlpy 2.8.1.
+
+    Args:
+        quantiles: [members, N, B], at the fractions τ.
+        fractions: What broadcasts with it; no gradient reaches them.
+        goal: [N', B], or [members, N', B] where each member has its own; no gradient reaches it.
+
+    Returns:
+        [members, B].
+    """
+    with torch.no_grad():  # the slope is known in closed form, so autograd need not keep anything of the size N N'
+        error = goal.unsqueeze(-2) - quantiles.unsqueeze(-3)  # [members, N', N, B]
+        clipped = error.clamp(-1, 1)  # huber(u) = clipped (u - clipped / 2), whose slope is clipped
+        slope = torch.where(error < 0, 1 - fractions, fractions).mul_(clipped)
+        n = goal.shape[-2]
+        steepness = slope.sum(-3) / n
+        value = slope.mul_(error.sub_(clipped, alpha=0.5)).sum((-3, -2)) / n
+    return value - (steepness * (quantiles - quantiles.detach())).sum(-2)  # a zero that has the gradient
+
+
+def report(loss: Tensor, value: Tensor, goal: Tensor, **more: Tensor) -> Loss:
+    """A loss with the metrics of a distributional critic; `value` is its expectation, [members, B]."""
+    error = (goal.mean(-2) - value.detach()).abs()
+    return loss, {"td_error": over_members(error), "q_value": over_members(value), **more}
