@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .algos.discrete_bc import DiscreteBC
     from .algos.dqn import DQN
     from .algos.environments import datasets
+    from .algos.iql import IQL
     from .algos.sac import SAC
     from .algos.saving import load
     from .algos.stack import Stack
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BC",
     "DQN",
+    "IQL",
     "SAC",
     "TD3",
     "Dataset",
@@ -45,6 +47,7 @@ _HOMES = {
     "DQN": "algos.dqn",
     "Dataset": "data.dataset",
     "DiscreteBC": "algos.discrete_bc",
+    "IQL": "algos.iql",
     "MDPDataset": "data.mdp_dataset",
     "ReplayBuffer": "data.replay",
     "SAC": "algos.sac",

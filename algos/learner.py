@@ -10,6 +10,7 @@ keys and batches carry a leading axis and the same loss runs under `torch.func.v
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,17 @@ if TYPE_CHECKING:
 # a sample or one.
 LossValue = tuple[Tensor, dict[str, Tensor]]
 Loss = Callable[[Nets, Batch, Hyper], LossValue]
+
+
+def shared(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable[[Any, Nets, Batch, Hyper], Tensor]:
+    """A method of an algorithm that several losses of a kind read: after `Learner.share` they find it worked out."""
+
+    @functools.wraps(method)
+    def read(self: Any, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        known = batch.extra.get(method.__name__)
+        return method(self, nets, batch, h) if known is None else known
+
+    return read
 
 
 class Learner:
@@ -163,6 +175,23 @@ class Learner:
         self._add({label: value.detach(), **metrics}, value)
 
     @torch.no_grad()
+    def share(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
+        """The batch with what a `shared` method gives at the present state: for losses of networks that it does not depend on."""
+        key = self.address(part)
+
+        def one(
+            tensors: Mapping[str, Parameters], target: Mapping[str, Parameters], batch: Batch, hyper: Hyper, key: Tensor
+        ) -> Tensor:
+            nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype)
+            return part(nets, batch, hyper)
+
+        if not self.stacked:
+            return batch.with_extra(**{part.__name__: one({}, {}, batch, self._h, key)})
+        tensors = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
+        rows = vmap(lambda t, target, b, h, k: one(t, target, b, Hyper(h), k), randomness="different")
+        return batch.with_extra(**{part.__name__: rows(tensors, self.target, batch, self.hyper, key)})
+
+    @torch.no_grad()
     def track(self, network: str, rate: str = "tau") -> None:
         """The target moves towards the network by the share `h.RATE`: θ' ← τ θ + (1 - τ) θ'. Batch statistics are copied."""
         live, target = self.live[network], self.target[network]
@@ -233,7 +262,7 @@ class Learner:
         target = Nets(self._targets, {}, None, key, self.dtype)
         return _mean(loss(Nets(self.modules, {}, target, key, self.dtype, resting=True), batch, self._h)[0], batch)
 
-    def address(self, loss: Loss) -> Tensor:
+    def address(self, loss: Callable[..., Any]) -> Tensor:
         """The key of this step's draws of a loss, () or (S,). Keys of `BLOCK` steps are made at once, which changes no value."""
         block, at = divmod(self.step, BLOCK)
         known = self._addresses.get(loss.__name__)

@@ -15,6 +15,7 @@ _HOMES = {
     "BC": "bc",
     "DiscreteBC": "discrete_bc",
     "DQN": "dqn",
+    "IQL": "iql",
     "SAC": "sac",
     "TD3": "td3",
     "TD3PlusBC": "td3_plus_bc",

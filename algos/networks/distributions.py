@@ -45,6 +45,29 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
+class Point:
+    """One action for sure, which has no density.
+
+    Attributes:
+        mean: The action, [B, A], in [-1, 1].
+    """
+
+    mean: Tensor
+
+    def mode(self) -> Tensor:
+        """The action."""
+        return self.mean
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The action."""
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Minus the squared distance of actions [B, A], [B]: but for a constant, a normal log density of deviation 1/√2."""
+        return -(action - self.mean).square().sum(-1)
+
+
+@dataclass(frozen=True)
 class SquashedGaussian:
     """tanh of N(mean, std²) for each entry of an action.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...data.spec import ObservationSpace
-from .distributions import Gaussian, SquashedGaussian
+from .distributions import Gaussian, Point, SquashedGaussian
 from .encoders import Encoder
 from .layers import Linear
 from .vectors import Observation
@@ -22,6 +22,13 @@ class DeterministicPolicy(nn.Module):
 
     def forward(self, observation: Observation) -> Tensor:
         return self.head(self.encoder(observation)).tanh()
+
+
+class PointPolicy(DeterministicPolicy):
+    """The same as a distribution, for losses that ask for log densities: [B, ...] to a `Point`."""
+
+    def forward(self, observation: Observation) -> Point:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Point(super().forward(observation))
 
 
 class CategoricalPolicy(nn.Module):

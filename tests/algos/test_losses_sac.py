@@ -117,7 +117,7 @@ def bandit(n=512):
 def test_sac_learns_a_bandits_best_action_at_a_price_for_certainty(temperature):
     """With a small temperature the policy goes to 1; a broken sign would lead to -1.
 
-    With a large one the best density is exp(r / α) on [-1, 1], whose mean is 0.43 by numerical integration; a uniform policy's is
+    With a large one the best density is exp(r / α) on [-1, 1], whose mean is 0.44 by numerical integration; a uniform policy's is
     0, and one without entropy would be at 1.
     """
     small = {"hidden_units": [32]}
