@@ -14,10 +14,11 @@ function of those values that gives [B], so that one pass serves to choose and t
 """
 
 from .critics import picked
+from .fqf import FQF
 from .iqn import IQN
 from .mean import Mean
 from .qr import QR
 from .reductions import reduced
 from .registry import QFunction
 
-__all__ = ["IQN", "QR", "Mean", "QFunction", "picked", "reduced"]
+__all__ = ["FQF", "IQN", "QR", "Mean", "QFunction", "picked", "reduced"]

@@ -7,14 +7,36 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from ....data.config import Config
 from ....data.spec import ObservationSpace
 from ..vectors import Observation
 
 if TYPE_CHECKING:
+    from ...definition import Group
     from ..encoders import Encoder
 
 Loss = tuple[Tensor, dict[str, Tensor]]
 Choice = Tensor | Callable[[Tensor], Tensor]  # discrete actions [B], or what chooses them by expected values [members, B, actions]
+
+
+class QFunctionConfig(Config):
+    """Base of the settings of Q-functions."""
+
+    def groups(self) -> tuple[Group, ...]:
+        """Parameters that have an optimiser of their own."""
+        return ()
+
+    def continuous(
+        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
+    ) -> Critic:
+        """The critic of continuous actions: `members` functions of [B, ...] and [B, A], which may share one encoder."""
+        raise NotImplementedError
+
+    def discrete(
+        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
+    ) -> Critic:
+        """The critic of discrete actions: `members` functions of [B, ...], each with a value for every action."""
+        raise NotImplementedError
 
 
 class Critic(nn.Module):

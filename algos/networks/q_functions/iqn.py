@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from ....data.config import Config, setting
+from ....data.config import setting
 from ....data.spec import ObservationSpace
 from ..layers import Linear
 from ..training import current_draws
 from ..vectors import Observation
-from .critics import Choice, Critic, Loss, as_atoms
+from .critics import Choice, Critic, Loss, QFunctionConfig, as_atoms
 from .quantiles import midpoints, quantile_huber, report
 
 if TYPE_CHECKING:
-    from ...definition import Group
     from ..encoders import Encoder
 
 PEER = "d3rlpy 2.8.1, models/q_functions.py"
 
 
-class IQN(Config):
+class IQN(QFunctionConfig):
     """Quantiles Z_τ(s, a) at fractions τ that are drawn, uniform on (0, 1), for each sample; Q is their mean at K midpoints.
 
     Paper: Dabney, Ostrovski, Silver, Munos: Implicit Quantile Networks for Distributional Reinforcement Learning, ICML 2018,
@@ -45,20 +44,14 @@ class IQN(Config):
     embed_size: int = setting(64, "n: cosines of a fraction", source=f"{PEER}; Dabney et al. 2018, section 3", gt=0)
     share_fractions: bool = setting(False, "whether the samples of a batch have the same fractions, which is far cheaper")
 
-    def groups(self) -> tuple[Group, ...]:
-        """No parameters have an optimiser of their own."""
-        return ()
-
     def continuous(
         self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
     ) -> IQNCritic:
-        """Z_τ(s, a) of `members` functions; with `share_encoder` all read the features of one encoder."""
         return IQNCritic(self, encoder, observation, action_size, members, share_encoder=share_encoder)
 
     def discrete(
         self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
     ) -> DiscreteIQNCritic:
-        """Z_τ(s, ·) of `members` functions."""
         return DiscreteIQNCritic(self, encoder, observation, n_actions, members, share_encoder=share_encoder)
 
 
@@ -145,6 +138,12 @@ class _Drawn(ImplicitCritic):
         n = self.config.n_quantiles if now.live else self.config.n_target_quantiles
         return now.uniform((1, 1 if self.config.share_fractions else features.shape[1], n))
 
+    def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
+        """`quantile_huber` of every member and sample, [members, B]."""
+        goal, fractions = as_atoms(goal), self.fractions(features)
+        quantiles = self.quantiles(features, fractions, action)
+        return report(quantile_huber(quantiles, fractions.transpose(-1, -2), goal), quantiles.mean(-2), goal)
+
 
 class IQNCritic(_Drawn):
     """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
@@ -164,8 +163,7 @@ class IQNCritic(_Drawn):
 
     def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
         """`quantile_huber` of every member and sample, [members, B]."""
-        features = self.features(observation, action)
-        return _td_loss(self, features, None, goal)
+        return self.loss(self.features(observation, action), None, goal)
 
 
 class DiscreteIQNCritic(_Drawn):
@@ -187,10 +185,4 @@ class DiscreteIQNCritic(_Drawn):
 
     def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
         """`quantile_huber` of every member and sample, [members, B]."""
-        return _td_loss(self, self.features(observation), action, goal)
-
-
-def _td_loss(critic: _Drawn, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
-    goal, fractions = as_atoms(goal), critic.fractions(features)
-    quantiles = critic.quantiles(features, fractions, action)
-    return report(quantile_huber(quantiles, fractions.transpose(-1, -2), goal), quantiles.mean(-2), goal)
+        return self.loss(self.features(observation), action, goal)

@@ -7,36 +7,28 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from ....data.config import Config
 from ....data.spec import ObservationSpace
 from ..layers import Linear
 from ..vectors import Observation
-from .critics import Choice, Critic, Loss, over_members, picked
+from .critics import Choice, Critic, Loss, QFunctionConfig, over_members, picked
 
 if TYPE_CHECKING:
-    from ...definition import Group
     from ..encoders import Encoder
 
 
-class Mean(Config):
+class Mean(QFunctionConfig):
     """Q(s, a) = E[return]. Squared error for continuous actions; Huber, with its corner at 1, for discrete ones."""
 
     name: Literal["mean"] = "mean"
 
-    def groups(self) -> tuple[Group, ...]:
-        """No parameters have an optimiser of their own."""
-        return ()
-
     def continuous(
         self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
     ) -> MeanCritic:
-        """Q_i(s, a) of `members` functions; with `share_encoder` all read the features of one encoder."""
         return MeanCritic(encoder, observation, action_size, members, share_encoder=share_encoder)
 
     def discrete(
         self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
     ) -> DiscreteMeanCritic:
-        """Q_i(s, ·) of `members` functions."""
         return DiscreteMeanCritic(encoder, observation, n_actions, members, share_encoder=share_encoder)
 
 

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
-from ....data.config import Config, setting
+from ....data.config import setting
 from ....data.spec import ObservationSpace
 from ..layers import Linear
 from ..vectors import Observation
-from .critics import Choice, Critic, Loss, as_atoms
+from .critics import Choice, Critic, Loss, QFunctionConfig, as_atoms
 from .quantiles import midpoints, quantile_huber, report
 
 if TYPE_CHECKING:
-    from ...definition import Group
     from ..encoders import Encoder
 
 
-class QR(Config):
+class QR(QFunctionConfig):
     """θ_i(s, a), i = 1 … N, the quantiles of the return at the fractions (i - 1/2) / N; Q is their mean.
 
     Paper: Dabney, Rowland, Bellemare, Munos: Distributional Reinforcement Learning with Quantile Regression, AAAI 2018,
@@ -28,20 +27,14 @@ class QR(Config):
     name: Literal["qr"] = "qr"
     n_quantiles: int = setting(32, "N: quantiles", source="d3rlpy 2.8.1, models/q_functions.py; the paper has 200", gt=0)
 
-    def groups(self) -> tuple[Group, ...]:
-        """No parameters have an optimiser of their own."""
-        return ()
-
     def continuous(
         self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
     ) -> QRCritic:
-        """The quantiles of `members` functions; with `share_encoder` all read the features of one encoder."""
         return QRCritic(self, encoder, observation, action_size, members, share_encoder=share_encoder)
 
     def discrete(
         self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
     ) -> DiscreteQRCritic:
-        """The quantiles of each action of `members` functions."""
         return DiscreteQRCritic(self, encoder, observation, n_actions, members, share_encoder=share_encoder)
 
 

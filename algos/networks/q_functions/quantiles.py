@@ -20,8 +20,8 @@ def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Tensor) -> Tensor
     averaged over goals as in their Algorithm 1 and in d3rlpy 2.8.1.
 
     Args:
-        quantiles: [members, N, B], at the fractions τ.
-        fractions: What broadcasts with it; no gradient reaches them.
+        quantiles: [members, N, B].
+        fractions: τ, which broadcasts with the quantiles; no gradient reaches it.
         goal: [N', B], or [members, N', B] where each member has its own; no gradient reaches it.
 
     Returns:
@@ -30,6 +30,7 @@ def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Tensor) -> Tensor
     with torch.no_grad():  # the slope is known in closed form, so autograd need not keep anything of the size N N'
         error = goal.unsqueeze(-2) - quantiles.unsqueeze(-3)  # [members, N', N, B]
         clipped = error.clamp(-1, 1)  # huber(u) = clipped (u - clipped / 2), whose slope is clipped
+        fractions = fractions.unsqueeze(-3)
         slope = torch.where(error < 0, 1 - fractions, fractions).mul_(clipped)
         n = goal.shape[-2]
         steepness = slope.sum(-3) / n

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from ....data.errors import did_you_mean
+from .fqf import FQF
 from .iqn import IQN
 from .mean import Mean
 from .qr import QR
 
-_NAMES = tuple(str(kind.model_fields["name"].default) for kind in (Mean, QR, IQN))
+_NAMES = tuple(str(kind.model_fields["name"].default) for kind in (Mean, QR, IQN, FQF))
 
 
 def _read(value: Any) -> Any:
@@ -22,4 +23,4 @@ def _read(value: Any) -> Any:
     return {"name": value}
 
 
-QFunction = Annotated[Annotated[Mean | QR | IQN, Field(discriminator="name")], BeforeValidator(_read)]
+QFunction = Annotated[Annotated[Mean | QR | IQN | FQF, Field(discriminator="name")], BeforeValidator(_read)]

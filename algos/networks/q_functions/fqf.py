@@ -1,0 +1,159 @@
+r"""Fully parametrised quantile functions (FQF): quantiles at fractions that a network proposes for each state and action.
+
+    widths     p = softmax(proposal(ψ)),    τ_i = p_1 + … + p_i,    τ̂_i = (τ_{i-1} + τ_i) / 2
+    value      Q = Σ_i p_i Z_{τ̂_i}                                               Z as in `iqn.py`
+    critic     (1 / N) Σ_j Σ_i |τ̂_i - 1{u_ij < 0}| huber(u_ij),    u_ij = r + γ Z'_{τ̂'_j}(s', a') - Z_{τ̂_i}(s, a)
+    proposal   ∂W₁ / ∂τ_i = 2 Z_{τ_i} - Z_{τ̂_i} - Z_{τ̂_{i+1}},    i = 1 … N - 1,    and  -c H(p)
+
+W₁ is the 1-Wasserstein distance from the staircase with steps τ and heights Z_τ̂ to the quantile function. Its gradient moves the
+proposal only: ψ and Z are constants to it, and τ̂ is one to the critic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ....data.config import setting
+from ....data.spec import ObservationSpace
+from ...definition import Group
+from ...optimizers import Optimizer, RMSprop
+from ..layers import Linear
+from ..vectors import Observation
+from .critics import Choice, Loss, QFunctionConfig, as_atoms, over_members
+from .iqn import ImplicitCritic
+from .quantiles import quantile_huber, report
+
+if TYPE_CHECKING:
+    from ..encoders import Encoder
+
+CODE = "authors' code, github.com/microsoft/FQF (MIT), fqf_agent.py"
+
+
+class FQF(QFunctionConfig):
+    """Quantiles at N proposed fractions; Q is their mean, weighted by the widths of the intervals.
+
+    Paper: Yang, Zhao, Lin, Qin, Bian, Liu: Fully Parameterized Quantile Function for Distributional Reinforcement Learning, NeurIPS
+    2019, arXiv:1911.02140. Choices: the target proposes fractions of its own at s', as in the authors' code (read, not copied) and
+    d3rlpy 1; goals count 1 / N each, whatever their widths, as in all three; the actor's loss takes fractions as constants.
+    Widths begin nearly equal. Floats here are no coefficients of a stack's rows.
+    """
+
+    name: Literal["fqf"] = "fqf"
+    n_quantiles: int = setting(32, "N: proposed fractions", source=f"{CODE}; d3rlpy 1", gt=1)
+    embed_size: int = setting(64, "n: cosines of a fraction", source=f"{CODE}; d3rlpy 1", gt=0)
+    entropy_coefficient: float = setting(
+        0.001, "c: weight of the entropy of the widths, which keeps them apart from 0", source=f"{CODE}; d3rlpy 1 has 0", ge=0
+    )
+    proposal_learning_rate: float = setting(2.5e-9, "of the proposal", source="Yang et al. 2019, section 5", gt=0)
+    proposal_optimizer: Optimizer = setting(
+        RMSprop(alpha=0.95, epsilon=1e-5, epsilon_inside=True, centered=True), "what steps the proposal", source=CODE
+    )
+
+    def groups(self) -> tuple[Group, ...]:
+        """The proposal has an optimiser of its own."""
+        return (Group("proposal.", self.proposal_learning_rate, self.proposal_optimizer),)
+
+    def continuous(
+        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
+    ) -> FQFCritic:
+        return FQFCritic(self, encoder, observation, action_size, members, share_encoder=share_encoder)
+
+    def discrete(
+        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
+    ) -> DiscreteFQFCritic:
+        return DiscreteFQFCritic(self, encoder, observation, n_actions, members, share_encoder=share_encoder)
+
+
+class _Proposed(ImplicitCritic):
+    """FQF's fractions, of each member its own."""
+
+    def __init__(
+        self,
+        config: FQF,
+        encoder: Encoder,
+        observation: ObservationSpace,
+        action_size: int,
+        members: int,
+        outputs: int,
+        *,
+        share_encoder: bool,
+    ) -> None:
+        super().__init__(config.embed_size, encoder, observation, action_size, members, outputs, share_encoder=share_encoder)
+        self.config = config
+        size = self.encoder.features
+        self.proposal = Linear(size, config.n_quantiles, members)
+        bound = 0.01 * (6 / (size + config.n_quantiles)) ** 0.5  # Xavier's by a hundredth, so that widths are nearly equal
+        nn.init.uniform_(self.proposal.weight, -bound, bound)
+        nn.init.zeros_(self.proposal.bias)
+
+    @torch.no_grad()
+    def fractions(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """τ̂ and the widths p, [members, B, N] each, as constants."""
+        widths = self.proposal(features).softmax(-1)
+        return widths.cumsum(-1) - widths / 2, widths
+
+    def greedy(self, features: Tensor) -> Tensor:
+        """Expected values, [members, B, outputs]."""
+        return self.expected(features, *self.fractions(features))
+
+    def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
+        """The critic's loss and the proposal's, [members, B]. Of the second only the gradient and the entropy show."""
+        logs = self.proposal(features.detach()).log_softmax(-1)
+        widths = logs.exp()
+        steps = widths.cumsum(-1)
+        middles = (steps - widths / 2).detach()
+        quantiles = self.quantiles(features, middles, action)
+        with torch.no_grad():
+            slope = 2 * self.quantiles(features, steps[..., :-1], action) - quantiles[:, :-1] - quantiles[:, 1:]
+            value = (widths.transpose(-1, -2) * quantiles).sum(-2)
+        distance = (slope * steps[..., :-1].transpose(-1, -2)).sum(-2)  # its gradient is W₁'s, its value means nothing
+        entropy = -(widths * logs).sum(-1)
+        loss = quantile_huber(quantiles, middles.transpose(-1, -2), as_atoms(goal))
+        loss = loss + (distance - distance.detach()) - self.config.entropy_coefficient * entropy
+        return report(loss, value, as_atoms(goal), fraction_entropy=over_members(entropy))
+
+
+class FQFCritic(_Proposed):
+    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
+
+    def __init__(
+        self, config: FQF, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool
+    ) -> None:
+        super().__init__(config, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
+
+    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
+        return self.greedy(self.features(observation, action, first))[..., 0]
+
+    def distribution(self, observation: Observation, action: Tensor) -> Tensor:
+        """[members, N, B]."""
+        features = self.features(observation, action)
+        return self.quantiles(features, self.fractions(features)[0])
+
+    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
+        """The losses of every member and sample, [members, B]."""
+        return self.loss(self.features(observation, action), None, goal)
+
+
+class DiscreteFQFCritic(_Proposed):
+    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]. All actions of a state have the same fractions."""
+
+    def __init__(
+        self, config: FQF, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool
+    ) -> None:
+        super().__init__(config, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.greedy(self.features(observation))
+
+    def distribution(self, observation: Observation, action: Choice) -> Tensor:
+        """[members, N, B]."""
+        features = self.features(observation)
+        taken = action if isinstance(action, Tensor) else action(self.greedy(features))
+        return self.quantiles(features, self.fractions(features)[0], taken)
+
+    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
+        """The losses of every member and sample, [members, B]."""
+        return self.loss(self.features(observation), action, goal)
