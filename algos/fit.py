@@ -15,7 +15,7 @@ from ..data.augmentation import AugmentationPipeline, AugmentedSource
 from ..data.errors import ConfigError, DataError, StorageError
 from ..data.sampling import PrioritizedSampler, Source, TransitionSampler, UniformSampling, stacked_spec
 from ..data.scalers import Affine
-from ..data.spec import Box, Spec, space_columns
+from ..data.spec import Box, Spec, shapes_of
 from .diagnostics import DivergenceWarning, divergence, snapshot
 from .learner import Learner
 from .nets import Nets
@@ -52,6 +52,7 @@ class Fit:
         spec: The spaces of the data.
         seeds: One for each row.
         learner: Parameters, optimisers, step count.
+        warned: What is wrong with the values of seeds that diverge, and since which step.
     """
 
     def __init__(
@@ -94,15 +95,19 @@ class Fit:
         """A fresh fit without data: actions are scaled by their space, all else by the numbers that the scalers were given."""
         config = algorithm.check_settings()
         check_actions(algorithm, spec, name)
-        AugmentationPipeline(augmentations=config.augmentation).check_space(spec.observation, name)
+        stacked = stacked_spec(spec, sampling(config).frames)
+        AugmentationPipeline(augmentations=config.augmentation).check_space(stacked.observation, name)
         if config.observation_scaler is not None:
             config = config.model_copy(update={"observation_scaler": config.observation_scaler.for_space(spec.observation, name)})
-        if sampling(config).frames > 1:
-            raise ConfigError("Frames are stacked when a dataset is drawn from; online, let the environment stack them.")
         action_scaler = getattr(config, "action_scaler", None)
         if action_scaler is not None and isinstance(spec.action, Box):
             config = config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
-        return cls(algorithm, config, spec, (algorithm.seed,), None)
+        elif isinstance(spec.action, Box) and (bounds := spec.action.bounds()) is not None and np.abs(bounds).max() > 1 + 1e-3:
+            reach = f"{np.abs(bounds).max():.3g}"
+            raise DataError(
+                f"{algorithm.name} acts in [-1, 1], and actions of {name!r} reach {reach}: set action_scaler='min_max'."
+            )
+        return cls(algorithm, config, stacked, (algorithm.seed,), None)
 
     # ---- training
 
@@ -110,7 +115,7 @@ class Fit:
         """Where batches of a dataset come from; kept while the dataset is the same."""
         if self._sampler is None or self._sampler[0] is not dataset:
             spec = stacked_spec(dataset.spec, sampling(self.config).frames)
-            if spec.observation != self.spec.observation and self._shapes(spec) != self._shapes(self.spec):
+            if spec.observation != self.spec.observation and shapes_of(spec) != shapes_of(self.spec):
                 raise DataError(f"{dataset.name!r} has observations or actions of another shape than what this was trained on.")
             sampler = self.sampler_of(dataset)
             if self._priorities is not None and isinstance(sampler, PrioritizedSampler):
@@ -162,11 +167,6 @@ class Fit:
             following=self.algorithm.bootstraps,
             device=self.device,
         )
-
-    @staticmethod
-    def _shapes(spec: Spec) -> dict[str, Any]:
-        leaves = {**space_columns(spec.observation), "action": spec.action}
-        return {name: (leaf.shape, getattr(leaf, "n", None), getattr(leaf, "nvec", None)) for name, leaf in leaves.items()}
 
     def epochs(self, dataset: Dataset, n_steps: int, n_steps_per_epoch: int) -> Iterator[tuple[int, list[dict[str, float]]]]:
         """Trains `n_steps` more; yields after each epoch its number and one dictionary of metrics a seed."""
@@ -237,7 +237,8 @@ class Fit:
 
     def policy(self) -> Policy:
         """The greedy policy over NumPy arrays."""
-        return Policy(self.policy_module(), self.spec, self.device)
+        chosen = sampling(self.config)
+        return Policy(self.policy_module(), self.spec, self.device, frames=chosen.frames, frame_padding=chosen.frame_padding)
 
     def scale_observation(self, x: Any) -> Any:
         """Raw observations, arrays or a dict of them, as the networks see them."""

@@ -1,108 +1,156 @@
-"""Training while acting: an environment fills a replay buffer, and the learner draws from it."""
+"""Training while acting: `Algorithm.fit_online`, with evaluation and checkpoints."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..data.errors import ConfigError
-from ..data.replay import ReplayBuffer
-from .base import Callback, Epoch, Evaluator
-from .environments.explorers import EpsilonGreedy, Explorer, GaussianNoise, random_actions
-from .environments.make import is_given, make
-from .fit import Fit
+from .callbacks import Callback, Epoch, Evaluator, Watching
+from .checkpoint import checkpoint_name, checkpoints, newest_valid
+from .environments.collect import collect as collect_dataset
+from .environments.evaluate import EnvironmentEvaluator
+from .environments.explorers import Explorer, Greedy, PolicyDraws, read_explorer
+from .environments.make import AnyEnvironment, is_given, make
+from .environments.rollout import Rollout
+from .environments.vector import Policy, VectorEnvironment, facing
+from .online_run import OnlineRun
 
 if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+    from ..data.replay import ReplayBuffer
     from .base import Algorithm
 
-
-def fit_online(algorithm: Algorithm, env: Any, **arguments: Any) -> ReplayBuffer:
-    """Trains until `n_steps` gradient steps are done; arguments as `fitter_online`'s. Returns the replay buffer."""
-    buffer = arguments.pop("buffer", None)
-    vector = make(env, n=arguments.pop("n_envs", 1), seed=algorithm.seed)
-    try:
-        if buffer is None:
-            buffer = ReplayBuffer(arguments.pop("capacity", 1_000_000), vector.spec, vector.n)
-        for _ in fitter_online(algorithm, vector, buffer, **arguments):
-            pass
-    finally:
-        if not is_given(env):
-            vector.close()
-    return buffer
+KEPT = 2  # checkpoints: the newest, and the one before it
 
 
 def fitter_online(
     algorithm: Algorithm,
-    env: Any,
-    buffer: ReplayBuffer,
+    env: AnyEnvironment | VectorEnvironment,
+    buffer: ReplayBuffer | None = None,
+    explorer: Explorer | Mapping[str, Any] | str | None = None,
     *,
-    explorer: Explorer | None = None,
     n_steps: int = 1_000_000,
     n_steps_per_epoch: int = 10_000,
-    update_interval: int = 1,
-    n_updates: int = 1,
-    random_steps: int = 0,
-    update_start_step: int = 0,
+    eval_env: AnyEnvironment | VectorEnvironment | None = None,
+    eval_epsilon: float = 0.0,
+    eval_n_trials: int = 10,
     evaluators: Mapping[str, Evaluator] | None = None,
     callbacks: Sequence[Callback] = (),
+    checkpoint: str | Path | None = None,
+    save_interval: int = 1,
+    resume: bool = False,
+    **arguments: Any,
 ) -> Iterator[Epoch]:
     """The online training loop, an epoch at a time.
 
     Args:
         algorithm: What learns; one that was fitted offline goes on from there.
-        env: A `VectorEnvironment`. One step of it is a step of each of its environments.
-        buffer: Filled while training; what is in it already is drawn from too.
-        explorer: Disturbs the greedy action. None: epsilon-greedy from 1 to 0.1 over 10,000 steps for discrete actions,
-            else normal noise of a tenth of half the action range.
-        n_steps: Gradient steps to do.
+        env: As `OnlineRun`'s.
+        buffer: As `OnlineRun`'s.
+        explorer: As `OnlineRun`'s.
+        n_steps: Gradient steps of this run.
         n_steps_per_epoch: Gradient steps between two yields; epochs end at its multiples.
-        update_interval: Steps of the vector between updates.
-        n_updates: Gradient steps at each update.
-        random_steps: Steps of the vector with uniform random actions, first.
-        update_start_step: Steps of the vector before the first update; at least what fills one batch.
+        eval_env: Where the greedy policy is evaluated after each epoch: the metrics `evaluation/return` and so on. It is another
+            environment than `env`.
+        eval_epsilon: Share of random actions in the evaluation.
+        eval_n_trials: Episodes of an evaluation.
         evaluators: As `Algorithm.fitter`'s.
         callbacks: As `Algorithm.fitter`'s.
+        checkpoint: A folder for checkpoints of the run, the replay buffer included; the newest two are kept. None: there are none.
+        save_interval: Epochs between checkpoints; the last epoch has one in any case.
+        resume: Whether a run in `checkpoint` is gone on from, as if it had not been interrupted, until it has made its `n_steps`.
+            Where there is none, it begins. What the epoch after the last checkpoint had already told callbacks comes again.
+        **arguments: `callback`, `epoch_callback`, `logger` and `show_progress` are `Algorithm.fitter`'s; the others are
+            `OnlineRun`'s: `n_envs`, `capacity`, `dataset`, `update_interval`, `n_updates`, `random_steps`, `update_start_step`,
+            `mixture`.
 
     Yields:
-        Epoch: metrics as offline, and `train/environment_steps`.
+        Epoch: see `OnlineRun.epochs`.
 
     Raises:
-        ConfigError: a count is not positive.
-        DataError: the environment's actions are of the wrong kind for the algorithm.
+        ConfigError: a setting cannot be used, or `checkpoint` holds a run and `resume` was not said, or one begun otherwise.
+        DataError: the environment's spaces are not those that the algorithm is for, or was fitted on.
+        StorageError: a checkpoint cannot be written.
     """
-    if min(n_steps, n_steps_per_epoch, update_interval, n_updates) < 1:
-        raise ConfigError("n_steps, n_steps_per_epoch, update_interval and n_updates must be positive.")
-    if not hasattr(algorithm, "fit_"):
-        algorithm.fit_ = Fit.start_online(
-            algorithm, env.spec, (getattr(env.single, "spec", None) and env.single.spec.id) or "the environment"
-        )
-    fit, seed, space = algorithm.fit_, algorithm.seed, env.spec.action
-    learner, policy = fit.learner, fit.policy()
-    explorer = explorer or (EpsilonGreedy(duration=10_000) if env.spec.discrete else GaussianNoise())
-    source = fit.sampler_of(buffer)
-    training = fit.augmented(source)
-    observation = env.reset()
-    buffer.cut_episodes()  # those that an earlier run left unfinished do not go on here
-    begin = max(update_start_step, -(-fit.config.batch_size // env.n))
-    end, now = learner.step + n_steps, 0
-    while learner.step < end:
-        action = random_actions(space, env.n, step=now, seed=seed)
-        if now >= random_steps:
-            action = explorer.explore(policy.predict(observation), space, step=now, seed=seed)
-        result = env.step(action)
-        buffer.append(observation, action, result.reward, result.terminated, result.truncated, result.observation)
-        observation = result.observation
-        if result.ended.any():
-            observation = env.reset(np.flatnonzero(result.ended).tolist())
-        now += 1
-        if now < begin or now % update_interval or source.n_windows == 0:
-            continue
-        stop = min(learner.step + n_updates, end)
-        while learner.step < stop:
-            fit.update(training)
-            if learner.step % n_steps_per_epoch and learner.step < end:
-                continue
-            metrics = fit.metrics()[0] | {"train/environment_steps": float(now * env.n)}
-            yield algorithm.finish_epoch(-(-learner.step // n_steps_per_epoch), metrics, evaluators, callbacks)
+    if save_interval < 1:
+        raise ConfigError(f"save_interval is {save_interval}; it counts epochs and must be positive.")
+    evaluator = None
+    if eval_env is not None:
+        evaluator = EnvironmentEvaluator(eval_env, episodes=eval_n_trials, seed=algorithm.seed, epsilon=eval_epsilon)
+        evaluators = {"evaluation": evaluator, **(evaluators or {})}
+    watching: Any = {name: arguments.pop(name) for name in Watching.__annotations__ if name in arguments}
+    folder = None if checkpoint is None else Path(checkpoint)
+    found = None if folder is None else _found(folder, resume=resume)
+    if found is None:
+        run = OnlineRun(algorithm, env, buffer, explorer, **arguments)
+    else:
+        run = OnlineRun.resume(found, algorithm, env, buffer, explorer=explorer, **arguments)
+    try:
+        end = run.begin + n_steps
+        if found is not None and algorithm.step >= end:
+            return
+        for epoch in run.epochs(end - algorithm.step, n_steps_per_epoch, evaluators, callbacks, **watching):
+            last = algorithm.step == end or algorithm.fit_.stopped
+            if folder is not None and (last or epoch.epoch % save_interval == 0):
+                run.save(folder / checkpoint_name(algorithm.step))
+                for old in checkpoints(folder)[:-KEPT]:
+                    shutil.rmtree(old)
+            yield epoch
+    finally:
+        run.close()
+        if evaluator is not None:
+            evaluator.close()
+
+
+def _found(folder: Path, *, resume: bool) -> Path | None:
+    """The checkpoint to go on from; None: there is none. What a killed process left half-written is removed."""
+    if not resume and checkpoints(folder):
+        raise ConfigError(f"{folder} holds a run already: say resume=True to go on with it, or choose another folder.")
+    for leftover in folder.glob(".tmp-step-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    return newest_valid(folder)
+
+
+def collect(
+    algorithm: Algorithm,
+    env: AnyEnvironment | VectorEnvironment,
+    buffer: ReplayBuffer | None = None,
+    explorer: Explorer | Mapping[str, Any] | str | None = None,
+    deterministic: bool = False,
+    n_steps: int | None = None,
+    **arguments: Any,
+) -> Dataset | ReplayBuffer:
+    """See `Algorithm.collect`."""
+    policy = algorithm.policy() if hasattr(algorithm, "fit_") else None
+    if policy is not None and explorer is None and algorithm.stochastic and not deterministic:
+        explorer = PolicyDraws()
+    if buffer is None:
+        return collect_dataset(env, policy, n_steps=n_steps, explorer=explorer, **arguments)
+    return _collect_into(buffer, env, policy, read_explorer(explorer or Greedy()), n_steps, **arguments)
+
+
+def _collect_into(
+    buffer: ReplayBuffer,
+    env: Any,
+    policy: Policy | None,
+    explorer: Explorer,
+    n_steps: int | None,
+    *,
+    n_envs: int = 1,
+    seed: int = 0,
+) -> ReplayBuffer:
+    if n_steps is None or n_steps < 1:
+        raise ConfigError(f"n_steps is {n_steps}; a buffer gets a number of transitions, which must be positive.")
+    vector = make(env, n=n_envs, seed=seed)
+    try:
+        rollout, policy = Rollout(vector, buffer, explorer, seed=seed), facing(policy, vector.spec)
+        for _ in range(-(-n_steps // vector.n)):
+            rollout.step(policy)
+        buffer.cut_episodes(rollout.observation)
+    finally:
+        if not is_given(env):
+            vector.close()
+    return buffer

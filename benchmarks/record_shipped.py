@@ -15,7 +15,6 @@ from d3ray import DQN, TD3, Dataset
 from d3ray.algos.environments.collect import collect
 from d3ray.algos.environments.evaluate import EnvironmentEvaluator
 from d3ray.algos.environments.explorers import EpsilonGreedy, GaussianNoise
-from d3ray.algos.online import fit_online
 
 
 def cartpole() -> Dataset:
@@ -32,8 +31,7 @@ def cartpole() -> Dataset:
         print(parts[-1].statistics.return_, flush=True)
 
     evaluators = {"evaluation": EnvironmentEvaluator("CartPole-v1", episodes=10)}
-    fit_online(
-        agent,
+    agent.fit_online(
         "CartPole-v1",
         explorer=EpsilonGreedy(duration=3_000),
         n_steps=14_000,
@@ -74,8 +72,7 @@ def pendulum() -> Dataset:
         print(parts[-1].statistics.return_, flush=True)
 
     evaluators = {"evaluation": EnvironmentEvaluator("Pendulum-v1", episodes=10)}
-    fit_online(
-        agent,
+    agent.fit_online(
         "Pendulum-v1",
         n_steps=10_000,
         n_steps_per_epoch=2_000,

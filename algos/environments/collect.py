@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -12,7 +12,7 @@ import torch
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.steps import steps_from_arrays
-from .explorers import Explorer, random_actions
+from .explorers import Explorer, random_actions, read_explorer
 from .make import AnyEnvironment, environment_of, is_given, make
 from .vector import Policy, VectorEnvironment, facing, rows_of
 
@@ -25,7 +25,7 @@ def collect(
     n_episodes: int | None = None,
     seed: int = 0,
     n_envs: int = 1,
-    explorer: Explorer | None = None,
+    explorer: Explorer | Mapping[str, Any] | str | None = None,
     progress: Callable[[int, int], None] | None = None,
     name: str | None = None,
 ) -> Dataset:
@@ -42,7 +42,8 @@ def collect(
         n_episodes: Episodes in all.
         seed: Of the resets, the random actions and the explorer.
         n_envs: Environments stepped at once.
-        explorer: What replaces or disturbs the policy's actions. A step of it is one of each environment.
+        explorer: What replaces or disturbs the policy's actions: a config, its name, or a mapping. A step of it is one of each
+            environment.
         progress: Called after every step with what is done and what is to be done, in steps or episodes.
         name: Of the dataset. None: the environment's id and `random` or `policy`.
 
@@ -59,6 +60,7 @@ def collect(
     n_envs = environment.n if isinstance(environment, VectorEnvironment) else n_envs
     if not 1 <= n_envs <= total:
         raise ConfigError(f"n_envs is {n_envs}; it must be at least 1 and at most the {total} steps or episodes to collect.")
+    explorer = None if explorer is None else read_explorer(explorer)
     if policy is None and explorer is not None and explorer.departs_from != "action":
         raise ConfigError(f"The explorer {explorer.name!r} departs from a trained policy, and there is none.")
     vector = make(environment, n=n_envs, seed=seed)

@@ -53,17 +53,17 @@ class Rollout:
         self._finished: list[tuple[float, int]] = []  # since `metrics` was asked
         buffer.cut_episodes()
 
-    def step(self, policy: Policy) -> None:
-        """One step of every environment; those whose episode it ended are reset."""
+    def step(self, policy: Policy | None) -> None:
+        """One step of every environment; those whose episode it ended are reset. Without a policy actions are uniform."""
         vector, space = self.vector, self.vector.spec.action
         if self.observation is None:
-            self.observation, self._memory = vector.reset(), policy.start(vector.n)
+            self.observation, self._memory = vector.reset(), self._fresh(policy)
         at = {"step": self.steps, "seed": self.seed}
-        random = random_actions(space, vector.n, **at) if self.steps < self.random_steps else None
-        action = random
-        if random is None or self._memory is not None:  # a policy with a memory sees every observation
+        random = policy is None or self.steps < self.random_steps
+        action = random_actions(space, vector.n, **at) if random else None
+        if action is None or self._memory is not None:  # a policy with a memory sees every observation
             self._memory, proposed = proposal(policy, self.explorer, self._memory, self.observation, **at)
-            action = self.explorer.explore(proposed, space, **at) if random is None else random
+            action = self.explorer.explore(proposed, space, **at) if action is None else action
         action = np.asarray(action).astype(self._stored, copy=False).reshape(vector.n, *space.shape)
         result = vector.step(action)
         self.buffer.append(self.observation, action, result.reward, result.terminated, result.truncated, result.observation)
@@ -74,11 +74,14 @@ class Rollout:
         if result.ended.any():
             self._begin_again(policy, np.flatnonzero(result.ended).tolist())
 
-    def _begin_again(self, policy: Policy, ended: list[int]) -> None:
+    def _fresh(self, policy: Policy | None) -> Any:
+        return None if policy is None else policy.start(self.vector.n)
+
+    def _begin_again(self, policy: Policy | None, ended: list[int]) -> None:
         self._finished += [(float(self._return[i]), int(self._length[i])) for i in ended]
         self._return[ended], self._length[ended] = 0, 0
         self.observation = self.vector.reset(ended)
-        self._memory = restarted(self._memory, policy.start(self.vector.n), ended)
+        self._memory = restarted(self._memory, self._fresh(policy), ended)
 
     def metrics(self) -> dict[str, float]:
         """`return`, `length` and number of the `episodes` that ended since the last call; empty where none did."""
@@ -134,8 +137,8 @@ class Rollout:
         if lost:
             which = ", ".join(map(str, lost))
             warnings.warn(
-                f"The unfinished episodes of environments {which} could not be taken up again, so new ones begin: resets took no seed, "
-                "what environments do does not follow from seed and actions, or the buffer had overwritten the beginning.",
+                f"The unfinished episodes of environments {which} could not be taken up again, so new ones begin: resets took no "
+                "seed, what environments do does not follow from seed and actions, or the buffer had overwritten the beginning.",
                 stacklevel=2,
             )
         return lost
