@@ -66,6 +66,7 @@ class RowOptimizer:
         share = 1.0 if self._schedule is None else self._schedule.share(step)
         if self._norm is not None:
             gradients = self._clipped(gradients, self._norm)
+        gradients = [_laid_out(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
         for k, rate, rule, parameters, slots, counts in self._groups:
             parts = [gradients[i] if k is None else gradients[i][k] for i in rule.which]
             rule.step(rate * share, parameters, parts, slots, counts)
@@ -98,3 +99,8 @@ class RowOptimizer:
         self._count.copy_(state["step"]) if state else self._count.zero_()
         for name, tensor in self._named():
             tensor.copy_(state[name]) if state else tensor.zero_()
+
+
+def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient in the parameter's memory layout: fused kernels pair entries by where they lie, not by their indices."""
+    return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)

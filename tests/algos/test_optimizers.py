@@ -66,6 +66,19 @@ def test_each_row_is_stepped_as_torch_steps_it_alone(name: str, norm: float | No
         torch.testing.assert_close(ours.parameters[i], torch.stack([row[i] for row in theirs]), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("rows", [None, 3])
+def test_a_gradient_may_lie_otherwise_in_memory_than_its_parameter(rows: int | None) -> None:
+    """What autograd gives a transposed weight is transposed; torch's fused kernels go through storage."""
+    start = {"layer.weight": _start(rows)["layer.weight"]}
+    gradient = torch.randn_like(start["layer.weight"])
+    found = []
+    for laid_out in (gradient, gradient.mT.contiguous().mT):
+        optimizer = RowOptimizer(Adam(), _clone(start), [1e-2] * (rows or 1), rows)
+        optimizer.step([laid_out], 0)
+        found.append(optimizer.parameters[0])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("adjust", "decay"), [("original", 0.1), ("match_rms_adamw", 0.0)])
 def test_muon_is_torchs_on_matrices_and_adamw_elsewhere(adjust: str, decay: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's weights are [out, in]; its iterates run in bfloat16, which is switched off here."""
