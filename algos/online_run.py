@@ -231,7 +231,7 @@ class OnlineRun:
         arrays, told = self.rollout.state()
         if isinstance(self._drawn, PrioritizedSampler):
             arrays |= {f"priorities/{name}": array for name, array in self._drawn.state().items()}
-        kept = {f"{_PREFIX}{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        kept = {f"{_PREFIX}{name}": torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
         online = {**told, **self._set_up(), "begin": self.begin, "due": self._due, "capacity": self.buffer.capacity}
         write_checkpoint(Path(path), tensors | kept, {**meta, "seed": self.algorithm.seed, "online": online})
 
