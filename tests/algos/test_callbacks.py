@@ -170,3 +170,35 @@ def test_on_a_terminal_progress_is_a_bar_with_loss_and_speed(
     assert "60/60" in shown
     assert "/s" in shown
     assert "critic_loss " in shown
+
+
+# ---- online
+
+
+def test_online_they_are_called_and_stop_as_offline() -> None:
+    calls: list[Any] = []
+
+    def stop(algorithm: Any, epoch: int, step: int) -> None:
+        calls.append(("step", epoch, step))
+        if step == 5:
+            raise StopTraining
+
+    algorithm = maker(d3ray.DQN)()
+    algorithm.fit_online(
+        "CartPole-v1",
+        n_steps=20,
+        n_steps_per_epoch=3,
+        random_steps=5,
+        callback=stop,
+        callbacks=[lambda a, epoch, metrics: calls.append(("epoch", epoch, metrics["step"]))],
+        logger=Log(calls),
+        show_progress=True,
+    )
+    assert algorithm.step == 5
+    assert [call for call in calls if call[0] in ("step", "epoch")] == [
+        *[("step", 1, 1), ("step", 1, 2), ("step", 1, 3), ("epoch", 1, 3.0)],
+        *[("step", 2, 4), ("step", 2, 5), ("epoch", 2, 5.0)],
+    ]
+    assert [call for call in calls if call[0] not in ("step", "epoch")] == [
+        *[("begin", "", 0, 0), ("log", 0, 1, 3.0, False), ("log", 0, 2, 5.0, False), "close"]
+    ]
