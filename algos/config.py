@@ -29,6 +29,7 @@ class AlgorithmConfig(Config):
     )
     augmentation: Augmentations = setting((), "how observations are changed at random while training: names or settings, in order")
     n_augmentations: int = setting(1, "copies of a batch, each augmented for itself; their losses are averaged", gt=0)
+    mixed_precision: bool = setting(False, "whether encoders run in bfloat16 while training; parameters stay float32")
 
 
 class ContinuousConfig(AlgorithmConfig):

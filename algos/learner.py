@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from ..data.random import fold, root_key
 from ..data.sampling import BLOCK
 from .diagnostics import gradient_norm, watched
 from .nets import Hyper, Nets, Parameters
+from .networks.precision import mixed_precision
 from .optimizers import RowOptimizer
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
@@ -75,6 +77,7 @@ class Learner:
     ) -> None:
         self.algorithm, self.seeds, self.dtype, self.device = algorithm, tuple(seeds), dtype, torch.device(device)
         self.stacked = len(self.seeds) > 1
+        self.mixed_precision = config.mixed_precision
         self.step = 0
         built = [self._build(build, seed) for seed in self.seeds]
         self.networks = built[0]
@@ -92,6 +95,10 @@ class Learner:
         self.watching = False  # whether an update also looks for signs of trouble, see `diagnostics`
         self.errors: Tensor | None = None  # [(S,) B] `td_error` of each sample at the latest step, of losses that have it
         self._good = torch.zeros(self._lead, dtype=torch.int64, device=self.device)
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """What losses are computed in."""
+        return mixed_precision(self.device.type) if self.mixed_precision else nullcontext()
 
     @property
     def _lead(self) -> tuple[int, ...]:
@@ -185,11 +192,12 @@ class Learner:
             nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype)
             return part(nets, batch, hyper)
 
-        if not self.stacked:
-            return batch.with_extra(**{part.__name__: one({}, {}, batch, self._h, key)})
-        tensors = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
-        rows = vmap(lambda t, target, b, h, k: one(t, target, b, Hyper(h), k), randomness="different")
-        return batch.with_extra(**{part.__name__: rows(tensors, self.target, batch, self.hyper, key)})
+        with self._precision():
+            if not self.stacked:
+                return batch.with_extra(**{part.__name__: one({}, {}, batch, self._h, key)})
+            tensors = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
+            rows = vmap(lambda t, target, b, h, k: one(t, target, b, Hyper(h), k), randomness="different")
+            return batch.with_extra(**{part.__name__: rows(tensors, self.target, batch, self.hyper, key)})
 
     @torch.no_grad()
     def track(self, network: str, rate: str = "tau") -> None:
@@ -253,7 +261,8 @@ class Learner:
 
     def gradients(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
-        return (self._gradients_of_stack if self.stacked else self._gradients_of_one)(loss, names, batch, key)
+        with self._precision():
+            return (self._gradients_of_stack if self.stacked else self._gradients_of_one)(loss, names, batch, key)
 
     @torch.no_grad()
     def value(self, loss: Loss, batch: Batch) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, normalize
 
+from .precision import autocast, lowered
 from .training import current_training
 
 
@@ -36,6 +37,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(shape))
 
     def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.weight.dtype)  # in mixed precision it comes in bfloat16
         now = current_training()
         mean, var = self.running_mean, self.running_var
         if now is not None:
@@ -70,6 +72,7 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(shape))
 
     def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.weight.dtype)  # in mixed precision it comes in bfloat16
         n = _shown(x, self.weight, self.images)
         if self.images:
             size = self.features * x.shape[-2] * x.shape[-1]
@@ -103,6 +106,12 @@ class SpectralNorm(nn.Module):
         self.register_buffer("right", right)
 
     def forward(self, weight: Tensor) -> Tensor:
+        if (device := lowered()) is None:
+            return self._divided(weight)
+        with autocast(device, enabled=False):
+            return self._divided(weight)
+
+    def _divided(self, weight: Tensor) -> Tensor:
         left, right = self.left, self.right
         now = current_training()
         if now is not None and now.statistics is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ...data.spec import Dict, ObservationSpace
 from .layers import Dropout, Linear
 from .normalization import BatchNorm, LayerNorm
+from .precision import autocast, lowered
 from .vectors import Flat, Observation, vector_size
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ class EncoderModule(nn.Module):
     """
 
     features: int
+
+    def __call__(self, *inputs: Any, **named: Any) -> Tensor:
+        if (device := lowered()) is None:
+            return super().__call__(*inputs, **named)
+        with autocast(device):
+            return super().__call__(*inputs, **named).float()
 
 
 def after(width: int, config: LayersConfig, members: int | None, *, images: bool = False, last: bool = False) -> list[nn.Module]:
