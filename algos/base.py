@@ -215,7 +215,7 @@ class Algorithm(Definition):
             explorer: As `fit_online`'s. None: a stochastic policy draws its actions, others take the greedy ones.
             deterministic: Whether a stochastic policy takes the greedy ones too.
             n_steps: Transitions; with a buffer each of n environments makes n_steps / n of them, rounded up.
-            **arguments: `n_envs`, `seed`, and without a buffer `n_episodes`, `progress` and `name`: see
+            **arguments: `n_envs`, `seed`, `show_progress` (as `fitter`'s), and without a buffer `n_episodes` and `name`: see
                 `d3ray.algos.environments.collect.collect`.
 
         Returns:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.errors import ConfigError
+from ..data.progress import draws_bars, progress
 from .callbacks import Callback, Epoch, Evaluator, Watching
 from .checkpoint import checkpoint_name, checkpoints, newest_valid
 from .environments.collect import collect as collect_dataset
@@ -121,15 +123,21 @@ def collect(
     explorer: Explorer | Mapping[str, Any] | str | None = None,
     deterministic: bool = False,
     n_steps: int | None = None,
+    show_progress: bool | None = None,
     **arguments: Any,
 ) -> Dataset | ReplayBuffer:
     """See `Algorithm.collect`."""
     policy = algorithm.policy() if hasattr(algorithm, "fit_") else None
     if policy is not None and explorer is None and algorithm.stochastic and not deterministic:
         explorer = PolicyDraws()
-    if buffer is None:
-        return collect_dataset(env, policy, n_steps=n_steps, explorer=explorer, **arguments)
-    return _collect_into(buffer, env, policy, read_explorer(explorer or Greedy()), n_steps, **arguments)
+    total = n_steps if buffer is not None else n_steps or arguments.get("n_episodes")
+    shown = progress("collecting", total) if show_progress or (show_progress is None and draws_bars()) else nullcontext()
+    with shown as advance:
+        if advance is not None:
+            arguments.setdefault("progress", lambda done, _: advance(to=done))
+        if buffer is None:
+            return collect_dataset(env, policy, n_steps=n_steps, explorer=explorer, **arguments)
+        return _collect_into(buffer, env, policy, read_explorer(explorer or Greedy()), n_steps, **arguments)
 
 
 def _collect_into(
@@ -141,14 +149,17 @@ def _collect_into(
     *,
     n_envs: int = 1,
     seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ReplayBuffer:
     if n_steps is None or n_steps < 1:
         raise ConfigError(f"n_steps is {n_steps}; a buffer gets a number of transitions, which must be positive.")
     vector = make(env, n=n_envs, seed=seed)
     try:
         rollout, policy = Rollout(vector, buffer, explorer, seed=seed), facing(policy, vector.spec)
-        for _ in range(-(-n_steps // vector.n)):
+        for done in range(vector.n, n_steps + vector.n, vector.n):
             rollout.step(policy)
+            if progress is not None:
+                progress(done, n_steps)
         buffer.cut_episodes(rollout.observation)
     finally:
         if not is_given(env):

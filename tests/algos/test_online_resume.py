@@ -94,7 +94,11 @@ RUNS = {
     ),
     "own draws": (lambda: algorithm_class("SAC")(**ACTOR_CRITIC, seed=3), "Pendulum-v1", {"random_steps": 20}),
     "frames": (lambda: dqn(sampler=FRAMES, observation_scaler="pixel"), Dot, {"n_envs": 2, "capacity": 200}),
-    "a dataset beside it": (dqn, "CartPole-v1", {"dataset": "d3ray/cartpole-replay", "mixture": {"end": 0.2, "duration": 200}}),
+    "a dataset beside it": (
+        lambda: dqn(sampler="prioritized"),
+        "CartPole-v1",
+        {"dataset": "d3ray/cartpole-replay", "mixture": {"end": 0.2, "duration": 200}},
+    ),
     "augmentation": (lambda: dqn(augmentation=["single_amplitude_scaling"]), "CartPole-v1", {"explorer": "boltzmann"}),
 }
 
