@@ -17,13 +17,14 @@ import torch
 import d3ray
 from d3ray.algos.base import Algorithm
 from d3ray.algos.export import Portable, onnx_bytes, portable, program_bytes, torchscript_bytes
-from d3ray.algos.networks.encoders import VectorEncoder
+from d3ray.algos.networks.encoders import DenseEncoder, KeysEncoder, PixelEncoder, VectorEncoder
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, StorageError
 
 ROOT = str(Path(d3ray.__file__).parent)
 SMALL = VectorEncoder(hidden_units=(16, 16))
+CONVOLUTIONS = PixelEncoder(filters=((4, 3, 1), (6, 2, 2)), feature_size=8, normalization="batch", spectral_norm=True)
 NAMES = ("BC", "DiscreteBC", "DQN", "TD3", "TD3PlusBC")
 MACHINE = (ROOT, "/tmp", "/root", "/home", sys.prefix)
 
@@ -136,9 +137,9 @@ for name in ("BC", "DQN"):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["DQN", "BC"])
-def test_images_enter_as_bytes(name: str) -> None:
-    algorithm = trained(name, {"kind": "image"}, **({"n_critics": 2} if name == "DQN" else {}))
+@pytest.mark.parametrize(("name", "settings"), [("DQN", {"n_critics": 2, "encoder": CONVOLUTIONS}), ("BC", {})], ids=["DQN", "BC"])
+def test_images_enter_as_bytes(name: str, settings: dict[str, Any]) -> None:
+    algorithm = trained(name, {"kind": "image"}, **settings)
     content = onnx_bytes(portable(algorithm.policy()))
     image = dataset(discrete=name == "DQN", kind="image").columns["observation"][:32]
     assert image.dtype == np.uint8
@@ -146,7 +147,8 @@ def test_images_enter_as_bytes(name: str) -> None:
 
 
 def test_dict_observations_are_one_input_a_key() -> None:
-    algorithm = trained("TD3", {"kind": "dict"})
+    encoder = KeysEncoder(hidden_units=(16,), encoders={"seen": CONVOLUTIONS, "where": DenseEncoder(hidden_units=(8, 8))})
+    algorithm = trained("TD3", {"kind": "dict"}, actor_encoder=encoder)
     policy = portable(algorithm.policy())
     columns = dataset(discrete=False, kind="dict").columns
     inputs = {name: columns[name][:32] for name in ("observation/seen", "observation/where")}
@@ -171,6 +173,24 @@ def test_batch_norm_is_at_rest() -> None:
     content = onnx_bytes(portable(algorithm.policy()))
     observation = raw(algorithm)
     assert (run_onnx(content, {"observation": observation}) == algorithm.predict(observation)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize(
+    ("encoder", "kind"),
+    [
+        (DenseEncoder(hidden_units=(8, 8), normalization="batch"), "vector"),
+        (VectorEncoder(hidden_units=(8, 8), normalization="layer", spectral_norm=True, activation="gelu"), "vector"),
+        (PixelEncoder(filters=((4, 3, 1),), feature_size=8, normalization="layer", activation="silu"), "image"),
+        (PixelEncoder(filters=((4, 3, 2),), feature_size=8, dropout_rate=0.5, activation="elu"), "image"),
+    ],
+    ids=["dense", "layer norm", "images, layer norm", "images, dropout"],
+)
+def test_every_encoder_is_written_in_every_form(encoder: Any, kind: str, members: int) -> None:
+    policy = portable(trained("DQN", {"kind": kind}, encoder=encoder, n_critics=members).policy())
+    for write in (onnx_bytes, torchscript_bytes, program_bytes):
+        assert write(policy)  # each compares itself with the policy
 
 
 def test_digits_survive_means_far_larger_than_spreads() -> None:
