@@ -72,7 +72,7 @@ def losses(learner: Learner, batch: Batch) -> dict[str, float]:
 
 
 class _LossReader:
-    """Stands in for the learner where an update is only read: its verbs train, track and copy nothing."""
+    """Stands in for the learner where an update is only read: its verbs train, share, track and copy nothing."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -81,6 +81,9 @@ class _LossReader:
     @torch.no_grad()
     def minimise(self, loss: Loss, network: Any, batch: Batch) -> None:
         self.found[loss.__name__] = self.learner.value(loss, batch)
+
+    def share(self, part: Any, batch: Batch) -> Batch:
+        return batch  # each loss works it out for itself
 
     def track(self, network: str, rate: str = "tau") -> None:
         return

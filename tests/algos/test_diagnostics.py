@@ -10,6 +10,7 @@ from d3ray.algos.bc import BC
 from d3ray.algos.diagnostics import DivergenceWarning, _dead, divergence, gradient_norm
 from d3ray.algos.dqn import DQN
 from d3ray.algos.held_out import HeldOut
+from d3ray.algos.iql import IQL
 from d3ray.algos.stack import Stack
 from d3ray.algos.td3_plus_bc import TD3PlusBC
 from d3ray.algos.testing import maker, tiny_dataset
@@ -126,6 +127,7 @@ def test_held_out_losses_rank_runs_and_rest_their_dropout():
     made = maker(TD3PlusBC, actor_encoder={"hidden_units": [16], "dropout_rate": 0.5})().fit(train, 3)
     assert {"critic_loss", "actor_loss", "td_error", "action_error"} == set(held(made, 1))
     assert held(made, 1) == held(made, 2)
+    assert {"critic_loss", "actor_loss", "value_loss"} < set(held(maker(IQL)().fit(train, 3), 1))
     rng = np.random.default_rng(0)
     observation = rng.normal(size=(600, 3)).astype("f4")
     ends = np.arange(600) % 20 == 19
