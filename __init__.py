@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .algos.bc import BC
+    from .algos.ddpg import DDPG
     from .algos.discrete_bc import DiscreteBC
     from .algos.dqn import DQN
     from .algos.environments import datasets
     from .algos.iql import IQL
+    from .algos.online_run import OnlineRun
     from .algos.sac import SAC
     from .algos.saving import load
     from .algos.stack import Stack
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "BC",
+    "DDPG",
     "DQN",
     "IQL",
     "SAC",
@@ -34,6 +37,7 @@ __all__ = [
     "Dataset",
     "DiscreteBC",
     "MDPDataset",
+    "OnlineRun",
     "ReplayBuffer",
     "Stack",
     "TD3PlusBC",
@@ -44,11 +48,13 @@ __all__ = [
 
 _HOMES = {
     "BC": "algos.bc",
+    "DDPG": "algos.ddpg",
     "DQN": "algos.dqn",
     "Dataset": "data.dataset",
     "DiscreteBC": "algos.discrete_bc",
     "IQL": "algos.iql",
     "MDPDataset": "data.mdp_dataset",
+    "OnlineRun": "algos.online_run",
     "ReplayBuffer": "data.replay",
     "SAC": "algos.sac",
     "Stack": "algos.stack",

@@ -23,20 +23,22 @@ from .networks.encoders import DefaultEncoder, Encoder
 from .networks.q_functions import Mean, QFunction
 from .optimizers import Adam, Optimizer
 
+RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
+
 
 class ActorCriticConfig(ContinuousConfig):
     """Settings of algorithms with a policy and critics."""
 
-    actor_learning_rate: float = setting(3e-4, "of the policy", gt=0)
-    critic_learning_rate: float = setting(3e-4, "of the critics", gt=0)
+    actor_learning_rate: float = setting(3e-4, "of the policy", source=RATE, gt=0)
+    critic_learning_rate: float = setting(3e-4, "of the critics", source=RATE, gt=0)
     actor_optimizer: Optimizer = setting(Adam(), "what steps the policy")
     critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
     actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
     critic_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critics")
     q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
-    n_critics: int = setting(2, "size of the ensemble", gt=0)
+    n_critics: int = setting(2, "size of the ensemble", source=RATE, gt=0)
     share_encoder: bool = setting(False, "whether the ensemble has one encoder")
-    tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", gt=0, le=1)
+    tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", source=RATE, gt=0, le=1)
     target_update_interval: int | None = setting(
         None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
     )

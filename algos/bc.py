@@ -1,15 +1,17 @@
 r"""Behaviour cloning (BC) for continuous actions: do what the data did.
 
-    L(φ) = E[ (a - π_φ(s))² ],    the mean over the entries of an action        `BC.imitation_loss`
+    deterministic   L(φ) = E[ (a - π_φ(s))² ],    the mean over the entries of an action                   `BC.imitation_loss`
+    stochastic      L(φ) = E[ -log π_φ(a|s) ],    π normal; its mean has passed through tanh, its σ depends on s
 
-Symbols   π = `policy`, deterministic.
-Paper     Pomerleau: ALVINN, NIPS 1988; the loss as in d3rlpy's manual (October 2020).
-Choices   The mean over an action's entries, as in d3rlpy 2.8.1 (`imitators.py`); a sum would scale the learning rate by A.
+Paper     Pomerleau: ALVINN, NIPS 1988; the first loss as in d3rlpy's manual (October 2020).
+Choices   1. The mean over an action's entries, as in d3rlpy 2.8.1 (`imitators.py`); a sum would scale the learning rate by A.
+          2. The stochastic policy maximises its likelihood and so learns how far actions spread. d3rlpy 2.8.1 takes the squared
+             error of a draw, in whose expectation σ² is a penalty, so that σ falls to its bound.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -22,17 +24,26 @@ from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.encoders import DefaultEncoder, Encoder
-from .networks.heads import DeterministicPolicy
+from .networks.heads import GaussianPolicy, PointPolicy
+from .optimizers import Adam, Optimizer
 
 MANUAL = "d3rlpy's manual of October 2020; the same in d3rlpy 2.8.1"
+UNUSED: dict[str, str] = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at")
 
 
 class BCConfig(ContinuousConfig):
     """Settings of `BC`."""
 
-    learning_rate: float = setting(1e-3, "Adam", source=MANUAL, gt=0)
+    learning_rate: float = setting(1e-3, "of the policy", source=MANUAL, gt=0)
+    optimizer: Optimizer = setting(Adam(), "what steps the policy", source=MANUAL)
     batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
+    policy_type: Literal["deterministic", "stochastic"] = setting(
+        "deterministic", "one action a state, or a normal distribution", source="d3rlpy 2.8.1, algos/qlearning/bc.py"
+    )
+    log_std_bounds: tuple[float, float] = setting(
+        (-4.0, 15.0), "where log σ is clipped", source="d3rlpy 2.8.1, algos/qlearning/bc.py"
+    )
 
 
 class BC(Algorithm):
@@ -44,12 +55,18 @@ class BC(Algorithm):
     Config: ClassVar = BCConfig
     actions: ClassVar = "continuous"
     bootstraps: ClassVar = False
-    presets: ClassVar = {"d3rlpy": Preset(MANUAL, {})}
+    exemptions: ClassVar = {**UNUSED, "log_std_bounds": "the default policy is deterministic"}
+    presets: ClassVar = {
+        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/bc.py", {}),
+        "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {}),
+    }
 
     def networks(self, spec: Spec, config: BCConfig) -> dict[str, Network]:
-        return {
-            "policy": Network(DeterministicPolicy(config.encoder, spec.observation, spec.action.shape[0]), rate="learning_rate")
-        }
+        if config.policy_type == "deterministic":
+            policy = PointPolicy(config.encoder, spec.observation, spec.action.shape[0])
+        else:
+            policy = GaussianPolicy(config.encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
+        return {"policy": Network(policy, "learning_rate", optimizer=config.optimizer)}
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)
@@ -60,7 +77,14 @@ class BC(Algorithm):
 
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B]."""
-        return (nets.policy(batch.observation) - batch.action).square().mean(-1), {}
+        policy = nets.policy(batch.observation)
+        if self.config_.policy_type == "deterministic":
+            return (policy.mode() - batch.action).square().mean(-1), {}
+        return -policy.log_prob(batch.action), {}
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation)
+        return nets.policy(observation).mode()
+
+    def sample(self, nets: Nets, observation: Any) -> Tensor:
+        policy = nets.policy(observation)
+        return policy.sample(nets.noise("action", policy.mean.shape))

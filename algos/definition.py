@@ -72,6 +72,7 @@ class Definition:
     bootstraps: ClassVar[bool] = True  # whether losses look at the next observation
     needs_next_action: ClassVar[bool] = False
     extra_columns: ClassVar[tuple[str, ...]] = ()
+    exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
     device: str | None
@@ -102,8 +103,8 @@ class Definition:
 
     @property
     def stochastic(self) -> bool:
-        """Whether the policy draws its actions; online it then explores by itself."""
-        return type(self).sample is not Definition.sample
+        """Whether the policy draws its actions; online it then explores by itself. A setting `policy_type` decides it."""
+        return type(self).sample is not Definition.sample and getattr(self, "policy_type", "stochastic") == "stochastic"
 
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Q(s, a) at scaled observations and actions, [B]."""

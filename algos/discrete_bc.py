@@ -18,7 +18,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .base import Algorithm
-from .bc import MANUAL
+from .bc import MANUAL, UNUSED
 from .config import AlgorithmConfig, Preset
 from .definition import Network
 from .learner import Learner, LossValue
@@ -42,6 +42,7 @@ class DiscreteBC(Algorithm):
     Config: ClassVar = DiscreteBCConfig
     actions: ClassVar = "discrete"
     bootstraps: ClassVar = False
+    exemptions: ClassVar = UNUSED
     presets: ClassVar = {"d3rlpy": Preset(MANUAL, {})}
 
     def networks(self, spec: Spec, config: DiscreteBCConfig) -> dict[str, Network]:

@@ -34,12 +34,13 @@ from .config import Preset
 from .definition import Network
 from .learner import Learner, LossValue, shared
 from .nets import Hyper, Nets
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from .networks.heads import GaussianPolicy, PointPolicy, ValueFunction
 from .networks.q_functions import reduced
 from .optimizers import Adam, Cosine, Optimizer
 from .schedule import due
 
+RETURNS = {"name": "return_based", "multiplier": 1000.0}
 CODE = "authors' code 09d7002, configs/mujoco_config.py"
 
 
@@ -51,15 +52,13 @@ class IQLConfig(ActorCriticConfig):
     max_weight: float = setting(100.0, "w: ceiling of the advantage weight", source="authors' code, actor.py", gt=0)
     value_learning_rate: float = setting(3e-4, "of the value function", source=CODE, gt=0)
     value_optimizer: Optimizer = setting(Adam(), "what steps the value function", source="authors' code, learner.py")
-    value_encoder: Encoder = setting(VectorEncoder(), "hidden layers of the value function", source=CODE)
+    value_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the value function", source=CODE)
     actor_optimizer: Optimizer = setting(
         Adam(schedule=Cosine(duration=1_000_000)), "what steps the policy", source="authors' code, learner.py and train_offline.py"
     )
     policy_type: Literal["stochastic", "deterministic"] = setting("stochastic", "normal, or one action a state", source=CODE)
     state_dependent_std: bool = setting(False, "whether the policy's σ depends on the state", source="authors' code, learner.py")
-    log_std_bounds: tuple[float, float] = setting(
-        (-5.0, 2.0), "where log σ is clipped", source="authors' code, learner.py, policy.py"
-    )
+    log_std_bounds: tuple[float, float] = setting((-5.0, 2.0), "where log σ is clipped", source="authors' code, policy.py")
 
 
 class IQL(Algorithm):
@@ -68,13 +67,19 @@ class IQL(Algorithm):
     Data: continuous actions in [-1, 1] after the action scaler. β is in 1/reward: another unit of the reward is another β.
     """
 
-    policy_type: str
     Config: ClassVar = IQLConfig
     actions: ClassVar = "continuous"
     presets: ClassVar = {
-        "paper": Preset(
-            f"D4RL locomotion: {CODE} and train_offline.py", {"reward_scaler": {"name": "return_based", "multiplier": 1000.0}}
+        "paper": Preset(f"D4RL locomotion: {CODE} and train_offline.py", {"reward_scaler": RETURNS}),
+        "antmaze": Preset(
+            "D4RL AntMaze: authors' code, configs/antmaze_config.py and train_offline.py",
+            {"expectile": 0.9, "weight_temp": 10.0, "reward_scaler": {"name": "constant_shift", "shift": -1.0}},
         ),
+        "kitchen": Preset(
+            "D4RL Kitchen and Adroit: authors' code, configs/kitchen_config.py",
+            {"weight_temp": 0.5, "actor_encoder": VectorEncoder(dropout_rate=0.1)},
+        ),
+        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/iql.py", {"actor_optimizer": "adam"}),
     }
 
     def networks(self, spec: Spec, config: IQLConfig) -> dict[str, Network]:
@@ -82,9 +87,7 @@ class IQL(Algorithm):
         if config.policy_type == "deterministic":
             policy = PointPolicy(config.actor_encoder, seen, size)
         else:
-            policy = GaussianPolicy(
-                config.actor_encoder, seen, size, config.log_std_bounds, state_dependent=config.state_dependent_std
-            )
+            policy = GaussianPolicy(config.actor_encoder, seen, size, config.log_std_bounds, config.state_dependent_std)
         value = ValueFunction(config.value_encoder, seen)
         return {
             "value": Network(value, "value_learning_rate", optimizer=config.value_optimizer),
@@ -139,10 +142,6 @@ class IQL(Algorithm):
     def sample(self, nets: Nets, observation: Any) -> Tensor:
         policy = nets.policy(observation)
         return policy.sample(nets.noise("action", policy.mean.shape))
-
-    @property
-    def stochastic(self) -> bool:
-        return self.policy_type == "stochastic"
 
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action).mean(0)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BC": "bc",
+    "DDPG": "ddpg",
     "DiscreteBC": "discrete_bc",
     "DQN": "dqn",
     "IQL": "iql",

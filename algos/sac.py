@@ -67,6 +67,7 @@ class SAC(Algorithm):
         "paper": Preset(PAPER, {}),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/sac.py", {}),
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {"batch_size": 100, "update_actor_interval": 2}),
+        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {}),
         "pfrl": Preset(
             "PFRL 0.4.0, examples/mujoco/reproduction/soft_actor_critic; the class alone keeps the temperature at 1 and draws 100",
             {"actor_encoder": XAVIER, "critic_encoder": XAVIER},
@@ -74,9 +75,7 @@ class SAC(Algorithm):
     }
 
     def networks(self, spec: Spec, config: SACConfig) -> dict[str, Network]:
-        policy = SquashedGaussianPolicy(
-            config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, state_dependent=True
-        )
+        policy = SquashedGaussianPolicy(config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
         networks = {
             "policy": Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer),
             "critic": critic_network(spec, config),

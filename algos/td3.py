@@ -1,89 +1,72 @@
-r"""Twin delayed deep deterministic policy gradient (TD3).
+r"""Twin delayed deep deterministic policy gradient (TD3): DDPG with two critics, a smoothed goal, and an actor that waits for them.
 
     critic   L_Q = E[ Σ_i (r + γ min_j Q'_j(s', ã) - Q_i(s, a))² ],   ã = clip(π'(s') + clip(ε, -c, c), -1, 1),  ε ~ N(0, σ²)
-    actor    L_π = E[ -Q_1(s, π(s)) ]                                                            `TD3.critic_loss`, `TD3.actor_loss`
+    actor    L_π = E[ -Q_1(s, π(s)) + ρ u(s)² ],   π = tanh(u)                                 `TD3.critic_loss`, `DDPG.actor_loss`
 
 The actor and both targets move every d-th step (the targets every `target_update_interval`-th, if set) by the share τ.
 
-Symbols   σ = `target_smoothing_sigma`, c = `target_smoothing_clip`, d = `update_actor_interval`, τ = `tau`; ' marks targets.
+Symbols   σ = `target_smoothing_sigma`, c = `target_smoothing_clip`, d = `update_actor_interval`, τ = `tau`; ' marks targets;
+          ρ = `regularizing_rate` as in `ddpg.py`, 0.
 Paper     Fujimoto, van Hoof, Meger: Addressing Function Approximation Error in Actor-Critic Methods, ICML 2018, arXiv:1802.09477.
 Code      github.com/sfujim/TD3, TD3.py (MIT). Read, not copied.
-Choices   1. The actor climbs Q_1, as in paper and code; d3rlpy's manual prints the least of the critics.
-          2. Delayed updates fall on steps d, 2d, …, as in the code; d3rlpy 2.8.1 begins with the first step.
-          3. Learning rate and batch size are the code's; the paper's Table 3 has 1e-3 and 100.
+Choices   1. The actor climbs Q_1, as in paper, code, PFRL and d3rlpy 2.8.1; d3rlpy's manual prints the least of the critics.
+          2. Delayed updates fall on steps d, 2d, …, as in the code and PFRL; d3rlpy 2.8.1 begins with the first step.
+          3. Learning rate, batch size and layers are the code's later ones; the paper has 1e-3, 100 and 400, 300: `preset="paper"`.
+          4. The noise is added to the target's action, and the sum is clipped to the space; d3rlpy's manual prints it outside of Q.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from ..data.batch import Batch
 from ..data.config import setting
-from ..data.spec import Spec
-from .actor_critic import ActorCriticConfig, critic_network
-from .base import Algorithm
+from .actor_critic import ActorCriticConfig
 from .config import Preset
-from .definition import Network
-from .learner import Learner, LossValue
+from .ddpg import DDPG, LARGE_AND_FAST, MANUAL
+from .learner import LossValue
 from .nets import Hyper, Nets
-from .networks.heads import DeterministicPolicy
 from .networks.q_functions import reduced
 from .schedule import due
 
 CODE = "authors' code, TD3.py and main.py"
 
 
-class TD3Config(ActorCriticConfig):
-    """Settings of `TD3`."""
+class DelayedConfig(ActorCriticConfig):
+    """Settings of `TD3` and of what has its critics."""
 
     target_smoothing_sigma: float = setting(0.2, "σ: standard deviation of the noise on the target's action", source=CODE, ge=0)
     target_smoothing_clip: float = setting(0.5, "c: where that noise is clipped", source=CODE, ge=0)
     update_actor_interval: int = setting(2, "d: steps of the critic for one of the actor", source=CODE, gt=0)
 
 
-class TD3(Algorithm):
+class TD3Config(DelayedConfig):
+    """Settings of `TD3`."""
+
+    regularizing_rate: float = setting(0.0, "ρ: weight of the square of the action before tanh", source=MANUAL, ge=0)
+
+
+class TD3(DDPG):
     """TD3, offline or online. Data: continuous actions in [-1, 1] after the action scaler."""
 
     Config: ClassVar = TD3Config
-    actions: ClassVar = "continuous"
     presets: ClassVar = {
-        "paper": Preset(
-            "Fujimoto et al. 2018, Table 3", {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "batch_size": 100}
-        ),
+        "paper": Preset("Fujimoto et al. 2018, section 6.1 and Table 3", LARGE_AND_FAST),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/td3.py", {}),
-        "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {"batch_size": 100}),
+        "d3rlpy-2020": Preset(MANUAL, {"batch_size": 100}),
+        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {}),
+        "pfrl": Preset("PFRL 0.4.0, examples/mujoco/reproduction/td3", LARGE_AND_FAST),
     }
-
-    def networks(self, spec: Spec, config: TD3Config) -> dict[str, Network]:
-        policy = DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
-        return {
-            "policy": Network(policy, "actor_learning_rate", True, config.actor_optimizer),
-            "critic": critic_network(spec, config),
-        }
 
     def schedule(self, step: int) -> tuple[str, ...]:
         c = self.config_
         delay = c.update_actor_interval
         return due(step, critic=1, actor=delay, targets=c.target_update_interval or delay)
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
-        """Every step."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def actor(self, learner: Learner, batch: Batch) -> None:
-        """Every d-th step, after the critic."""
-        learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Learner, batch: Batch) -> None:
-        """Every d-th step, after the actor; at every `target_update_interval`-th where that is set."""
-        learner.track("critic", rate="tau")
-        learner.track("policy", rate="tau")
-
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each sample, [B]."""
+        """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
             noise = h.target_smoothing_sigma * nets.noise("target smoothing", batch.action.shape)
             noise = noise.clamp(-h.target_smoothing_clip, h.target_smoothing_clip)
@@ -91,14 +74,3 @@ class TD3(Algorithm):
             following = nets.target.critic.distribution(batch.next_observation, action)  # [members, atoms, B]
             goal = batch.reward + batch.discount * reduced(following, "min")
         return nets.critic.td_loss(batch.observation, batch.action, goal)
-
-    def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
-        value = nets.critic(batch.observation, nets.policy(batch.observation), 1)[0]
-        return -value, {"value": value}
-
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation)
-
-    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action).mean(0)

@@ -20,10 +20,10 @@ from ..data.config import setting
 from .config import Preset
 from .learner import LossValue
 from .nets import Hyper, Nets
-from .td3 import TD3, TD3Config
+from .td3 import TD3, DelayedConfig
 
 
-class TD3PlusBCConfig(TD3Config):
+class TD3PlusBCConfig(DelayedConfig):
     """Settings of `TD3PlusBC`."""
 
     alpha: float = setting(2.5, "α: weight of Q against imitation", source="Fujimoto and Gu 2021, section 5", gt=0)
@@ -36,6 +36,7 @@ class TD3PlusBC(TD3):
     presets: ClassVar = {
         "paper": Preset("Fujimoto and Gu 2021, Table 2 and section 5", {"observation_scaler": "standard"}),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/td3_plus_bc.py", {}),
+        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {"observation_scaler": "standard"}),
     }
 
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

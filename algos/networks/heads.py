@@ -21,7 +21,11 @@ class DeterministicPolicy(nn.Module):
         self.head = Linear(self.encoder.features, action_size)
 
     def forward(self, observation: Observation) -> Tensor:
-        return self.head(self.encoder(observation)).tanh()
+        return self.raw(observation).tanh()
+
+    def raw(self, observation: Observation) -> Tensor:
+        """The action before tanh."""
+        return self.head(self.encoder(observation))
 
 
 class PointPolicy(DeterministicPolicy):
@@ -71,7 +75,6 @@ class _NormalHead(nn.Module):
         observation: ObservationSpace,
         action_size: int,
         log_std: tuple[float, float],
-        *,
         state_dependent: bool,
     ) -> None:
         super().__init__()

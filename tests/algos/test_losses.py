@@ -9,6 +9,7 @@ from d3ray.algos.discrete_bc import DiscreteBC
 from d3ray.algos.dqn import DQN
 from d3ray.algos.td3 import TD3
 from d3ray.algos.td3_plus_bc import TD3PlusBC
+from d3ray.data.dataset import Dataset
 
 from .losses import evaluate, networks, prepared
 
@@ -21,6 +22,29 @@ def test_bc_is_the_mean_square_over_action_entries():
         for o, a in zip(batch.observation, batch.action, strict=True)
     ]
     np.testing.assert_allclose(evaluate(made, learner, batch, made.imitation_loss)[0], expected, rtol=1e-12)
+
+
+def test_stochastic_bc_is_minus_the_log_likelihood_of_a_normal_distribution():
+    made, learner, batch = prepared(BC, policy_type="stochastic", log_std_bounds=(-0.1, 0.1))
+    run, expected = networks(learner), []
+    for o, a in zip(batch.observation, batch.action, strict=True):
+        mean, log_std = np.split(run("live", "policy", o.numpy()), 2)
+        std = np.exp(np.clip(log_std, -0.1, 0.1))
+        density = np.exp(-0.5 * ((a.numpy() - np.tanh(mean)) / std) ** 2) / (std * np.sqrt(2 * np.pi))
+        expected.append(-np.log(density).sum())
+    np.testing.assert_allclose(evaluate(made, learner, batch, made.imitation_loss)[0], expected, rtol=1e-11)
+
+
+def test_stochastic_bc_learns_how_far_actions_spread():
+    """Actions 0.2 ± 0.3 in every state: mean 0.2 and deviation 0.3, where d3rlpy's squared error of a draw leads to σ = e⁻⁴."""
+    action = (0.2 + np.where(np.arange(300) % 2, 0.3, -0.3))[:, None].astype(np.float32)
+    ends = np.ones(300, bool)
+    data = Dataset.from_arrays(np.ones((300, 1), np.float32), action, action[:, 0], ends, ~ends, name="spread")
+    bc = BC(policy_type="stochastic", encoder={"hidden_units": [8]}, learning_rate=1e-2).fit(data, 300, 300)
+    draws = np.concatenate([bc.sample_action(np.ones((500, 1), np.float32)) for _ in range(2)])
+    assert draws.mean() == pytest.approx(0.2, abs=0.05)
+    assert draws.std() == pytest.approx(0.3, abs=0.05)
+    assert bc.predict(np.ones((1, 1), np.float32))[0, 0] == pytest.approx(0.2, abs=0.05)
 
 
 def test_discrete_bc_is_cross_entropy_and_a_pull_to_uniform():
