@@ -1,0 +1,136 @@
+"""Checks of what is predicted: its shape, its range, its units, and that an export says the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...data.dataset import Dataset
+from ...data.errors import D3rayError, DataError
+from ..base import Algorithm
+from ..export import onnx_bytes, portable, torchscript_bytes
+from ..golden import BATCHES
+from .errors import ContractError, Make, check, largest_difference, live
+from .tiny import data_for, tiny_arrays, tiny_dataset
+
+REACH = 2.0  # of raw actions where they are scaled
+
+
+@check
+def check_predictions(make: Make) -> None:
+    """Predictions have the data's shape and kind, repeat, and do not depend on their neighbours; a lone observation is refused."""
+    dataset = data_for(make)
+    algorithm = make(observation_scaler="standard").fit(dataset, n_steps=2)
+    name, shape, observation = algorithm.name, dataset.spec.action.shape, dataset.columns["observation"][:7]
+    action = algorithm.predict(observation)
+    for count in (1, 7):
+        if (found := algorithm.predict(observation[:count])).shape != (count, *shape):
+            raise ContractError(f"{name}.predict gives the shape {found.shape} for {count} observations.")
+    if algorithm.actions == "discrete" and not np.issubdtype(action.dtype, np.integer):
+        raise ContractError(f"{name}.predict gives discrete actions of type {action.dtype}.")
+    if not np.array_equal(action, algorithm.predict(observation)):
+        raise ContractError(f"{name}.predict gives two answers: `act` is the greedy action and draws nothing, `sample` draws.")
+    if not np.allclose(np.concatenate([algorithm.predict(row[None]) for row in observation]), action, atol=1e-5):
+        raise ContractError(f"{name}.predict depends on the other observations of the batch.")
+    if algorithm.learns_values():
+        value = algorithm.predict_value(observation, dataset.columns["action"][:7])
+        if value.shape != (7,):
+            raise ContractError(f"{name}.predict_value gives the shape {value.shape} for 7 observations.")
+    try:
+        algorithm.predict(observation[0])
+    except DataError:
+        return
+    raise ContractError(f"{name}.predict takes an observation without a batch axis.")
+
+
+@check
+def check_actions_stay_in_their_space(make: Make) -> None:
+    """Greedy and drawn actions are in the data's space however far the observation is: scaled in [-1, 1], or 0 … n - 1."""
+    algorithm, observation, action = _trained(make)
+    if algorithm.actions == "discrete":
+        low, high = np.zeros(1), np.full(1, algorithm.spec_.n_actions - 1.0)
+    else:
+        low, high = (action.min(0), action.max(0)) if _scalers(make).get("action_scaler") else (-np.ones(1), np.ones(1))
+    far, slack = 1e3 * np.concatenate([observation, -observation]), 1e-5 * (high - low)
+    for act in (algorithm.predict, algorithm.sample_action):
+        given = act(far)
+        if not ((low - slack <= given) & (given <= high + slack)).all():
+            raise ContractError(
+                f"{algorithm.name}.{act.__name__} leaves the space of actions: it gives {given.min():.4g} to {given.max():.4g}, "
+                f"and actions lie in {low.min():.4g} to {high.max():.4g}. What `act` and `sample` give is in [-1, 1], or 0 … n - 1."
+            )
+
+
+@check
+def check_scalers_act_once(make: Make) -> None:
+    """A scaler does what scaling the data beforehand does, in training and predicting alike: it acts everywhere, and once."""
+    scalers = _scalers(make)
+    arrays = tiny_arrays(make().actions == "discrete", reach=REACH)
+    algorithm = make(dtype="float64", **scalers).fit(_dataset(arrays), 5, 5)
+    observation, config = arrays["observations"][:16].astype(np.float64), algorithm.config_
+    wanted = algorithm.predict(observation)
+    for scaler in scalers:
+        fitted = getattr(config, scaler)
+
+        def scaled(array: np.ndarray, fitted: Any = fitted) -> np.ndarray:
+            return fitted.transform(array.astype(np.float64)).numpy()
+
+        parts = {"observation_scaler": ("observations", "final_observations"), "action_scaler": ("actions",)}.get(
+            scaler, ("rewards",)
+        )
+        beforehand = _dataset(arrays | {part: scaled(arrays[part]) for part in parts})
+        twin = make(dtype="float64", **{name: value for name, value in scalers.items() if name != scaler}).fit(beforehand, 5, 5)
+        name, gap = largest_difference(live(algorithm.state()[0]), live(twin.state()[0]))
+        if not gap <= 1e-9:
+            raise ContractError(
+                f"{algorithm.name}: with the {scaler} {name!r} is trained to something else (by {gap:.1e}) than on data that were "
+                "scaled beforehand. Batches are scaled already: losses scale nothing."
+            )
+        found = twin.predict(scaled(observation) if scaler == "observation_scaler" else observation)
+        found = fitted.reverse_transform(found).numpy() if scaler == "action_scaler" else found
+        if not np.allclose(found, wanted, atol=1e-9):
+            raise ContractError(
+                f"{algorithm.name}.predict scales otherwise than the {scaler} does: `act` is given scaled observations and gives "
+                "scaled actions, and nothing else needs to scale."
+            )
+
+
+@check
+def check_export_acts_as_predict(make: Make, *, onnx: bool = True) -> None:
+    """The exported policy, scalers inside, acts as `predict` does: as TorchScript, and as ONNX in onnxruntime (a second or two)."""
+    algorithm = _trained(make)[0]
+    try:
+        policy = portable(algorithm.policy())
+        for write in (torchscript_bytes, onnx_bytes) if onnx else (torchscript_bytes,):
+            write(policy)  # compares what it wrote with golden actions
+    except D3rayError as error:
+        raise ContractError(f"{algorithm.name}: {error}") from error
+    for n in BATCHES:
+        inputs = {name.removeprefix(f"batch_{n}/"): a for name, a in policy.golden.items() if name.startswith(f"batch_{n}/")}
+        if not np.allclose(algorithm.predict(inputs["observation"]), inputs["action"], atol=policy.tolerance):
+            raise ContractError(
+                f"{algorithm.name}: its exported policy acts otherwise than predict. All that predict does has to be in `act`."
+            )
+
+
+def _scalers(make: Make) -> dict[str, Any]:
+    """One of each scaler that the algorithm takes."""
+    fields = make().Config.model_fields
+    values: dict[str, Any] = {
+        "observation_scaler": "standard",
+        "action_scaler": "min_max",
+        "reward_scaler": {"name": "multiply", "multiplier": 0.5},
+    }
+    return {name: value for name, value in values.items() if name in fields}
+
+
+def _dataset(arrays: dict[str, Any]) -> Dataset:
+    return Dataset.from_arrays(**arrays, keep_float64=True, name="tiny")
+
+
+def _trained(make: Make) -> tuple[Algorithm, np.ndarray, np.ndarray]:
+    """Trained for two steps with every scaler, and raw observations and actions of its data."""
+    dataset = tiny_dataset(discrete=make().actions == "discrete", reach=REACH)
+    algorithm = make(**_scalers(make)).fit(dataset, 2, 2)
+    return algorithm, dataset.columns["observation"][:32], dataset.columns["action"]

@@ -1,0 +1,156 @@
+"""Checks of single updates: what losses look at, what they train, and that they are programs of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ...data.batch import Batch
+from ..fit import Fit
+from .errors import ContractError, Make, check, largest_difference, live
+from .tiny import data_for, tiny_dataset
+from .updates import OnMeta, SeenLoss, gradients_elsewhere, moved_by_verbs, on_meta, seen_losses, started, values_shape, where
+
+ROWS = 64  # transitions of a batch that is looked at: some of them end an episode
+
+
+def looked_at(make: Make, **run: Any) -> tuple[Fit, Batch, dict[str, SeenLoss]]:
+    """A fit in float64, a batch with every kind of end, and its losses."""
+    fit = started(make, dtype="float64", batch_size=ROWS, **run)
+    batch = fit.sampler(data_for(make)).sample(0)
+    return fit, batch, seen_losses(fit.learner, batch)
+
+
+def changed(fit: Fit, before: Mapping[str, SeenLoss], batch: Batch) -> list[str]:
+    """The losses that are others on this batch."""
+    return [name for name, seen in seen_losses(fit.learner, batch).items() if seen.differs(before[name])]
+
+
+def other_following(batch: Batch, rows: Tensor) -> Batch:
+    """The batch with the next observation and next action of others in some rows, [B] bool."""
+
+    def mixed(part: Any) -> Any:
+        return (
+            None
+            if part is None
+            else pytree.tree_map(lambda t: torch.where(rows.reshape(-1, *[1] * (t.ndim - 1)), t.roll(1, 0), t), part)
+        )
+
+    return replace(batch, next_observation=mixed(batch.next_observation), next_action=mixed(batch.next_action))
+
+
+@check
+def check_moves_only_what_is_named(make: Make) -> None:
+    """`minimise` moves the networks that it names and nothing else, `track` and `copy` one target, and nothing moves in between."""
+    fit = started(make)
+    for verb, may, moved in moved_by_verbs(fit.learner, fit.sampler(data_for(make)).sample(0)):
+        if stray := sorted(name for name in moved if not name.startswith((*may, "hyper/"))):
+            what = f"{verb} also moves" if verb else "something besides minimise, track and copy moves"
+            raise ContractError(
+                f"{fit.algorithm.name}: {what} {stray[0]!r}. Look for a module that two networks share, or an assignment in place."
+            )
+
+
+@check
+def check_targets_get_no_gradient(make: Make) -> None:
+    """What a loss expects of the next observation is a goal: no gradient goes through it, to target networks or others."""
+    fit, batch, before = looked_at(make)
+    for name in changed(fit, before, replace(batch, discount=batch.discount / 2)):
+        for place, size in gradients_elsewhere(fit.learner, before[name]).items():
+            through = "through what it expects of the next observation" if place == "next observation" else f"at the {place}"
+            raise ContractError(
+                f"{fit.algorithm.name}.{name} has a gradient {through} (up to {size:.1e}). "
+                "Compute the goal under torch.no_grad(), with nets.target."
+            )
+
+
+@check
+def check_bootstraps_by_the_batchs_discount(make: Make) -> None:
+    """Losses value what follows by `batch.discount`, which is γⁿ (1 - terminated), and do not discount by γ themselves."""
+    fit, batch, before = looked_at(make)
+    name = fit.algorithm.name
+    if not fit.algorithm.bootstraps:
+        return
+    if not changed(fit, before, replace(batch, discount=batch.discount / 2)):
+        raise ContractError(
+            f"{name}: no loss depends on batch.discount. A goal is batch.reward + batch.discount * value(next_observation); "
+            "an algorithm that looks at no next observation says bootstraps = False."
+        )
+    if not changed(fit, before, other_following(batch, batch.discount > 0)):
+        raise ContractError(f"{name}: no loss depends on batch.next_observation; say bootstraps = False, or look at it.")
+    fit.learner.set_hyper("gamma", [0.5])
+    if others := changed(fit, before, batch):
+        raise ContractError(
+            f"{name}.{others[0]} discounts by h.gamma. Use batch.discount: with td_steps = n it is γⁿ, and 0 where an episode "
+            "terminated."
+        )
+
+
+@check
+def check_terminated_steps_look_no_further(make: Make) -> None:
+    """Where an episode terminated nothing depends on the next observation; with `bootstraps = False` nothing does anywhere."""
+    fit, batch, before = looked_at(make)
+    rows = (batch.discount == 0) | torch.tensor(not fit.algorithm.bootstraps)
+    if others := changed(fit, before, other_following(batch, rows)):
+        ends = "of steps that terminated" if fit.algorithm.bootstraps else "though it says bootstraps = False"
+        raise ContractError(
+            f"{fit.algorithm.name}.{others[0]} depends on the next observation {ends}. "
+            "Multiply what is expected of it by batch.discount, which is 0 there."
+        )
+
+
+@check
+def check_truncation_is_unseen(make: Make) -> None:
+    """An episode that was cut teaches what it would have taught uncut: the same transitions, each cut off, train the same."""
+    algorithm = make()
+    if algorithm.needs_next_action or "return_to_go" in algorithm.extra_columns:
+        return  # these end where an episode was cut
+    states: list[dict[str, Tensor]] = []
+    for cut in (False, True):
+        dataset = tiny_dataset(discrete=algorithm.actions == "discrete", cut=cut)
+        states.append(live(make(dtype="float64", batch_size=ROWS).fit(dataset, 3, 3).state()[0]))
+    name, gap = largest_difference(*states)
+    if gap:
+        raise ContractError(
+            f"{algorithm.name}: the same transitions train {name!r} otherwise (by {gap:.1e}) where episodes were truncated. "
+            "Truncated steps bootstrap as others do: batch.discount says so already."
+        )
+
+
+@check
+def check_update_reads_no_value(make: Make) -> None:
+    """An update runs on meta tensors, plain and stacked: it reads no value, so nothing waits for a device, and shapes are fixed."""
+    dataset = data_for(make)
+    for seeds in ((3,), (3, 4)):
+        drawn, algorithm = Fit.start(make(), dataset, seeds).sampler(dataset).sample(0), make(device="meta")
+        algorithm.fit_ = fit = Fit.start(algorithm, dataset, seeds)
+        try:
+            with OnMeta():
+                found = seen_losses(fit.learner, on_meta(drawn))
+        except Exception as error:
+            at = where(error, algorithm)
+            raise ContractError(
+                f"{algorithm.name}: an update reads a value or makes a shape from one ({error}){at and f', at {at}'}. "
+                "Look for .item(), if on a tensor, a boolean mask, or a tensor made on the CPU."
+            ) from error
+        for name, seen in found.items():
+            if not all(g.is_meta for g in (seen.value, *seen.gradients)):
+                raise ContractError(f"{algorithm.name}.{name} gives gradients that were made on another device.")
+
+
+@check
+def check_losses_are_per_sample(make: Make) -> None:
+    """A loss gives one value a sample [B], one for each member and sample [members, B], or one about the whole batch ()."""
+    fit, _, before = looked_at(make)
+    for name, seen in before.items():
+        shape = values_shape(fit.learner, seen)
+        if len(shape) > 2 or shape[-1:] not in ((), (ROWS,)):
+            raise ContractError(
+                f"{fit.algorithm.name}.{name} gives values of the shape {shape} for a batch of {ROWS}: "
+                f"they are [{ROWS}], [members, {ROWS}], or () of what is about the whole batch."
+            )

@@ -1,0 +1,82 @@
+"""Tiny data and tiny networks: what a check trains on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...data.dataset import Dataset
+from ...data.random import normal, root_key, uniform
+from ..base import Algorithm
+from ..networks.encoders import VectorEncoder
+from .errors import Make
+
+SMALL = VectorEncoder(hidden_units=(16, 16))
+
+
+def tiny_dataset(
+    *, discrete: bool, n: int = 400, observation_size: int = 5, actions: int = 3, cut: bool = False, reach: float = 1.0
+) -> Dataset:
+    """Random transitions in episodes of 1 to 20 steps with every kind of end; the same at every call.
+
+    Args:
+        discrete: Whether actions are 0, 1, …, else vectors of numbers.
+        n: Transitions.
+        observation_size: Entries of an observation.
+        actions: Entries of an action, or how many actions there are.
+        cut: The same transitions, each an episode of its own: truncated where the episode went on.
+        reach: Continuous actions are in ± this.
+    """
+    return Dataset.from_arrays(**tiny_arrays(discrete, n, observation_size, actions, cut=cut, reach=reach), name="tiny")
+
+
+def tiny_arrays(
+    discrete: bool, n: int = 400, observation_size: int = 5, actions: int = 3, *, cut: bool = False, reach: float = 1.0
+) -> dict[str, Any]:
+    """What `tiny_dataset` is made of: arguments of `Dataset.from_arrays`."""
+
+    def draw(name: int, shape: tuple[int, ...]) -> np.ndarray:
+        return normal(root_key(name), shape).numpy()
+
+    chance = uniform(root_key(9), (n, 2)).numpy()
+    end = chance[:, 0] < 1 / 8
+    end[19::20] = True
+    terminated = end & (chance[:, 1] < 0.6)
+    action = (chance[:, 1] * 1e4 % actions).astype(np.int64) if discrete else reach * np.tanh(draw(2, (n, actions)))
+    observation, following = draw(1, (n, observation_size)), draw(4, (n, observation_size))
+    last = np.flatnonzero(end | (np.arange(n) == n - 1))
+    if cut:
+        after = np.roll(observation, -1, 0)
+        after[last] = following[last]
+        end, last, following = np.ones(n, bool), np.arange(n), after
+    return {
+        "observations": observation,
+        "actions": action,
+        "rewards": draw(3, (n,)),
+        "terminated": terminated,
+        "truncated": end & ~terminated,
+        "final_observations": following[last],
+    }
+
+
+def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
+    """Settings with which an algorithm is small, and does everything that it does within a few updates."""
+    fields = algorithm.Config.model_fields
+    settings: dict[str, Any] = {name: SMALL for name in fields if name.endswith("encoder") and name != "share_encoder"}
+    settings["batch_size"] = 16
+    for name, field in fields.items():
+        if name.endswith("_interval") and isinstance(field.default, int) and field.default > 7:
+            settings[name] = 7  # so that it comes round within a check
+    return settings
+
+
+def maker(algorithm: type[Algorithm], **settings: Any) -> Make:
+    """Makes `algorithm` with small networks and `settings`; arguments of a call come on top."""
+    small = tiny_settings(algorithm)
+    return lambda **run: algorithm(**{**small, **settings, **run})
+
+
+def data_for(make: Make) -> Dataset:
+    """The tiny dataset of the right kind of actions."""
+    return tiny_dataset(discrete=make().actions == "discrete")
