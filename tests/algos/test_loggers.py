@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_repeats_no_step(tmp_path: Path, stacked: bool) -> No
     state = first.state()
     first.fit(CONTINUOUS, 4, 2, logger=loggers("killed"))
     with (tmp_path / f"killed/{part}train/critic_loss.csv").open("a") as file:
-        file.write("5,10,0.1")
+        file.write("5")  # of "5,10,0.1…"
     (tmp_path / f"killed/{part}train/policy").mkdir()
     other = tmp_path / "killed/other"  # another run below: it is left alone
     maker(d3ray.TD3)().fit(CONTINUOUS, 8, 2, logger=CSVLogger(other))
