@@ -52,7 +52,7 @@ class Speed:
 
     def fit(self, n: int) -> dict[str, float]:
         """A whole call of `fit`: draws, updates, metrics."""
-        return timed(lambda: self.algorithm.fit(self.dataset, n_steps=n, n_steps_per_epoch=n), self.device)
+        return timed(lambda: self.algorithm.fit(self.dataset, n_steps=n, n_steps_per_epoch=n, show_progress=False), self.device)
 
     def set_up_draws(self, dataset: str, batch_size: int, device: str, warm: int) -> None:
         """Batches of observation, action, reward, discount, next observation and next action."""
@@ -84,7 +84,7 @@ def learn(
     data, begin = open_dataset(dataset), time.perf_counter()
     learner = make_algorithm(algorithm, seed=seed, device="cpu")
     evaluations = []
-    for epoch in learner.fitter(data, n_steps=n_steps, n_steps_per_epoch=every):
+    for epoch in learner.fitter(data, n_steps=n_steps, n_steps_per_epoch=every, show_progress=False):
         played = evaluate(learner.policy(), environment, episodes=episodes, seed=evaluation_seed)
         evaluations.append({"step": int(epoch.metrics["step"]), "return": played.mean, "std": played.std})
     return {"evaluations": evaluations, "seconds": time.perf_counter() - begin, "data_return": float(data.episodes.returns.mean())}
