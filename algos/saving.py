@@ -30,14 +30,19 @@ def load(path: str | Path, device: str | None = None) -> Any:
     """An algorithm, ready to predict or to be trained further.
 
     Args:
-        path: What `save` wrote.
+        path: What `save` wrote, or a `.d3` file of d3rlpy (see `d3_files.load_d3`).
         device: Where it is to be; None takes the first accelerator, else the CPU.
 
     Raises:
         StorageError: the folder is not a whole checkpoint, or one of another version.
         ConfigError: it is of an algorithm that is not known here.
+        DataError: the file is none of d3rlpy's that can be read.
     """
     path = Path(path)
+    if path.is_file():
+        from .d3_files import load_d3
+
+        return load_d3(path, device)
     tensors, meta, _ = read_checkpoint(path)
     algorithm = _unfitted(path, meta, device)
     return algorithm.load_state(tensors, meta)
