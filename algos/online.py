@@ -79,6 +79,10 @@ def fitter_online(
     """
     if save_interval < 1:
         raise ConfigError(f"save_interval is {save_interval}; it counts epochs and must be positive.")
+    if resume and checkpoint is None:
+        raise ConfigError("resume needs a folder of checkpoints to go on from: name it with checkpoint.")
+    if eval_env is not None and eval_env is env and is_given(env):
+        raise ConfigError("eval_env is the very environment that is trained in: give another one, or its id.")
     evaluator = None
     if eval_env is not None:
         evaluator = EnvironmentEvaluator(eval_env, episodes=eval_n_trials, seed=algorithm.seed, epsilon=eval_epsilon)

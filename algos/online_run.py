@@ -232,14 +232,14 @@ class OnlineRun:
         if isinstance(self._drawn, PrioritizedSampler):
             arrays |= {f"priorities/{name}": array for name, array in self._drawn.state().items()}
         kept = {f"{_PREFIX}{name}": torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
-        online = {**told, **self._set_up(), "begin": self.begin, "due": self._due, "capacity": self.buffer.capacity}
+        online = {**told, **self._set_up(), "begin": self.begin, "due": self._due}
         write_checkpoint(Path(path), tensors | kept, {**meta, "seed": self.algorithm.seed, "online": online})
 
     def _set_up(self) -> dict[str, Any]:
         """What has to be the same for a run to be gone on from."""
         return {
             "algorithm": self._asked,
-            "environment": {"environment": self._environment, "n_envs": self.vector.n},
+            "environment": {"environment": self._environment, "n_envs": self.vector.n, "capacity": self.buffer.capacity},
             "dataset": {"dataset": None if self.dataset is None else self.dataset.fingerprint},
             "settings": self.settings.model_dump(mode="json"),
         }
@@ -314,7 +314,9 @@ class OnlineRun:
         mine = asked or {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
         _check_same(path, online["algorithm"], mine)
         algorithm.load_state(tensors, meta)
-        run = cls(algorithm, env, buffer, begin=int(online["begin"]), **{"capacity": online["capacity"], **arguments})
+        run = cls(
+            algorithm, env, buffer, begin=int(online["begin"]), **{"capacity": online["environment"]["capacity"], **arguments}
+        )
         try:
             run._asked = dict(mine)
             for part, values in run._set_up().items():

@@ -350,11 +350,18 @@ def test_an_environment_of_other_spaces_is_refused():
         ({"save_interval": 0}, "save_interval is 0"),
         ({"explorer": "gaussian"}, "The explorer 'gaussian' needs continuous actions"),
         ({"capacity": 1}, "A replay buffer of capacity 1"),
+        ({"resume": True}, "resume needs a folder of checkpoints to go on from"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
         dqn().fit_online("CartPole-v1", **{"n_steps": 1, **arguments})
+
+
+def test_evaluation_in_the_very_environment_that_is_trained_in_is_refused():
+    environment = gymnasium.make("CartPole-v1")
+    with pytest.raises(ConfigError, match="eval_env is the very environment that is trained in"):
+        dqn().fit_online(environment, n_steps=1, eval_env=environment)
 
 
 def test_a_buffer_of_other_spaces_is_refused():

@@ -92,7 +92,11 @@ RUNS = {
         "CartPole-v1",
         {"n_envs": 2, "capacity": 200, "explorer": {"name": "epsilon_greedy", "duration": 100}},
     ),
-    "own draws": (lambda: algorithm_class("SAC")(**ACTOR_CRITIC, seed=3), "Pendulum-v1", {"random_steps": 20}),
+    "own draws, in float64": (
+        lambda: algorithm_class("SAC")(**ACTOR_CRITIC, seed=3, dtype="float64"),
+        "Pendulum-v1",
+        {"random_steps": 20},
+    ),
     "frames": (lambda: dqn(sampler=FRAMES, observation_scaler="pixel"), Dot, {"n_envs": 2, "capacity": 200}),
     "a dataset beside it": (
         lambda: dqn(sampler="prioritized"),
@@ -253,6 +257,7 @@ def test_a_folder_of_checkpoints_is_kept_small_and_is_gone_on_from(tmp_path):
         (dqn(seed=4), {}, "was begun with seed 3, not 4"),
         (dqn(), {"n_updates": 2}, "was begun with n_updates 1, not 2"),
         (dqn(), {"n_envs": 2}, "was begun with n_envs 1, not 2"),
+        (dqn(), {"capacity": 500}, "was begun with capacity 1000000, not 500"),
     ):
         with pytest.raises(ConfigError, match=message):
             other.fit_online("CartPole-v1", n_steps=70, checkpoint=folder, resume=True, **arguments, **more)
