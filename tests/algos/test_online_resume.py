@@ -217,7 +217,23 @@ def test_an_episode_whose_beginning_was_overwritten_cannot_be_played_again(tmp_p
         list(run.epochs(100, 100))
         run.save(tmp_path / "run")
     with pytest.warns(UserWarning, match="could not be taken up again"):
-        OnlineRun.load(tmp_path / "run", "Pendulum-v1").close()
+        again = OnlineRun.load(tmp_path / "run", "Pendulum-v1")
+    assert again.vector.resets == [run.vector.resets[0] + 1]  # its new episode is not the first one over again
+
+
+class Paid(Drifting):
+    """Observations follow from the actions, rewards from nothing."""
+
+    def step(self, action):
+        return np.zeros(2, np.float32), random.random(), False, False, {}
+
+
+def test_rewards_that_do_not_follow_are_noticed_too(tmp_path):
+    with OnlineRun(dqn(), Paid) as run:
+        list(run.epochs(2, 2))
+        run.save(tmp_path / "run")
+    with pytest.warns(UserWarning, match="could not be taken up again"):
+        OnlineRun.load(tmp_path / "run", Paid)
 
 
 def test_a_vector_without_a_seed_begins_anew_and_one_with_its_own_goes_on(tmp_path):
