@@ -32,6 +32,7 @@ from workers import HERE, Worker, table
 from d3ray.algos import nets
 from d3ray.algos.learner import Learner
 from d3ray.algos.networks import training
+from d3ray.algos.networks.heads import GaussianPolicy, SquashedGaussianPolicy
 from d3ray.algos.networks.layers import Linear
 from d3ray.algos.registry import make_algorithm
 from d3ray.data.batch import Batch
@@ -59,7 +60,12 @@ def ours(case: Case, arrays: Path) -> Arrays:
     with recording(learner) as (found, draws):
         learner.update(as_batch(columns))
     tape = {f"draw/{k}": numbers for k, numbers in enumerate(case.tape(draws))}
-    np.savez(arrays, **before, **tape, **{f"batch/{name}": column for name, column in columns.items()})
+    theirs = {
+        name: case.slope[n][0](array) if (n := name.partition("/")[2]) in case.slope else array for name, array in before.items()
+    }
+    for name, (_, slope) in case.slope.items():
+        found[f"gradient/{name}"] = found[f"gradient/{name}"] * slope(before[f"live/{name}"])
+    np.savez(arrays, **theirs, **tape, **{f"batch/{name}": column for name, column in columns.items()})
     return {**found, **weights(learner)}
 
 
@@ -79,7 +85,7 @@ def batch(observation: int, action: int | None) -> Arrays:
     return {
         "observation": rng.standard_normal((BATCH, observation), np.float32),
         "action": rng.integers(0, 2, BATCH) if action is None else rng.uniform(-1, 1, (BATCH, action)).astype(np.float32),
-        "reward": rng.standard_normal(BATCH, np.float32),
+        "reward": 0.5 + rng.standard_normal(BATCH, np.float32),  # errors of one sign: a mean that cancels has few digits
         "next_observation": rng.standard_normal((BATCH, observation), np.float32),
         "terminated": (rng.random(BATCH) < 0.2).astype(np.float32),
     }
@@ -140,6 +146,7 @@ def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor
     """Tensors of a network, parameters or gradients, one array for each member and layer."""
     found: Arrays = {}
     encoder, seen = 0, set[str]()
+    normal = isinstance(module, (GaussianPolicy, SquashedGaussianPolicy))
     for path, layer in module.named_modules():
         if not isinstance(layer, Linear):
             continue
@@ -149,8 +156,13 @@ def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor
         seen |= {f"{path}.weight", f"{path}.bias"}
         weight, bias = (tensors[f"{path}.{kind}"].detach().numpy() for kind in ("weight", "bias"))
         for k in range(layer.members or 1):
-            of_member = (weight, bias) if layer.members is None else (weight[k], bias[k, 0])
-            found[f"{network}/{k}/{name}/weight"], found[f"{network}/{k}/{name}/bias"] = of_member[0].T, of_member[1]
+            w, b = (weight.T, bias) if layer.members is None else (weight[k].T, bias[k, 0])
+            parts = {name: slice(None)}
+            if normal and path == "head":  # peers have a layer for the mean and one for log σ
+                half = len(b) if module.log_std is not None else len(b) // 2
+                parts = {"mean": slice(half), "log_std": slice(half, None)} if half < len(b) else {"mean": slice(None)}
+            for part, rows in parts.items():
+                found[f"{network}/{k}/{part}/weight"], found[f"{network}/{k}/{part}/bias"] = w[rows], b[rows]
     return found | {f"{network}/0/{name}": tensor.detach().numpy() for name, tensor in tensors.items() if name not in seen}
 
 
@@ -159,15 +171,17 @@ def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor
 
 def compared(case: Case, found: Arrays, theirs: Mapping[str, np.ndarray]) -> dict[str, float]:
     """‖ours - theirs‖ / ‖theirs‖ of every tensor. Raises RuntimeError where only one side has it."""
-    renamed = {f"loss/{name}": f"loss/{their}" for name, their in case.losses.items()}
+    skip = (*case.skip, *(f"{kind}/{name}" for name in case.slope for kind in ("live", "target")))
     distances: dict[str, float] = {}
     for name, array in found.items():
-        their = renamed.get(name, name)
-        if their not in theirs:
-            raise RuntimeError(f"{case.label}: {case.peer} gave no {their}")
+        if name.startswith(skip):
+            continue
         kind, _, rest = name.partition("/")
+        their = [f"loss/{part}" for part in case.losses[rest].split(" + ")] if kind == "loss" else [name]
+        if missing := set(their) - set(theirs):
+            raise RuntimeError(f"{case.label}: {case.peer} gave no {', '.join(missing)}")
         factor = case.factor.get(rest.partition("/")[0], 1.0) if kind in ("loss", "gradient") else 1.0
-        expected = factor * np.asarray(theirs[their], np.float64)
+        expected = factor * sum(np.asarray(theirs[part], np.float64) for part in their)
         distance, size = np.linalg.norm(array.reshape(expected.shape) - expected), np.linalg.norm(expected)
         distances[name] = float(distance / size) if size else float(distance)
     return distances
@@ -192,10 +206,11 @@ def markdown(report: dict[str, Any], rows: list[list[str]]) -> str:
             "",
             table(header, rows),
             "",
-            "One update from the same weights, batch and random numbers, float32: the largest ‖ours - theirs‖ / ‖theirs‖ of a tensor.",
+            "One update from the same weights, batch and random numbers, in float32; the largest ‖ours - theirs‖ / ‖theirs‖.",
             "Gradients are each network's as its optimiser gets it; weights and targets are those after the update.",
             "What differs is what no setting brings in line; the row is then compared where both agree, as it says.",
-            "In float64 losses and gradients are held against independent slow versions, to 1e-10, in `tests/algos`.",
+            "In float64 losses and gradients are held against independent slow versions, to 1e-10, in `tests/algos`; so are FQF",
+            "critics, which neither peer has.",
             "",
             f"{report['date']}. {versions}.",
             "",

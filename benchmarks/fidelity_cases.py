@@ -12,6 +12,7 @@ HIDDEN = [64, 48]
 NETS: dict[str, Any] = {"hidden_units": HIDDEN}
 ACTOR_CRITIC: dict[str, Any] = {"actor_encoder": NETS, "critic_encoder": NETS}
 Draws = list[tuple[str, np.ndarray]]  # ours, in order: where each was drawn, and the numbers
+Reparameterised = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,11 @@ class Case:
         theirs: Of the peer's.
         step: Gradient step, from 0, that our side does.
         their_step: The one that the peer does.
-        losses: What the peer calls our losses.
+        losses: What the peer calls our losses; "a + b" is the sum of two of its.
         factor: Our loss, or our gradient of a network, over the peer's, where the peer has the same up to a factor.
+        skip: Beginnings of tensors' names that are not compared; `difference` says why.
+        slope: By a parameter's name, the peer's for ours, and the slope of ours in the peer's: functions of ours. Gradients are
+            compared through it, new values are not.
         discrete: Whether actions are.
         tape: The numbers that the peer draws, in its order, out of those that ours drew.
         difference: What differs, as an equation or a setting.
@@ -40,6 +44,8 @@ class Case:
     their_step: int = 0
     losses: Mapping[str, str] = field(default_factory=dict)
     factor: Mapping[str, float] = field(default_factory=dict)
+    skip: tuple[str, ...] = ()
+    slope: Mapping[str, tuple[Reparameterised, Reparameterised]] = field(default_factory=dict)
     discrete: bool = False
     tape: Callable[[Draws], list[np.ndarray]] = lambda draws: [numbers for _, numbers in draws]
     difference: str = ""
@@ -55,9 +61,55 @@ def pfrl(label: str, ours: dict[str, Any], theirs: dict[str, Any], losses: list[
     return Case(label, "pfrl", ours, theirs, losses={name: name for name in losses}, **more)
 
 
+def fractions(members: int) -> Callable[[Draws], list[np.ndarray]]:
+    """What d3rlpy draws where members of our ensemble share fractions [1, B, N]: each its own [B, N], so each gets ours."""
+
+    def tape(draws: Draws) -> list[np.ndarray]:
+        return [part for _, numbers in draws for part in ([numbers[0]] * members if numbers.ndim == 3 else [numbers])]
+
+    return tape
+
+
+def greedy_first(n: int) -> Callable[[Draws], list[np.ndarray]]:
+    """d3rlpy's DQN draws fractions to choose the next action by, where ours takes midpoints."""
+
+    def tape(draws: Draws) -> list[np.ndarray]:
+        drawn = fractions(1)(draws)
+        midpoints = (np.arange(n, dtype=np.float32) + 0.5) / n
+        return [np.broadcast_to(midpoints, drawn[0].shape).copy(), *drawn]
+
+    return tape
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def through_sigmoid(low: float, high: float) -> tuple[Reparameterised, Reparameterised]:
+    """Where log σ = low + (high - low) sigmoid(p): p and d log σ / dp as functions of log σ."""
+
+    def share(x: np.ndarray) -> np.ndarray:
+        return (x.astype(np.float64) - low) / (high - low)
+
+    return (lambda x: np.log(share(x) / (1 - share(x)))), (lambda x: (high - low) * share(x) * (1 - share(x)))
+
+
 ACTOR_LOSSES = {"critic_loss": "critic_loss", "actor_loss": "actor_loss"}
 PHASE = "delayed updates on steps d, 2d, … here (d - 1, … counted from 0), on 0, d, … there"
+IMPLICIT = {"name": "iqn", "n_quantiles": 32, "n_target_quantiles": 32, "n_greedy_quantiles": 32}
+THEIR_IMPLICIT = {"name": "iqn", "n_quantiles": 32, "n_greedy_quantiles": 32}
+FRACTIONS = (
+    "members share their fractions here and draw their own there; expected values take midpoints (k - 1/2) / K here, "
+    "(k - 1) / (K - 1) there: midpoints were given to both"
+)
+NEXT = "the next action is chosen by K midpoints here, by N fractions of its own there, which were given the midpoints"
+FIXED = {"learn_temperature": False, "initial_temperature": 0.2}
+LOG_STD = "log σ = p here, clipped; log σ = -5 + 7 sigmoid(p) there: gradients compared through d log σ / dp, new p not"
+IQL_LOSSES = {"value_loss": "v_loss", "critic_loss": "q_loss", "actor_loss": "actor_loss"}
+IQL: dict[str, Any] = {"name": "IQL", **ACTOR_CRITIC, "value_encoder": NETS, "actor_optimizer": "adam"}
+STILL = 1e-12  # a learning rate that leaves float32 weights where they are
 CASES = (
+    d3rlpy("DDPG", {"name": "DDPG", "preset": "d3rlpy", **ACTOR_CRITIC}, {"name": "DDPG"}, losses=ACTOR_LOSSES),
     d3rlpy("TD3", {"name": "TD3", **ACTOR_CRITIC}, {"name": "TD3"}, step=1, losses=ACTOR_LOSSES, difference=PHASE),
     d3rlpy(
         "TD3+BC",
@@ -68,6 +120,13 @@ CASES = (
         difference=PHASE,
     ),
     d3rlpy("BC, deterministic", {"name": "BC", "encoder": NETS}, {"name": "BC"}, losses={"imitation_loss": "loss"}),
+    d3rlpy(
+        "BC, stochastic",
+        {"name": "BC", "encoder": NETS, "policy_type": "stochastic"},
+        {"name": "BC", "policy_type": "stochastic", "likelihood": True},
+        losses={"imitation_loss": "loss"},
+        difference="L = -log π(a|s) here, (a - clip(μ + σ ε, ±1))² there: their policy was given ours",
+    ),
     d3rlpy(
         "DQN",
         {"name": "DQN", "preset": "d3rlpy", "encoder": NETS},
@@ -90,6 +149,105 @@ CASES = (
         {"name": "DiscreteBC"},
         losses={"imitation_loss": "loss"},
         discrete=True,
+    ),
+    d3rlpy(
+        "TD3, QR",
+        {"name": "TD3", **ACTOR_CRITIC, "q_function": "qr"},
+        {"name": "TD3", "q_function": {"name": "qr"}},
+        step=1,
+        losses=ACTOR_LOSSES,
+        difference=PHASE,
+    ),
+    d3rlpy(
+        "TD3, IQN",
+        {"name": "TD3", **ACTOR_CRITIC, "q_function": IMPLICIT},
+        {"name": "TD3", "q_function": THEIR_IMPLICIT, "midpoints": True},
+        step=1,
+        losses=ACTOR_LOSSES,
+        tape=fractions(2),
+        difference=FRACTIONS,
+    ),
+    d3rlpy(
+        "SAC, temperature fixed",
+        {"name": "SAC", **ACTOR_CRITIC, **FIXED},
+        {"name": "SAC", "initial_temperature": 0.2, "temp_learning_rate": 0.0},
+        losses=ACTOR_LOSSES,
+        skip=("live/temperature",),
+    ),
+    d3rlpy(
+        "SAC, QR, temperature fixed",
+        {"name": "SAC", **ACTOR_CRITIC, **FIXED, "q_function": "qr"},
+        {"name": "SAC", "initial_temperature": 0.2, "temp_learning_rate": 0.0, "q_function": {"name": "qr"}},
+        losses=ACTOR_LOSSES,
+        skip=("live/temperature",),
+    ),
+    d3rlpy(
+        "SAC, IQN, temperature fixed",
+        {"name": "SAC", **ACTOR_CRITIC, **FIXED, "q_function": IMPLICIT},
+        {"name": "SAC", "initial_temperature": 0.2, "temp_learning_rate": 0.0, "q_function": THEIR_IMPLICIT, "midpoints": True},
+        losses=ACTOR_LOSSES,
+        skip=("live/temperature",),
+        tape=fractions(2),
+        difference=FRACTIONS,
+    ),
+    d3rlpy(
+        "SAC, temperature learnt, rate 1e-12",
+        {"name": "SAC", **ACTOR_CRITIC, "temp_learning_rate": STILL},
+        {"name": "SAC", "temp_learning_rate": STILL},
+        losses={"critic_loss": "critic_loss", "actor_loss": "actor_loss + temp_loss"},
+    ),
+    d3rlpy(
+        "SAC, temperature learnt",
+        {"name": "SAC", **ACTOR_CRITIC},
+        {"name": "SAC"},
+        losses={"critic_loss": "critic_loss"},
+        skip=("loss/actor_loss", "gradient/policy", "live/policy"),
+        difference="the actor's α is the one before its step here, after it there: the actor is compared in the row above",
+    ),
+    d3rlpy(
+        "IQL",
+        IQL,
+        {"name": "IQL"},
+        losses=IQL_LOSSES,
+        skip=("loss/critic_loss", "gradient/critic", "live/critic", "target/critic"),
+        slope={"policy/0/log_std": through_sigmoid(-5, 2)},
+        difference="L_Q aims at r + γ V(s') with V after its step here, before it there: critics are compared in the row below. "
+        + LOG_STD,
+    ),
+    d3rlpy(
+        "IQL, rates of V and Q 1e-12",
+        {**IQL, "value_learning_rate": STILL, "critic_learning_rate": STILL},
+        {"name": "IQL", "critic_learning_rate": STILL},
+        losses=IQL_LOSSES,
+        slope={"policy/0/log_std": through_sigmoid(-5, 2)},
+        difference=LOG_STD,
+    ),
+    d3rlpy(
+        "DQN, QR",
+        {"name": "DQN", "preset": "d3rlpy", "encoder": NETS, "q_function": "qr"},
+        {"name": "DQN", "q_function": {"name": "qr"}},
+        their_step=1,
+        losses={"critic_loss": "loss"},
+        discrete=True,
+    ),
+    d3rlpy(
+        "DQN, IQN",
+        {"name": "DQN", "preset": "d3rlpy", "encoder": NETS, "q_function": IMPLICIT},
+        {"name": "DQN", "q_function": THEIR_IMPLICIT},
+        their_step=1,
+        losses={"critic_loss": "loss"},
+        discrete=True,
+        tape=greedy_first(32),
+        difference=NEXT,
+    ),
+    pfrl("DDPG", {"name": "DDPG", "preset": "d3rlpy", **ACTOR_CRITIC}, {"name": "DDPG"}, ["critic_loss", "actor_loss"]),
+    pfrl(
+        "SAC, temperature learnt",
+        {"name": "SAC", **ACTOR_CRITIC, "critic_optimizer": {"name": "adam", "epsilon": 2e-8}},
+        {"name": "SAC", "initial_temperature": 1.0, "entropy_target": -3.0, "temperature_optimizer_lr": 3e-4},
+        ["critic_loss", "critic_loss", "actor_loss", "actor_loss"],
+        factor={"critic_loss": 2, "critic": 2},
+        difference="2 × their L_Q: PFRL halves squared errors, as the paper does; so Adam's ε is 2e-8 here for its 1e-8",
     ),
     pfrl(
         "TD3",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
+from d3rlpy.algos.qlearning.torch import bc_impl
+from d3rlpy.models.torch import ImitationLoss, build_gaussian_distribution
 from d3rlpy.torch_utility import TorchMiniBatch
 from fidelity_side import Named, compare, layers
 from peer import make
@@ -14,7 +18,7 @@ from torch import nn
 from workers import serve
 
 POLICY = {"_fc": "head", "_mu": "mean", "_logstd": "log_std"}
-CRITIC = {"_fc": "head", "_embed": "embedding"}
+CRITIC = {"_fc": "head", "_embed": "embed"}
 # What d3rlpy calls a network, what our side calls it, and its layers; a list is an ensemble.
 NETWORKS = {
     "policy": ("policy", POLICY),
@@ -42,6 +46,7 @@ def named(modules: Any, targets: bool) -> dict[str, Named]:
 def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int) -> None:
     """One update at gradient step `step` (from 0), on the weights, the batch and the draws of a file."""
     settings = dict(algorithm)
+    midpoints, likelihood = settings.pop("midpoints", False), settings.pop("likelihood", False)
     learner = make(settings.pop("name"), settings, "cpu")
     with np.load(arrays) as given:
         parts = {name.removeprefix("batch/"): torch.from_numpy(given[name]) for name in given if name.startswith("batch/")}
@@ -59,7 +64,21 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     )
     learner.create_impl((parts["observation"].shape[1],), actions)
     modules = learner.impl.modules
-    compare(arrays, answer, named(modules, False), named(modules, True), lambda: learner.impl.update(batch, step))
+    with (
+        mock.patch.object(torch, "linspace", at_midpoints) if midpoints else nullcontext(),
+        mock.patch.object(bc_impl, "compute_stochastic_imitation_loss", negative_likelihood) if likelihood else nullcontext(),
+    ):
+        compare(arrays, answer, named(modules, False), named(modules, True), lambda: learner.impl.update(batch, step))
+
+
+def negative_likelihood(policy: Any, x: torch.Tensor, action: torch.Tensor) -> ImitationLoss:
+    """In place of the squared error of a draw."""
+    return ImitationLoss(loss=-build_gaussian_distribution(policy(x)).log_prob(action).mean())
+
+
+def at_midpoints(start: float, end: float, steps: int, **options: Any) -> torch.Tensor:
+    """In place of torch.linspace, which gives IQN's fractions outside of training."""
+    return start + (end - start) * (torch.arange(steps, **options) + 0.5) / steps
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from d3rlpy.logging import NoopAdapterFactory
 from d3rlpy.models.encoders import VectorEncoderFactory
+from d3rlpy.models.q_functions import IQNQFunctionFactory, MeanQFunctionFactory, QRQFunctionFactory
 from d3rlpy.optimizers import AdamFactory
 from workers import serve, timed
 
@@ -31,15 +32,18 @@ def open_dataset(path: str) -> d3rlpy.dataset.ReplayBuffer:
 
 
 def make(name: str, settings: dict[str, Any], device: str) -> Any:
-    """An algorithm. `hidden_units` (of every network), `epsilon` (Adam's) and `action_scaler` are turned into d3rlpy's objects."""
+    """An algorithm; `hidden_units` (of every network), `epsilon` (Adam's), `q_function` and `action_scaler` are made d3rlpy's."""
     settings = dict(settings)
     config = getattr(d3rlpy.algos, f"{name}Config")
     if hidden := settings.pop("hidden_units", None):
-        for field in ("encoder_factory", "actor_encoder_factory", "critic_encoder_factory"):
+        for field in ("encoder_factory", "actor_encoder_factory", "critic_encoder_factory", "value_encoder_factory"):
             if field in config.__dataclass_fields__:
                 settings[field] = VectorEncoderFactory(hidden_units=list(hidden))
     if epsilon := settings.pop("epsilon", None):
         settings["optim_factory"] = AdamFactory(eps=epsilon)
+    if q_function := settings.pop("q_function", None):
+        kinds = {"mean": MeanQFunctionFactory, "qr": QRQFunctionFactory, "iqn": IQNQFunctionFactory}
+        settings["q_func_factory"] = kinds[q_function["name"]](**{k: v for k, v in q_function.items() if k != "name"})
     if settings.pop("action_scaler", None) == "min_max":
         settings["action_scaler"] = d3rlpy.preprocessing.MinMaxActionScaler()
     return config(**settings).create(device=device)
