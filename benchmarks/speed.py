@@ -2,81 +2,28 @@
 
     make peer && make benchmark-speed        or: python benchmarks/speed.py [--repeat 5] [--threads 2] [--only dqn …]
 
-The two sides of a row run in processes of their own, on the same arrays and with the same number of threads, and are measured in
-turn: A B A B …. A ratio is taken pair by pair, so that what else the machine does at that time touches both; the table gives the
-median of the pairs and their range. A control loop of fixed work runs before and after each measurement: where its times differ
-between the sides, so may the ratio. Both sides are warmed up, by updates that are not counted. Results go to
-`benchmarks/results/speed.json` and `speed.md`. Where there is a CUDA device the rows that can use one are measured there too.
+The two sides of a row (`speed_rows.py`) run in processes of their own, on the same arrays and with the same number of threads, and
+are measured in turn: A B A B …. A ratio is taken pair by pair, so that what else the machine does at that time touches both; the
+table gives the median of the pairs and their range. A control loop of fixed work runs before and after each measurement: where its
+times differ between the sides, so may the ratio. Both sides are warmed up, by updates that are not counted. A second table says
+where an update's time goes (`time_spent.py`). Results go to `benchmarks/results/speed.json` and `speed.md`; a run of some rows
+replaces those and leaves the others as they are. Where there is a CUDA device the rows that can use one are measured there too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from arrays import cartpole_like, for_peer, hopper_like
-from workers import HERE, Worker, machine, table
-
-from d3ray.data.dataset import Dataset
+from speed_rows import CPU_ONLY, GROUPS, SPENT, Bench, Fits, Row
+from workers import HERE, machine, table
 
 RESULTS = HERE / "results"
-HIDDEN = {"td3+bc": (256, 256), "dqn": (256, 256), "stack": (64, 64)}
-Measure = Callable[[], dict[str, float]]
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a row: what it is called, what measures it, and how much work a measurement is."""
-
-    label: str
-    measure: Measure
-    amount: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row: A over B in units a second, and what the ratio should be."""
-
-    label: str
-    unit: str
-    a: Side
-    b: Side
-    at_least: float | None = None
-    at_most: float | None = None  # B's time for one unit as a share of A's
-
-
-class Bench:
-    """The options of a run and the files that its processes read."""
-
-    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        self.folder, self.threads, self.scale = folder, options.threads, options.scale
-        self.log = folder / "workers.log"
-        os.environ["D3RAY_CACHE"] = str(folder / "cache")  # node maps are built here, and go with it
-
-    def amount(self, n: int) -> int:
-        return max(8, int(n * self.scale))
-
-    def worker(self, script: str) -> Worker:
-        return Worker(script, self.threads, self.log)
-
-    def data(self, name: str, make: Callable[[int], Dataset], n: int) -> tuple[str, str, str]:
-        """The same transitions as a dataset of one shard, as one of four shards (which has a node map), and for the peer."""
-        one, four, peer = (self.folder / f"{name}-{kind}" for kind in ("one", "four", "peer.npz"))
-        if not peer.exists():
-            dataset = make(n)
-            dataset.write(one, n_shards=1)
-            dataset.write(four, n_shards=4)
-            for_peer(dataset, peer)
-        return str(one), str(four), str(peer)
 
 
 def measure(row: Row, repeat: int) -> dict[str, Any]:
@@ -116,130 +63,6 @@ def processor_ratio(row: Row, runs: dict[str, list[dict[str, float]]]) -> float 
     return speed["a"] / speed["b"]
 
 
-# ---- rows
-
-
-@contextmanager
-def td3_plus_bc(bench: Bench, device: str) -> Iterator[list[Row]]:
-    ours, _, theirs = bench.data("hopper", hopper_like, 1_000_000)
-    nets = {"hidden_units": HIDDEN["td3+bc"]}
-    with bench.worker("ours.py") as a, bench.worker("peer.py") as b:
-        choice = {"name": "TD3PlusBC", "batch_size": 256, "actor_encoder": nets, "critic_encoder": nets}
-        a("set_up_fit", dataset=ours, algorithm=choice, device=device, warm=100)
-        b("set_up_fit", dataset=theirs, name="TD3PlusBC", settings={"batch_size": 256, **nets}, device=device, warm=100)
-        n, m = bench.amount(1_000), bench.amount(600)
-        yield [
-            Row(
-                "TD3+BC, batch 256, 256×256: whole `fit`",
-                "updates/s",
-                Side("d3ray", lambda: a("fit", n=n), n),
-                Side("d3rlpy", lambda: b("fit", n=m), m),
-                at_least=1.65,
-            )
-        ]
-
-
-@contextmanager
-def dqn(bench: Bench, device: str) -> Iterator[list[Row]]:
-    ours, _, theirs = bench.data("cartpole", cartpole_like, 100_000)
-    nets = {"hidden_units": HIDDEN["dqn"]}
-    with bench.worker("ours.py") as a, bench.worker("peer.py") as b:
-        choice = {"name": "DQN", "preset": "d3rlpy", "batch_size": 32, "encoder": nets}
-        a("set_up_fit", dataset=ours, algorithm=choice, device=device, warm=500)
-        b("set_up_fit", dataset=theirs, name="DQN", settings={"batch_size": 32, **nets}, device=device, warm=500)
-        n, m = bench.amount(6_000), bench.amount(2_000)
-        yield [
-            Row(
-                "DQN, batch 32, 256×256: whole `fit`",
-                "updates/s",
-                Side("d3ray", lambda: a("fit", n=n), n),
-                Side("d3rlpy", lambda: b("fit", n=m), m),
-                at_least=2.5,
-            )
-        ]
-
-
-@contextmanager
-def stack(bench: Bench, device: str) -> Iterator[list[Row]]:
-    ours, _, _ = bench.data("cartpole", cartpole_like, 100_000)
-    choice = {"name": "DQN", "batch_size": 32, "encoder": {"hidden_units": HIDDEN["stack"]}}
-    with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
-        a("set_up_fit", dataset=ours, algorithm=choice, device=device, warm=200, seeds=8)
-        b("set_up_fit", dataset=ours, algorithm=choice, device=device, warm=500)
-        n, m = bench.amount(1_500), bench.amount(5_000)
-        yield [
-            Row(
-                "DQN, batch 32, 64×64: eight stacked seeds and one",
-                "seed-updates/s",
-                Side("8 seeds", lambda: a("fit", n=n), 8 * n),
-                Side("1 seed", lambda: b("fit", n=m), m),
-                at_least=1.8,
-            )
-        ]
-
-
-@contextmanager
-def draws(bench: Bench, device: str) -> Iterator[list[Row]]:
-    one, four, theirs = bench.data("hopper", hopper_like, 1_000_000)
-    nets = {"hidden_units": HIDDEN["td3+bc"]}
-    with bench.worker("ours.py") as shard, bench.worker("ours.py") as node_map, bench.worker("peer.py") as peer:
-        shard("set_up_draws", dataset=one, batch_size=256, device=device, warm=500)
-        node_map("set_up_draws", dataset=four, batch_size=256, device=device, warm=500)
-        peer("set_up_draws", dataset=theirs, batch_size=256, device=device, warm=50)
-        choice = {"name": "TD3PlusBC", "batch_size": 256, "actor_encoder": nets, "critic_encoder": nets}
-        node_map("set_up_fit", dataset=four, algorithm=choice, device=device, warm=100)
-        n, m, k = bench.amount(20_000), bench.amount(800), bench.amount(600)
-        rival = Side("d3rlpy", lambda: peer("draw", n=m), m)
-        mapped = Side("d3ray", lambda: node_map("draw", n=n), n)
-        yield [
-            Row("a batch of 256 from 1 M rows, node map", "batches/s", mapped, rival, at_least=15),
-            Row(
-                "a batch of 256 from 1 M rows, one shard",
-                "batches/s",
-                Side("d3ray", lambda: shard("draw", n=n), n),
-                rival,
-                at_least=15,
-            ),
-            Row(
-                "that batch (node map) beside a TD3+BC update",
-                "per second",
-                Side("draw", mapped.measure, n),
-                Side("update", lambda: node_map("fit", n=k), k),
-                at_most=0.05,
-            ),
-        ]
-
-
-@contextmanager
-def trial(bench: Bench, device: str) -> Iterator[list[Row]]:
-    ours, _, _ = bench.data("hopper", hopper_like, 1_000_000)
-    epochs, steps = 4, bench.amount(1_000)
-    work = {
-        "dataset": ours,
-        "algorithm": {"name": "TD3PlusBC", "preset": "d3rlpy", "batch_size": 256},
-        "n_epochs": epochs,
-        "n_steps_per_epoch": steps,
-    }
-    counted = (epochs - 1) * steps
-    with bench.worker("in_tune.py") as a, bench.worker("in_tune.py") as b:
-        a("start_ray", threads=bench.threads)
-        for side, extra in ((a, {"threads": bench.threads}), (b, {})):  # imports, first files of Ray, page cache
-            side("inside" if extra else "outside", **{**work, "n_epochs": 2, "n_steps_per_epoch": 50}, **extra)
-        yield [
-            Row(
-                "TD3+BC: a trial inside Tune and the same outside",
-                "updates/s",
-                Side("inside", lambda: a("inside", **work, threads=bench.threads), counted),
-                Side("outside", lambda: b("outside", **work), counted),
-                at_least=0.95,
-            )
-        ]
-
-
-GROUPS = {"td3+bc": td3_plus_bc, "dqn": dqn, "stack": stack, "draws": draws, "trial": trial}
-CUDA = ("td3+bc", "dqn", "stack", "draws")
-
-
 # ---- the table
 
 
@@ -256,47 +79,84 @@ def as_shown(result: dict[str, Any], ratio: float) -> str:
     return f"{1 / ratio:.1%}" if result["at_most"] is not None else f"{ratio:.2f}"
 
 
+def ratio_row(result: dict[str, Any]) -> list[str]:
+    speeds = [sorted(run["per_second"] for run in result["runs"][side]) for side in ("a", "b")]
+    cells = [f"{statistics.median(s):,.0f} ({s[0]:,.0f}–{s[-1]:,.0f})" for s in speeds]
+    ratio, noise = result["ratio"], result["control"]
+    shown, *ends = (as_shown(result, ratio[key]) for key in ("median", "min", "max"))
+    low, high = ends if result["at_most"] is None else ends[::-1]
+    return [
+        f"{result['label']}, {result['unit']}",
+        result["device"],
+        " : ".join(result["sides"].values()),
+        *cells,
+        f"{shown} ({low}–{high})",
+        target(result),
+        "" if result["processor_ratio"] is None else as_shown(result, result["processor_ratio"]),
+        f"{noise['median']:.2f} ({noise['min']:.2f}–{noise['max']:.2f})",
+    ]
+
+
+def spent_row(found: dict[str, Any]) -> list[str]:
+    whole = found["update"]
+    rest = whole - found["draw"] - found["products"] - found["optimizers"]
+    reached = found["flop"] / found["products"]
+    return [
+        found["label"],
+        found["device"],
+        f"{whole * 1e3:,.2f}",
+        *(f"{part / whole:.0%}" for part in (found["draw"], found["products"], found["optimizers"], rest)),
+        f"{found['flop'] / 1e9:,.3f}",
+        f"{reached / 1e9:,.0f}",
+        f"{found['large'] / 1e9:,.0f}",
+        f"{found['flop'] / found['large'] / whole:.0%}",
+    ]
+
+
 def markdown(report: dict[str, Any]) -> str:
-    """The table, and what it was measured on."""
-    rows = []
-    for result in report["results"]:
-        speeds = [sorted(run["per_second"] for run in result["runs"][side]) for side in ("a", "b")]
-        cells = [f"{statistics.median(s):,.0f} ({s[0]:,.0f}–{s[-1]:,.0f})" for s in speeds]
-        ratio, noise = result["ratio"], result["control"]
-        shown, *ends = (as_shown(result, ratio[key]) for key in ("median", "min", "max"))
-        low, high = ends if result["at_most"] is None else ends[::-1]
-        sides = " : ".join(result["sides"].values())
-        rows.append(
-            [
-                f"{result['label']}, {result['unit']}",
-                result["device"],
-                sides,
-                *cells,
-                f"{shown} ({low}–{high})",
-                target(result),
-                "" if result["processor_ratio"] is None else as_shown(result, result["processor_ratio"]),
-                f"{noise['median']:.2f} ({noise['min']:.2f}–{noise['max']:.2f})",
-            ]
-        )
+    """The tables, and what they were measured on."""
     there, used = report["machine"], report["versions"]
     both = "; ".join(f"{side}: {', '.join(f'{n} {v}' for n, v in found.items())}" for side, found in used.items())
     accelerators = ", ".join(there["accelerators"]) or "none"
+    loads = sorted(r["load_average"] for r in [*report["results"], *report["spent"]])
+    dates = sorted({r["date"] for r in [*report["results"], *report["spent"]]})
+    header = ["work", "device", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
+    spent = ["update of", "device", "ms", "draw", "products", "optimisers", "the rest"]
+    spent += ["GFLOP of its products", "GFLOP/s in them", "in a product of 2048²", "of that limit"]
     return "\n".join(
         [
             "# Speed",
             "",
-            table(["work", "device", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"], rows),
+            table(header, [ratio_row(result) for result in report["results"]]),
             "",
             f"Medians and ranges of {report['repeat']} measurements a side, in turn; A/B pair by pair.",
             f"{report['threads']} threads a side. A percentage is the time of one of A as a share of one of B. The control loop is",
             "fixed work timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.",
             "",
+            "Where an update's time goes. Its matrix products, the draw of its batch and its optimisers' steps are timed on their",
+            "own; the rest is element-wise work, autograd and Python. Of that limit: products at the speed of a large one would",
+            "take this share of the update's time.",
+            "",
+            table(spent, [spent_row(found) for found in report["spent"]]),
+            "",
             f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']}; accelerators: {accelerators};",
-            f"load average {there['load_average']} at the start. {report['date']}.",
+            f"load average {loads[0]:.2f} to {loads[-1]:.2f} where rows began. {', '.join(dates)}.",
             f"{both}.",
             "",
         ]
     )
+
+
+def merged(new: dict[str, Any]) -> dict[str, Any]:
+    """What is kept, with the rows that were measured now in place of theirs."""
+    path = RESULTS / "speed.json"
+    old = json.loads(path.read_text()) if path.is_file() else {}
+    groups = list(GROUPS)
+    for kind in ("results", "spent"):
+        fresh = {(r["group"], r["device"]) for r in new[kind]}
+        kept = [r for r in old.get(kind, []) if (r["group"], r["device"]) not in fresh and r["group"] in groups and "date" in r]
+        new[kind] = sorted([*kept, *new[kind]], key=lambda r: (r["device"], groups.index(r["group"])))
+    return new
 
 
 def main() -> None:
@@ -305,47 +165,51 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=5, help="measurements a side")
     parser.add_argument("--threads", type=int, default=2, help="threads of each side")
-    parser.add_argument(
-        "--only", nargs="+", choices=[*GROUPS], default=[*GROUPS], help="rows to measure; fewer than all are printed only"
-    )
+    parser.add_argument("--only", nargs="+", choices=[*GROUPS], default=[*GROUPS], metavar="ROW", help="rows to measure")
+    parser.add_argument("--spent", action="store_true", help="only the second table")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work; below 1 it is printed only")
     options = parser.parse_args()
     report: dict[str, Any] = {"machine": machine(), "versions": {}, "repeat": options.repeat, "threads": options.threads}
-    report["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
-    results: list[dict[str, Any]] = []
+    report |= {"results": [], "spent": []}
     with tempfile.TemporaryDirectory(prefix="d3ray-speed-") as folder:
         bench = Bench(Path(folder), options)
-        for side, script in (("d3ray", "ours.py"), ("d3rlpy", "peer.py")):
-            with bench.worker(script) as worker:
-                report["versions"][side] = worker("versions")
-        for device in ("cpu", *(["cuda:0"] if report["machine"]["accelerators"] else [])):
-            for name in options.only:
-                if device != "cpu" and name not in CUDA:
-                    continue
-                try:
-                    with GROUPS[name](bench, device) as rows:
-                        for row in rows:
-                            result = {"group": name, "device": device, **measure(row, options.repeat)}
-                            results.append(result)
-                            print(
-                                f"{row.label} [{device}]: {as_shown(result, result['ratio']['median'])} {target(result)}",
-                                flush=True,
-                            )
-                except RuntimeError as error:
-                    print(f"{error}\n{bench.log.read_text()[-2_000:]}")
-                    raise SystemExit(1) from None
-    report["results"] = results
-    write(report, options)
-    print("\n" + markdown(report))
-
-
-def write(report: dict[str, Any], options: argparse.Namespace) -> None:
-    """Keeps the report. A run of some rows, or of less work, is printed only."""
-    if options.scale < 1 or set(options.only) != set(GROUPS):
+        try:
+            for side, script in (("d3ray", "ours.py"), ("d3rlpy", "peer.py")):
+                with bench.worker(script) as worker:
+                    report["versions"][side] = worker("versions")
+            for device in ("cpu", *(["cuda:0"] if report["machine"]["accelerators"] else [])):
+                for name in options.only:
+                    if device == "cpu" or name not in CPU_ONLY:
+                        run(name, bench, device, report, options)
+        except RuntimeError as error:
+            print(f"{error}\n{bench.log.read_text()[-2_000:]}")
+            raise SystemExit(1) from None
+    if options.scale < 1:
+        print("\n" + markdown(report))
         return
+    report = merged(report)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "speed.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     (RESULTS / "speed.md").write_text(markdown(report))
+    print("\n" + markdown(report))
+
+
+def run(name: str, bench: Bench, device: str, report: dict[str, Any], options: argparse.Namespace) -> None:
+    """Measures one group, and where its updates' time goes."""
+    group = GROUPS[name]
+    when = {"group": name, "device": device, "date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": machine()["load_average"]}
+    if not options.spent:
+        with group(bench, device) as rows:
+            for row in rows:
+                result = {**when, **measure(row, options.repeat)}
+                report["results"].append(result)
+                print(f"{row.label} [{device}]: {as_shown(result, result['ratio']['median'])} {target(result)}", flush=True)
+    if name in SPENT and isinstance(group, Fits):
+        dataset = (bench.cartpole() if group.discrete else bench.hopper())[0]
+        with bench.worker("time_spent.py") as worker:
+            found = worker("spent", dataset=dataset, algorithm=group.settings(), device=device)
+        report["spent"].append({**when, "label": group.label, **found})
+        print(f"{group.label} [{device}]: products {found['products'] / found['update']:.0%} of an update", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,293 @@
+"""The rows of the speed table: what each side does, on what, and what the ratio should be."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arrays import cartpole_like, for_peer, hopper_like
+from workers import Worker
+
+from d3ray.data.dataset import Dataset
+
+Measure = Callable[[], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a row: what it is called, what measures it, and how much work a measurement is."""
+
+    label: str
+    measure: Measure
+    amount: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: A over B in units a second, and what the ratio should be."""
+
+    label: str
+    unit: str
+    a: Side
+    b: Side
+    at_least: float | None = None
+    at_most: float | None = None  # B's time for one unit as a share of A's
+
+
+class Bench:
+    """The options of a run and the files that its processes read."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        self.folder, self.threads, self.scale = folder, options.threads, options.scale
+        self.log = folder / "workers.log"
+        os.environ["D3RAY_CACHE"] = str(folder / "cache")  # node maps are built here, and go with it
+
+    def amount(self, n: int) -> int:
+        return max(4, int(n * self.scale))
+
+    def worker(self, script: str) -> Worker:
+        return Worker(script, self.threads, self.log)
+
+    def data(self, name: str, make: Callable[[int], Dataset], n: int) -> tuple[str, str, str]:
+        """The same transitions as a dataset of one shard, as one of four shards (which has a node map), and for the peer."""
+        one, four, peer = (self.folder / f"{name}-{kind}" for kind in ("one", "four", "peer.npz"))
+        if not peer.exists():
+            dataset = make(n)
+            dataset.write(one, n_shards=1)
+            dataset.write(four, n_shards=4)
+            for_peer(dataset, peer)
+        return str(one), str(four), str(peer)
+
+    def hopper(self) -> tuple[str, str, str]:
+        """1 M rows of Hopper's shapes."""
+        return self.data("hopper", hopper_like, 1_000_000)
+
+    def cartpole(self) -> tuple[str, str, str]:
+        """100,000 rows of CartPole's shapes."""
+        return self.data("cartpole", cartpole_like, 100_000)
+
+
+Group = Callable[[Bench, str], AbstractContextManager[list[Row]]]
+
+
+# ---- whole `fit`, beside d3rlpy
+
+
+@dataclass(frozen=True)
+class Fits:
+    """A row of whole `fit` calls on both sides; `n` and `m` are updates of a measurement, about three seconds each."""
+
+    label: str
+    ours: dict[str, Any]
+    theirs: dict[str, Any]
+    n: int
+    m: int
+    at_least: float
+    discrete: bool = False
+    hidden: tuple[int, ...] = (256, 256)
+
+    def settings(self) -> dict[str, Any]:
+        """Ours, with the networks of the row."""
+        nets = {"hidden_units": self.hidden}
+        names = {
+            "DQN": ("encoder",),
+            "BC": ("encoder",),
+            "IQL": ("actor_encoder", "critic_encoder", "value_encoder"),
+        }.get(self.ours["name"], ("actor_encoder", "critic_encoder"))
+        return {**self.ours, **dict.fromkeys(names, nets)}
+
+    @contextmanager
+    def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
+        ours, _, theirs = bench.cartpole() if self.discrete else bench.hopper()
+        settings = dict(self.theirs)
+        name = settings.pop("name")
+        with bench.worker("ours.py") as a, bench.worker("peer.py") as b:
+            n, m = bench.amount(self.n), bench.amount(self.m)
+            a("set_up_fit", dataset=ours, algorithm=self.settings(), device=device, warm=max(4, n // 8))
+            settings["hidden_units"] = self.hidden
+            b("set_up_fit", dataset=theirs, name=name, settings=settings, device=device, warm=max(4, m // 8))
+            yield [
+                Row(
+                    f"{self.label}: whole `fit`",
+                    "updates/s",
+                    Side("d3ray", lambda: a("fit", n=n), n),
+                    Side("d3rlpy", lambda: b("fit", n=m), m),
+                    at_least=self.at_least,
+                )
+            ]
+
+
+QR: dict[str, Any] = {"q_function": {"name": "qr"}}
+# d3rlpy's continuous IQN runs only where its greedy fractions are as many as those it draws.
+OUR_IQN: dict[str, Any] = {"q_function": {"name": "iqn", "n_quantiles": 32, "n_target_quantiles": 32, "n_greedy_quantiles": 32}}
+THEIR_IQN: dict[str, Any] = {"q_function": {"name": "iqn", "n_quantiles": 32, "n_greedy_quantiles": 32}}
+LARGE: dict[str, Any] = {"batch_size": 256}
+
+
+def _plain(name: str, label: str, n: int, m: int, at_least: float) -> Fits:
+    preset = {} if name == "TD3PlusBC" else {"preset": "d3rlpy"}
+    return Fits(f"{label}, batch 256, 256×256", {"name": name, **preset, **LARGE}, {"name": name, **LARGE}, n, m, at_least)
+
+
+def _critic(name: str, label: str, kind: str, n: int, m: int) -> Fits:
+    discrete = name == "DQN"
+    ours, theirs = (QR, QR) if kind == "QR" else (OUR_IQN, THEIR_IQN)
+    size = {"batch_size": 32} if discrete else LARGE
+    preset = {} if name == "TD3PlusBC" else {"preset": "d3rlpy"}
+    return Fits(
+        f"{label} with {kind} critics of 32, batch {size['batch_size']}, 256×256",
+        {"name": name, **preset, **size, **ours},
+        {"name": name, **size, **theirs},
+        n,
+        m,
+        1.3,
+        discrete=discrete,
+    )
+
+
+DQN = Fits(
+    "DQN, batch 32, 256×256", {"name": "DQN", "preset": "d3rlpy"}, {"name": "DQN", "batch_size": 32}, 2_500, 800, 2.5, discrete=True
+)
+
+
+# ---- d3ray beside itself
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Eight stacked seeds and one."""
+
+    fits: Fits
+    n: int
+    m: int
+    at_least: float
+    seeds: int = 8
+
+    @contextmanager
+    def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
+        ours = (bench.cartpole() if self.fits.discrete else bench.hopper())[0]
+        with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
+            n, m = bench.amount(self.n), bench.amount(self.m)
+            a("set_up_fit", dataset=ours, algorithm=self.fits.settings(), device=device, warm=max(4, n // 8), seeds=self.seeds)
+            b("set_up_fit", dataset=ours, algorithm=self.fits.settings(), device=device, warm=max(4, m // 8))
+            yield [
+                Row(
+                    f"{self.fits.label}: {self.seeds} stacked seeds and one",
+                    "seed-updates/s",
+                    Side(f"{self.seeds} seeds", lambda: a("fit", n=n), self.seeds * n),
+                    Side("1 seed", lambda: b("fit", n=m), m),
+                    at_least=self.at_least,
+                )
+            ]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Encoders in bfloat16 and all in float32."""
+
+    fits: Fits
+    at_least: float
+
+    @contextmanager
+    def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
+        ours = bench.hopper()[0]
+        with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
+            n = bench.amount(self.fits.n)
+            for side, mixed in ((a, True), (b, False)):
+                choice = {**self.fits.settings(), "mixed_precision": mixed}
+                side("set_up_fit", dataset=ours, algorithm=choice, device=device, warm=max(4, n // 8))
+            yield [
+                Row(
+                    f"{self.fits.label}: bfloat16 and float32",
+                    "updates/s",
+                    Side("bfloat16", lambda: a("fit", n=n), n),
+                    Side("float32", lambda: b("fit", n=n), n),
+                    at_least=self.at_least if device != "cpu" or has_bfloat16() else None,
+                )
+            ]
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 matrices by instructions of its own."""
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = cpuinfo.read_text() if cpuinfo.is_file() else ""
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+@contextmanager
+def draws(bench: Bench, device: str) -> Iterator[list[Row]]:
+    one, four, theirs = bench.hopper()
+    with bench.worker("ours.py") as shard, bench.worker("ours.py") as node_map, bench.worker("peer.py") as peer:
+        shard("set_up_draws", dataset=one, batch_size=256, device=device, warm=500)
+        node_map("set_up_draws", dataset=four, batch_size=256, device=device, warm=500)
+        peer("set_up_draws", dataset=theirs, batch_size=256, device=device, warm=50)
+        node_map("set_up_fit", dataset=four, algorithm=TD3_PLUS_BC.settings(), device=device, warm=100)
+        n, m, k = bench.amount(20_000), bench.amount(500), bench.amount(300)
+        rival = Side("d3rlpy", lambda: peer("draw", n=m), m)
+        mapped = Side("d3ray", lambda: node_map("draw", n=n), n)
+        whole = Side("d3ray", lambda: shard("draw", n=n), n)
+        yield [
+            Row("a batch of 256 from 1 M rows, node map", "batches/s", mapped, rival, at_least=15),
+            Row("a batch of 256 from 1 M rows, one shard", "batches/s", whole, rival, at_least=15),
+            Row(
+                "that batch (node map) beside a TD3+BC update",
+                "per second",
+                Side("draw", mapped.measure, n),
+                Side("update", lambda: node_map("fit", n=k), k),
+                at_most=0.05,
+            ),
+        ]
+
+
+@contextmanager
+def trial(bench: Bench, device: str) -> Iterator[list[Row]]:
+    ours = bench.hopper()[0]
+    epochs, steps = 4, bench.amount(400)
+    work = {"dataset": ours, "algorithm": TD3_PLUS_BC.settings(), "n_epochs": epochs, "n_steps_per_epoch": steps}
+    counted = (epochs - 1) * steps
+    with bench.worker("in_tune.py") as a, bench.worker("in_tune.py") as b:
+        a("start_ray", threads=bench.threads)
+        for side, extra in ((a, {"threads": bench.threads}), (b, {})):  # imports, first files of Ray, page cache
+            side("inside" if extra else "outside", **{**work, "n_epochs": 2, "n_steps_per_epoch": 50}, **extra)
+        yield [
+            Row(
+                "TD3+BC: a trial inside Tune and the same outside",
+                "updates/s",
+                Side("inside", lambda: a("inside", **work, threads=bench.threads), counted),
+                Side("outside", lambda: b("outside", **work), counted),
+                at_least=0.95,
+            )
+        ]
+
+
+TD3_PLUS_BC = _plain("TD3PlusBC", "TD3+BC", 400, 200, 1.7)
+SMALL = Fits("TD3+BC, batch 256, 64×64", {"name": "TD3PlusBC", **LARGE}, {}, 0, 0, 0, hidden=(64, 64))
+SMALL_DQN = Fits("DQN, batch 32, 64×64", {"name": "DQN", "batch_size": 32}, {}, 0, 0, 0, discrete=True, hidden=(64, 64))
+GROUPS: dict[str, Group] = {
+    "td3+bc": TD3_PLUS_BC,
+    "sac": _plain("SAC", "SAC", 250, 130, 1.5),
+    "iql": _plain("IQL", "IQL", 400, 200, 1.5),
+    "bc": _plain("BC", "BC", 2_500, 1_500, 1.4),
+    "td3": _plain("TD3", "TD3", 400, 200, 1.6),
+    "ddpg": _plain("DDPG", "DDPG", 500, 250, 1.6),
+    "dqn": DQN,
+    "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 250, 120),
+    "td3+bc-iqn": _critic("TD3PlusBC", "TD3+BC", "IQN", 40, 10),
+    "sac-qr": _critic("SAC", "SAC", "QR", 180, 80),
+    "sac-iqn": _critic("SAC", "SAC", "IQN", 40, 10),
+    "dqn-qr": _critic("DQN", "DQN", "QR", 1_500, 500),
+    "dqn-iqn": _critic("DQN", "DQN", "IQN", 500, 150),
+    "bf16": Mixed(TD3_PLUS_BC, 1.3),
+    "stack-256": Stacked(TD3_PLUS_BC, 60, 400, 0.95),
+    "stack-64": Stacked(SMALL, 150, 1_000, 1.4),
+    "stack-dqn": Stacked(SMALL_DQN, 700, 2_500, 1.8),
+    "draws": draws,
+    "trial": trial,
+}
+CPU_ONLY = ("trial",)
+SPENT = ("td3+bc", "sac", "iql", "bc", "dqn", "td3+bc-iqn")  # rows of the second table
