@@ -236,7 +236,7 @@ def markdown() -> str:
             "",
             table(header, score_rows()),
             "",
-            "A score is the mean return of the greedy policy over episodes whose resets have the same seeds in every evaluation and",
+            "A score is the mean return of the greedy policy over episodes whose resets have the same seeds in each evaluation and",
             "on both sides. *Last* follows the last gradient step; `asked` is held against it. d3rlpy 2.8.1 gets the same",
             "transitions, with rewards in the row of their action and with timeouts. ± is half of Student's 95 % interval over the",
             "seeds.",
