@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class Sampler:
         self.n_seeds = len(keys)
         self._hashes: tuple[int, Tensor] | None = None
         self._next = 0
+        keep_freed_memory()
 
     @property
     def n_windows(self) -> int:
@@ -108,6 +110,17 @@ class Sampler:
         if self.columns_device == self.device:
             return batch
         return pytree.tree_map(lambda part: part.to(self.device) if isinstance(part, Tensor) else part, batch)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Has the process keep the memory of a batch for the next.
+
+    glibc gives large blocks back to the kernel when they are freed, and the next batch waits for the kernel to clear its pages: of
+    stacked frames, as long again as they take to gather. From the first freed block of up to 32 MiB on it keeps blocks of that size
+    (mallopt(3), M_MMAP_THRESHOLD). This one is never touched, so it takes no memory.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)
 
 
 def is_buffer(source: Any) -> bool:

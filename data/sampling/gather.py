@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from ..errors import DataError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .frames import FrameStack
 from .windows import Place
+
+_NARROW = 128  # bytes of a row: of wider ones, to look up two at once costs as much as one after the other
 
 
 def as_tensors(columns: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
@@ -66,6 +69,7 @@ class Gather:
         self.action_affine = action_scaler.affine(dtype, self.device) if action_scaler else None
         self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
         self.next_action, self.extra = next_action, tuple(extra)
+        self._pairs = {name: _pairs(column) for name, column in columns.items() if _is_narrow(column)}
         for name in self.extra:
             if name not in columns:
                 raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
@@ -77,9 +81,10 @@ class Gather:
     def seen(self, place: Place) -> tuple[Any, Any]:
         """The observations at `place`, and those that the windows reach."""
         count = self._count(place)
-        reach = step_rows(place.rows, 1 if count is None else count, place.wrap)
         pairs = {
-            name: self._stacked(name, place, count) if name in self.stacks else self._pair(name, place.rows, reach)
+            name: self._stacked(name, place, count)
+            if name in self.stacks
+            else self.observation(name, self._with_next(name, place, count))
             for name in self.columns
             if name.startswith("observation")
         }
@@ -89,7 +94,6 @@ class Gather:
     def plain(self, place: Place, weight: Tensor | None = None) -> Batch:
         """The batch of the transitions that lie at `place`, without observations, which take most of the memory and time."""
         rows, wrap, count = place.rows, place.wrap, self._count(place)
-        reach = step_rows(rows, 1 if count is None else count, wrap)
         last = rows if count is None else step_rows(rows, count - 1, wrap)
         gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None]  # rows are [..., S, B]
         alive = (~self.take("terminated", last)).to(self.dtype)
@@ -97,14 +101,18 @@ class Gather:
             reward, discount = self.reward(rows), alive * gamma
         else:
             reward, discount = self._n_step_sum(rows, count, gamma, wrap), alive * gamma**count
+        if self.next_action:
+            action, next_action = self._scaled_action(self._with_next("action", place, count))
+        else:
+            action, next_action = self.action(rows), None
         return Batch(
             observation=None,
-            action=self.action(rows),
+            action=action,
             reward=reward,
             next_observation=None,
             discount=discount,
             index=place.index,
-            next_action=self.action(reach) if self.next_action else None,
+            next_action=next_action,
             weight=weight,
             extra={name: self.take(name, rows) for name in self.extra},
         )
@@ -120,9 +128,13 @@ class Gather:
         reward = self.reward(step_rows(rows, k * inside, wrap))  # outside: the first, and no weight
         return (reward * (gamma**k * inside)).sum(0)
 
-    def _pair(self, name: str, rows: Tensor, reach: Tensor) -> Tensor:
-        """[2, ..., B, *shape]: an observation and the one that the window reaches."""
-        return self.observation(name, self.take(name, torch.stack((rows, reach))))
+    def _with_next(self, name: str, place: Place, count: Tensor | None) -> Tensor:
+        """[2, ..., B, *shape]: raw rows of a column, and those that the windows reach."""
+        rows = place.rows
+        if count is None and place.wrap is None and name in self._pairs:
+            found = self._pairs[name].index_select(0, rows.reshape(-1))
+            return found.view(*rows.shape, 2, *self.columns[name].shape[1:]).movedim(rows.ndim, 0).contiguous()
+        return self.take(name, torch.stack((rows, step_rows(rows, 1 if count is None else count, place.wrap))))
 
     def _stacked(self, name: str, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor]:
         """The stacks of an observation and of the one that the window reaches, [..., B, *stacked shape] each."""
@@ -151,6 +163,8 @@ class Gather:
     def take(self, name: str, rows: Tensor) -> Tensor:
         """Raw rows [..., *shape] of a column."""
         column = self.columns[name]
+        if rows.ndim == 1:
+            return column.index_select(0, rows)
         return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
 
     def observation(self, name: str, raw: Tensor) -> Tensor:
@@ -165,7 +179,9 @@ class Gather:
 
     def action(self, rows: Tensor) -> Tensor:
         """Actions of rows as an algorithm sees them."""
-        raw = self.take("action", rows)
+        return self._scaled_action(self.take("action", rows))
+
+    def _scaled_action(self, raw: Tensor) -> Tensor:
         if not raw.is_floating_point():
             return raw.to(torch.int64)
         return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
@@ -177,6 +193,18 @@ def step_rows(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -
         return rows + by
     first, size = wrap
     return first + (rows - first + by) % size
+
+
+def _is_narrow(column: Tensor) -> bool:
+    """Whether two of its rows that follow each other are found at once, faster than one after the other."""
+    width = math.prod(column.shape[1:])
+    return len(column) > 1 < width and width * column.itemsize <= _NARROW and column.is_contiguous()
+
+
+def _pairs(column: Tensor) -> Tensor:
+    """[rows - 1, 2 · width]: every row and the one after it, a view."""
+    width = math.prod(column.shape[1:])
+    return column.as_strided((len(column) - 1, 2 * width), (width, 1))
 
 
 def _blanked(frames: Tensor, missing: Tensor) -> Tensor:

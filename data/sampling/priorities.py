@@ -68,7 +68,6 @@ class Priorities:
         self.tree = SumTree(windows.size, n_seeds)
         self._least = Tree(windows.size, n_seeds, np.minimum, np.inf) if normalize_by_max == "memory" else None
         self.maximum = np.ones(n_seeds)
-        self._tree = np.arange(n_seeds)[:, None]
         self._mark: Any = None
         self.follow()
 
@@ -119,7 +118,7 @@ class Priorities:
     def update(self, items: np.ndarray, errors: np.ndarray) -> None:
         """The errors [S, B] with which items [S, B] were learned from. Those that are no longer there are passed over."""
         low, high = self.bounds
-        old = self.tree.values[self._tree, items]
+        old = self.tree.at(items)
         known = np.isfinite(errors) & (old > 0)
         size = np.abs(np.where(known, errors, 0.0))
         if low is not None or high is not None:
@@ -144,7 +143,7 @@ class Priorities:
         n = self.windows.n
         beta = min(1.0, self.beta0 + (1 - self.beta0) * step / self.betasteps)
         total = self.tree.total[:, None]
-        weights = self._weight(self.tree.values[self._tree, items] / total, n, beta)
+        weights = self._weight(self.tree.at(items) / total, n, beta)
         if self._least is not None:
             return weights / self._weight(self._least.total[:, None] / total, n, beta)
         return weights / weights.max(-1, keepdims=True) if self.normalize_by_max else weights

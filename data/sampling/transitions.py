@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..batch import Batch
+from ..batch import Batch, unbound
 from ..errors import ConfigError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .base import Sampler, needed_columns
@@ -98,7 +98,7 @@ class TransitionSampler(Sampler):
         self._drawn: list[Batch]
         self._located: tuple[int, int] | None = None
         self._place: Place
-        self._plain: Batch
+        self._plain: list[Batch]
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
         """The batch of a step; without one, of the step after the last call without one.
@@ -126,9 +126,10 @@ class TransitionSampler(Sampler):
         if wanted != self._located:
             steps = torch.arange(chunk * BLOCK, (chunk + 1) * BLOCK, device=self._key.device)
             self._place = self.windows.locate(self._draw(steps) % self._size(), before=self.frames > 1)
-            self._located, self._plain = wanted, self._gather.plain(self._place)
+            self._located, self._plain = wanted, self._gather.plain(self._place).unbind()
         part = slice(at, at + self._block_steps)
-        return self._plain[part].with_observations(*self._gather.seen(self._place[part])).unbind()
+        here, there = (unbound(seen, self._block_steps) for seen in self._gather.seen(self._place[part]))
+        return [plain.with_observations(*pair) for *pair, plain in zip(here, there, self._plain[part], strict=True)]
 
     def numbers(self, step: int) -> Tensor:
         if self.unique and self.grows:  # what is drawn depends on how much there is, so blocks would be stale

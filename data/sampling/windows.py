@@ -36,7 +36,7 @@ class EpisodeOf:
     """The episodes in which numbers of transitions lie.
 
     A binary search for random numbers waits for memory at every halving. A table says in which episode each stretch of 2^k numbers
-    begins, and from there it is a few steps on, which many numbers take together.
+    begins, and from there it is a few steps on, which all numbers take together. NumPy takes half of torch's time for few.
 
     Args:
         ends: [E] int64, rising: numbers below which episodes end.
@@ -52,12 +52,13 @@ class EpisodeOf:
 
     def __call__(self, number: Tensor) -> Tensor:
         """[...] int64 to the episodes' places among the ends, [...]."""
-        if number.device.type != "cpu" or self._most > 8 or number.numel() < 4096:
+        if number.device.type != "cpu" or self._most > 8:
             return torch.searchsorted(self._ends, number, right=True)
-        episode = self._table[number >> self._shift]
+        wanted, table, ends = number.numpy(), self._table.numpy(), self._ends.numpy()
+        episode = table.take(wanted >> self._shift)
         for _ in range(self._most):
-            episode = episode + (self._ends[episode] <= number)
-        return episode
+            episode += ends.take(episode) <= wanted
+        return torch.from_numpy(episode)
 
 
 class Windows:
@@ -96,9 +97,9 @@ class Windows:
     def locate(self, index: Tensor, *, before: bool = False) -> Place:
         """Numbers of transitions [...] to where they lie."""
         episode = self._episode(index)
-        rows = index + self._offset[episode]
-        step = rows - self._first[episode] if before else None
-        return Place(index, rows, self._closing[episode] - rows, step, step)
+        rows = index + _look_up(self._offset, episode)
+        step = rows - _look_up(self._first, episode) if before else None
+        return Place(index, rows, _look_up(self._closing, episode) - rows, step, step)
 
     at = locate  # a transition is called by its number
 
@@ -142,3 +143,8 @@ class Runs:
     def all(self) -> np.ndarray:
         """[n] int64: what may be drawn."""
         return self._chosen
+
+
+def _look_up(column: Tensor, at: Tensor) -> Tensor:
+    """What a column [n] has at places [...]: as indexing, in half of its time."""
+    return column.index_select(0, at.reshape(-1)).reshape(at.shape)
