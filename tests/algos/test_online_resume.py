@@ -228,12 +228,13 @@ class Paid(Drifting):
         return np.zeros(2, np.float32), random.random(), False, False, {}
 
 
-def test_rewards_that_do_not_follow_are_noticed_too(tmp_path):
-    with OnlineRun(dqn(), Paid) as run:
-        list(run.epochs(2, 2))
+@pytest.mark.parametrize("environment", [Paid, Drifting])
+def test_rewards_are_compared_too_and_all_is_up_to_what_is_shown_now(environment, tmp_path):
+    with OnlineRun(dqn(), environment) as run:
+        run.act()
         run.save(tmp_path / "run")
     with pytest.warns(UserWarning, match="could not be taken up again"):
-        OnlineRun.load(tmp_path / "run", Paid)
+        OnlineRun.load(tmp_path / "run", environment)
 
 
 def test_a_vector_without_a_seed_begins_anew_and_one_with_its_own_goes_on(tmp_path):
