@@ -20,7 +20,7 @@ class Study:
         environment: gymnasium id to evaluate in, and to learn in where there is no data.
         algorithm: name, preset and settings of ours.
         peer: name and settings of d3rlpy's; None: it is not run.
-        n_steps: gradient steps; online as many steps of the environment.
+        n_steps: gradient steps.
         every: gradient steps between evaluations.
         at_least: score that the last evaluation of the seeds must reach; "data": the data's own mean return.
         note: what a reader should know.
@@ -82,8 +82,8 @@ def _online(name: str, algorithm: dict[str, Any], needed: int, online: dict[str,
         environment="Pendulum-v1",
         algorithm={**algorithm, **SCALED},
         peer=None,
-        n_steps=15_000,
-        every=5_000,
+        n_steps=14_700,  # updates begin with the 256th step: fewer than 15,000 steps of the environment
+        every=4_900,
         at_least=-200.0,
         note=note,
         seeds=FIVE,
@@ -99,6 +99,7 @@ CRITIC_SIZES: dict[str, dict[str, int]] = {
     "fqf": {"n_quantiles": 16},
 }
 SAME = "Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are d3rlpy's defaults."
+DEFAULTS = "Defaults, the first 1,000 steps at random; fewer than 15,000 steps of the environment."
 STUDIES = (
     Study(
         name="cartpole-dqn",
@@ -158,9 +159,9 @@ STUDIES = (
         )
         for name, size in CRITIC_SIZES.items()
     ),
-    _online("td3", {"name": "TD3"}, 5, {"random_steps": 1_000}, "Defaults; the first 1,000 steps at random."),
-    _online("sac", {"name": "SAC"}, 5, {"random_steps": 1_000}, "Defaults; the first 1,000 steps at random."),
-    _online("ddpg", {"name": "DDPG"}, 4, {"random_steps": 1_000}, "Defaults; the first 1,000 steps at random."),
+    _online("td3", {"name": "TD3"}, 5, {"random_steps": 1_000}, DEFAULTS),
+    _online("sac", {"name": "SAC"}, 5, {"random_steps": 1_000}, DEFAULTS),
+    _online("ddpg", {"name": "DDPG"}, 4, {"random_steps": 1_000}, DEFAULTS),
 )
 BY_NAME = {study.name: study for study in STUDIES}
 BESIDE, CRITICS = "ours beside d3rlpy's", "other critics beside the mean critic"

@@ -107,7 +107,8 @@ def learn_online(
 
     def look(learner: Any, _: int, metrics: Mapping[str, float]) -> None:
         played = evaluate(learner.policy(), environment, episodes=episodes, seed=evaluation_seed)
-        evaluations.append({"step": int(metrics["step"]), "return": played.mean, "std": played.std})
+        acted = int(metrics["train/environment_steps"])
+        evaluations.append({"step": int(metrics["step"]), "acted": acted, "return": played.mean, "std": played.std})
 
     learner.fit_online(environment, n_steps=n_steps, n_steps_per_epoch=every, callbacks=[look], **online)
     return {"evaluations": evaluations, "seconds": time.perf_counter() - begin}
