@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.errors import ConfigError, DataError
+from ..data.errors import ConfigError, DataError, reason
 from ..data.formats import restricted_pickle
 from ..data.formats.torch_archive import read_torch
 from ..data.spec import Box, Spec
@@ -96,8 +96,9 @@ def load_d3(path: Path, device: str | None = None) -> Any:
         return algorithm.load_state({**state, **tensors}, {**meta, "step": steps})
     except (ConfigError, DataError) as error:
         raise DataError(f"{path} cannot be taken over: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DataError(f"{path} is damaged, or none of d3rlpy {VERSION}: its parts do not fit together ({error}).") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+        why = f"{type(error).__name__}: {reason(error)}"
+        raise DataError(f"{path} is damaged, or none of d3rlpy {VERSION}: its parts do not fit together ({why}).") from None
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:

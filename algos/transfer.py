@@ -27,8 +27,7 @@ def copy_network(algorithm: Algorithm, other: Algorithm, role: str) -> None:
     """
     ours, theirs = _network(algorithm, role), _network(other, role)
     _check_alike(algorithm, other, role, ours, theirs)
-    built, built_there = (str(one.fit_.learner.modules[role]) for one in (algorithm, other))
-    if built != built_there:
+    if _layers(algorithm, role) != _layers(other, role):
         raise ConfigError(f"The {role} of {algorithm.name} has other layers than that of the {other.name}, of the same shapes.")
     for name in ("observation_scaler", "action_scaler"):
         if getattr(algorithm.config_, name, None) != getattr(other.config_, name, None):
@@ -75,6 +74,11 @@ def _network(algorithm: Algorithm, role: str) -> Tensors:
     if role not in there:
         raise ConfigError(f"{algorithm.name} has no network {role!r} to copy; it has {', '.join(there)}.")
     return {name: tensor for name, tensor in tensors.items() if name.startswith(f"live/{role}/")}
+
+
+def _layers(algorithm: Algorithm, role: str) -> tuple[str, str]:
+    """The kind of actions, and what the network is made of: its own class only says what comes of its last layer."""
+    return algorithm.actions, str(algorithm.fit_.learner.modules[role]).partition("(")[2]
 
 
 def _check_alike(algorithm: Algorithm, other: Algorithm, what: str, ours: Tensors, theirs: Tensors) -> None:

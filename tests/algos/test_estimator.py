@@ -80,6 +80,17 @@ def test_a_scaler_without_numbers_needs_data() -> None:
 # ---- handing on
 
 
+def test_a_cloned_policy_begins_any_actor_of_its_shape() -> None:
+    cloned = maker(d3ray.BC)(seed=1).fit(CONTINUOUS, 3)
+    for make in (d3ray.TD3, d3ray.TD3PlusBC):
+        tuned = maker(make)(seed=2).create_impl((5,), 3)
+        tuned.copy_policy_from(cloned)
+        assert np.array_equal(tuned.predict(SEEN), cloned.predict(SEEN))
+    other = maker(d3ray.DiscreteBC)(seed=1).fit(tiny_dataset(discrete=True), 1)  # logits of three kinds, not three numbers
+    with pytest.raises(ConfigError, match="has other layers than that of the DiscreteBC"):
+        tuned.copy_policy_from(other)
+
+
 def test_networks_are_copied_with_their_targets_and_nothing_else_is() -> None:
     source = maker(d3ray.TD3PlusBC)(seed=1).fit(CONTINUOUS, 6)
     tuned = maker(d3ray.TD3)(seed=2).create_impl(source.observation_shape, source.action_size)
