@@ -20,7 +20,7 @@ from ..layers import Linear
 from ..training import current_draws
 from ..vectors import Observation
 from .critics import Choice, Critic, Loss, QFunctionConfig, as_atoms
-from .quantiles import midpoints, quantile_huber, report
+from .quantiles import at_once, midpoints, quantile_huber, report
 
 if TYPE_CHECKING:
     from ..encoders import Encoder
@@ -86,25 +86,27 @@ class ImplicitCritic(Critic):
         """φ at fractions, [members, B or 1, N, F]."""
         steps = math.pi * torch.arange(1, self.embed_size + 1, dtype=fractions.dtype, device=fractions.device)
         cosines = (fractions.flatten(1)[..., None] * steps).cos()  # [members or 1, B N, n]
-        return self.embed(cosines.expand(members, *cosines.shape[1:])).relu().unflatten(1, fractions.shape[1:])
+        return self.embed(cosines.expand(members, *cosines.shape[1:])).relu_().unflatten(1, fractions.shape[1:])
 
     def expected(self, features: Tensor, fractions: Tensor, widths: Tensor | None = None) -> Tensor:
         """The mean over fractions, or the sum weighted by `widths` (shaped as they), of every output: [members, B, outputs]."""
         embedded = self.embedded(fractions, features.shape[0])
-        mean = embedded.mean(-2) if widths is None else (widths[..., None, :] @ embedded)[..., 0, :]
+        mean = embedded.mean(-2) if widths is None else (widths[..., None] * embedded).sum(-2)
         return self.head(features * mean)
 
     def quantiles(self, features: Tensor, fractions: Tensor, action: Tensor | None = None) -> Tensor:
         """Z of the one output, or of the outputs `action` [B], at fractions: [members, N, B]."""
-        embedded = self.embedded(fractions, features.shape[0])
         weight, bias = self.head.weight.transpose(-1, -2), self.head.bias  # [members, outputs, F], [members, 1, outputs]
         if action is not None:
             weight, bias = weight[:, action], bias[..., action]  # [members, B, F], [members, 1, B]
         factor = features * weight  # [members, B, F]
-        if embedded.shape[1] == 1:
-            return torch.baddbmm(bias, embedded[:, 0], factor.transpose(-1, -2))
-        products = embedded.flatten(0, 1) @ factor.flatten(0, 1)[..., None]  # [members B, N, 1]
-        return products.unflatten(0, embedded.shape[:2])[..., 0].transpose(-1, -2) + bias
+        members, _, size = factor.shape
+        if fractions.shape[1] == 1:
+            return torch.baddbmm(bias, self.embedded(fractions, members)[:, 0], factor.transpose(-1, -2))
+        several = at_once(members * fractions.shape[2] * size, factor)
+        parts = zip(factor.split(several, 1), fractions.split(several, 1), strict=True)
+        products = [(self.embedded(part, members) * of[:, :, None]).sum(-1) for of, part in parts]
+        return (products[0] if len(products) == 1 else torch.cat(products, 1)).transpose(-1, -2) + bias
 
 
 class _Drawn(ImplicitCritic):

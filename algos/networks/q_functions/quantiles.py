@@ -7,6 +7,8 @@ from torch import Tensor
 
 from .critics import Loss, over_members
 
+_BLOCK = 2**19
+
 
 def midpoints(n: int, like: Tensor) -> Tensor:
     """(i + 1/2) / n for i = 0 … n - 1, [n], of the type and on the device of `like`."""
@@ -28,14 +30,20 @@ def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Tensor) -> Tensor
         [members, B].
     """
     with torch.no_grad():  # the slope is known in closed form, so autograd need not keep anything of the size N N'
-        error = goal.unsqueeze(-2) - quantiles.unsqueeze(-3)  # [members, N', N, B]
-        clipped = error.clamp(-1, 1)  # huber(u) = clipped (u - clipped / 2), whose slope is clipped
-        fractions = fractions.unsqueeze(-3)
-        slope = torch.where(error < 0, 1 - fractions, fractions).mul_(clipped)
-        n = goal.shape[-2]
-        steepness = slope.sum(-3) / n
-        value = slope.mul_(error.sub_(clipped, alpha=0.5)).sum((-3, -2)) / n
-    return value - (steepness * (quantiles - quantiles.detach())).sum(-2)  # a zero that has the gradient
+        fractions, n = fractions.unsqueeze(-3), goal.shape[-2]
+        steepness = value = torch.zeros_like(quantiles)
+        for some in goal.split(at_once(quantiles.numel(), goal), -2):
+            error = some.unsqueeze(-2) - quantiles.unsqueeze(-3)  # [members, some of N', N, B]
+            clipped = error.clamp(-1, 1)  # huber(u) = clipped (u - clipped / 2), whose slope is clipped
+            slope = torch.where(error < 0, 1 - fractions, fractions).mul_(clipped)
+            steepness = steepness + slope.sum(-3)
+            value = value + slope.mul_(error.sub_(clipped, alpha=0.5)).sum(-3)
+    return value.sum(-2) / n - (steepness / n * (quantiles - quantiles.detach())).sum(-2)  # a zero that has the gradient
+
+
+def at_once(size: int, like: Tensor) -> int:
+    """How many parts of `size` numbers are worked on at once: a CPU would leave its caches, and ask for new memory each time."""
+    return max(_BLOCK // size, 1) if like.device.type == "cpu" else _BLOCK
 
 
 def report(loss: Tensor, value: Tensor, goal: Tensor, **more: Tensor) -> Loss:
