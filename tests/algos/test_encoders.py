@@ -251,6 +251,11 @@ def test_images_are_learned_from_alone_and_in_a_stack(make: Any, kind: str) -> N
 
 def test_a_network_with_spectral_norm_keeps_the_contract() -> None:
     make = testing.maker(TD3, actor_encoder="dense", critic_encoder=VectorEncoder(hidden_units=(16, 16), spectral_norm=True))
+    trained = make(seed=1).fit(testing.data_for(make), 0)
+    vectors = {name: tensor for name, tensor in trained.state()[0].items() if name.endswith("spectral.right")}
+    assert len(vectors) == 4  # of two layers, of the critics and of their targets
+    after = trained.fit(testing.data_for(make), 4).state()[0]
+    assert not any(torch.equal(after[name], tensor) for name, tensor in vectors.items())  # power iteration goes on
     testing.check_row_equals_single_run(make, n_steps=20)
     testing.check_resumes_bit_for_bit(make)
     testing.check_update_reads_no_value(make)

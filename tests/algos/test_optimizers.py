@@ -5,7 +5,10 @@ import math
 import pytest
 import torch
 
+from d3ray.algos import testing
 from d3ray.algos.optimizers import SGD, Adam, AdamW, Cosine, Linear, Muon, Optimizer, RMSprop, RowOptimizer, WarmUp
+from d3ray.algos.registry import algorithm_class, algorithm_names
+from d3ray.algos.td3 import TD3
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
 
@@ -189,6 +192,26 @@ def test_a_checkpoint_names_what_is_remembered() -> None:
     ours.step([torch.ones(2)], 0)
     assert set(ours.state()) == {"step", "w:exp_avg", "w:exp_avg_sq"}
     assert set(RowOptimizer(SGD(), {"w": torch.zeros(2)}, [1.0], None).state()) == set()
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["muon", {"name": "rmsprop", "max_grad_norm": 1.0, "schedule": {"name": "linear", "duration": 20}}]
+)
+def test_algorithms_keep_the_contract_with_other_optimizers(optimizer: object) -> None:
+    make = testing.maker(TD3, actor_optimizer=optimizer, critic_optimizer=optimizer)
+    testing.check_row_equals_single_run(make, n_steps=10)
+    testing.check_resumes_bit_for_bit(make)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+@pytest.mark.parametrize("wrong", [0, -1e-3])
+def test_learning_rates_are_positive_and_ensembles_have_members(name: str, wrong: float) -> None:
+    algorithm = algorithm_class(name)
+    for setting in algorithm.Config.model_fields:
+        if setting.endswith("learning_rate") or setting == "n_critics":
+            with pytest.raises(ConfigError, match=f"^{name}: {setting} is ") as caught:
+                algorithm(**{setting: int(wrong) if setting == "n_critics" else wrong}).check_settings()
+            assert "\n" not in str(caught.value)
 
 
 class _Settings(Config):
