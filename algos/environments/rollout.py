@@ -45,7 +45,6 @@ class Rollout:
         if shapes_of(buffer.spec) != shapes_of(vector.spec):
             raise ConfigError("The replay buffer is of other observations or actions than the environment's.")
         self.vector, self.buffer, self.explorer, self.seed, self.random_steps = vector, buffer, explorer, seed, random_steps
-        self._stored = np.dtype(buffer.columns["action"].dtype)  # the environment gets what will be remembered
         self.steps = 0
         self.observation: Any = None
         self._memory: Any = None  # of a policy that has one
@@ -64,7 +63,7 @@ class Rollout:
         if action is None or self._memory is not None:  # a policy with a memory sees every observation
             self._memory, proposed = proposal(policy, self.explorer, self._memory, self.observation, **at)
             action = self.explorer.explore(proposed, space, **at) if action is None else action
-        action = np.asarray(action).astype(self._stored, copy=False).reshape(vector.n, *space.shape)
+        action = np.asarray(action).reshape(vector.n, *space.shape)
         result = vector.step(action)
         self.buffer.append(self.observation, action, result.reward, result.terminated, result.truncated, result.observation)
         self.observation = result.observation
