@@ -18,6 +18,7 @@ from .frames import FrameStack
 from .windows import Place
 
 _NARROW = 128  # bytes of a row: of wider ones, to look up two at once costs as much as one after the other
+Where = Mapping[str, tuple[Tensor, Tensor | None]]  # by observation column, the rows to look up; see `Gather`
 
 
 def as_tensors(columns: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
@@ -76,17 +77,22 @@ class Gather:
 
     def __call__(self, place: Place, weight: Tensor | None = None) -> Batch:
         """The batch of the transitions that lie at `place`, with their importance weights."""
-        return self.plain(place, weight).with_observations(*self.seen(place))
+        return self.plain(place, weight).with_observations(*self.seen(self.where(place)))
 
-    def seen(self, place: Place) -> tuple[Any, Any]:
-        """The observations at `place`, and those that the windows reach."""
+    def where(self, place: Place) -> Where:
+        """The rows to look up for the observations at `place` and those that the windows reach; blocks of them may be cut out."""
         count = self._count(place)
+        names = [name for name in self.columns if name.startswith("observation")]
+        return {
+            name: self._frame_rows(self.stacks[name], place, count) if name in self.stacks else self._both(name, place, count)
+            for name in names
+        }
+
+    def seen(self, where: Where) -> tuple[Any, Any]:
+        """The observations at a place, and those that the windows reach."""
         pairs = {
-            name: self._stacked(name, place, count)
-            if name in self.stacks
-            else self.observation(name, self._with_next(name, place, count))
-            for name in self.columns
-            if name.startswith("observation")
+            name: self._stacked(name, *rows) if name in self.stacks else self.observation(name, self._take_both(name, *rows))
+            for name, rows in where.items()
         }
         here, there = (observations({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
         return here, there
@@ -102,7 +108,7 @@ class Gather:
         else:
             reward, discount = self._n_step_sum(rows, count, gamma, wrap), alive * gamma**count
         if self.next_action:
-            action, next_action = self._scaled_action(self._with_next("action", place, count))
+            action, next_action = self._scaled_action(self._take_both("action", *self._both("action", place, count)))
         else:
             action, next_action = self.action(rows), None
         return Batch(
@@ -128,37 +134,41 @@ class Gather:
         reward = self.reward(step_rows(rows, k * inside, wrap))  # outside: the first, and no weight
         return (reward * (gamma**k * inside)).sum(0)
 
-    def _with_next(self, name: str, place: Place, count: Tensor | None) -> Tensor:
-        """[2, ..., B, *shape]: raw rows of a column, and those that the windows reach."""
-        rows = place.rows
+    def _both(self, name: str, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Rows [..., B], and those that the windows reach; None: the ones after them, which a look-up finds too."""
         if count is None and place.wrap is None and name in self._pairs:
-            found = self._pairs[name].index_select(0, rows.reshape(-1))
-            return found.view(*rows.shape, 2, *self.columns[name].shape[1:]).movedim(rows.ndim, 0).contiguous()
-        return self.take(name, torch.stack((rows, step_rows(rows, 1 if count is None else count, place.wrap))))
+            return place.rows, None
+        return place.rows, step_rows(place.rows, 1 if count is None else count, place.wrap)
 
-    def _stacked(self, name: str, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The stacks of an observation and of the one that the window reaches, [..., B, *stacked shape] each."""
-        stack, rows, before, wrap = self.stacks[name], place.rows, place.before, place.wrap
+    def _take_both(self, name: str, rows: Tensor, reach: Tensor | None) -> Tensor:
+        """[2, ..., B, *shape]: raw rows of a column, and those that the windows reach."""
+        if reach is not None:
+            return self.take(name, torch.stack((rows, reach)))
+        found = self._pairs[name].index_select(0, rows.reshape(-1))
+        return found.view(*rows.shape, 2, *self.columns[name].shape[1:]).movedim(rows.ndim, 0).contiguous()
+
+    def _frame_rows(self, stack: FrameStack, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """[..., B, k + 1 or 2 k] rows of the frames of two stacks, and which are from before the episode began, to be blank.
+
+        Stacks that follow each other share all frames but one, which are looked up and scaled once, and looked at twice.
+        """
+        k, rows, before, wrap = stack.frames, place.rows, place.before, place.wrap
         assert before is not None, "Frame stacks need to know how many steps come before."
-        k, lead = stack.frames, rows.ndim
-        if count is None:  # the two share all frames but one: gathered and scaled once, and looked at twice
-            strip = self._frames(name, stack, rows, before, wrap, 1)
-            here, there = strip.narrow(lead, 0, k), strip.narrow(lead, 1, k)
-        else:
-            here = self._frames(name, stack, rows, before, wrap, 0)
-            there = self._frames(name, stack, step_rows(rows, count, wrap), before + count, wrap, 0)
-        return stack.join(here, lead), stack.join(there, lead)
-
-    def _frames(
-        self, name: str, stack: FrameStack, rows: Tensor, before: Tensor, wrap: tuple[Tensor, int] | None, ahead: int
-    ) -> Tensor:
-        """[..., B, k + ahead, *shape]: the frames that end `ahead` rows after `rows`."""
-        offset = torch.arange(1 - stack.frames, 1 + ahead, device=self.device)
+        offset = torch.arange(1 - k, 1 if count is not None else 2, device=self.device)
+        if count is not None:
+            offset = torch.cat((offset.expand(*rows.shape, k), count[..., None] + offset), -1)
         least = -before[..., None]
         if wrap is not None and wrap[0].ndim:
             wrap = wrap[0][..., None], wrap[1]
-        raw = self.take(name, step_rows(rows[..., None], torch.maximum(offset, least), wrap))
-        return self.observation(name, raw if stack.padding == "repeat" else _blanked(raw, offset < least))
+        found = step_rows(rows[..., None], torch.maximum(offset, least), wrap)
+        return found, None if stack.padding == "repeat" else offset < least
+
+    def _stacked(self, name: str, rows: Tensor, blank: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The stacks of an observation and of the one that the window reaches, [..., B, *stacked shape] each."""
+        stack, raw, lead = self.stacks[name], self.take(name, rows), rows.ndim - 1
+        frames = self.observation(name, raw if blank is None else _blanked(raw, blank))
+        k, n = stack.frames, rows.shape[-1]
+        return stack.join(frames.narrow(lead, 0, k), lead), stack.join(frames.narrow(lead, n - k, k), lead)
 
     def take(self, name: str, rows: Tensor) -> Tensor:
         """Raw rows [..., *shape] of a column."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ..batch import Batch
 
-BLOCK = 64  # steps that are drawn at once, at most; changes no value, and makes the cost of a call vanish
+BLOCK = 128  # steps that are drawn at once, at most; changes no value, and makes the cost of a call vanish
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .base import Sampler, needed_columns
 from .frames import Padding, frame_stacks
-from .gather import Gather, as_tensors
+from .gather import Gather, Where, as_tensors
 from .permutation import permute
 from .source import BLOCK
 from .windows import Place
@@ -97,7 +97,7 @@ class TransitionSampler(Sampler):
         self._block: tuple[int, int] | None = None
         self._drawn: list[Batch]
         self._located: tuple[int, int] | None = None
-        self._place: Place
+        self._where: Where
         self._plain: list[Batch]
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
@@ -125,10 +125,12 @@ class TransitionSampler(Sampler):
         wanted = (chunk, self._gamma._version)
         if wanted != self._located:
             steps = torch.arange(chunk * BLOCK, (chunk + 1) * BLOCK, device=self._key.device)
-            self._place = self.windows.locate(self._draw(steps) % self._size(), before=self.frames > 1)
-            self._located, self._plain = wanted, self._gather.plain(self._place).unbind()
+            place = self.windows.locate(self._draw(steps) % self._size(), before=self.frames > 1)
+            self._where, self._plain = self._gather.where(place), self._gather.plain(place).unbind()
+            self._located = wanted
         part = slice(at, at + self._block_steps)
-        here, there = (unbound(seen, self._block_steps) for seen in self._gather.seen(self._place[part]))
+        where = {name: (rows[part], None if more is None else more[part]) for name, (rows, more) in self._where.items()}
+        here, there = (unbound(seen, self._block_steps) for seen in self._gather.seen(where))
         return [plain.with_observations(*pair) for *pair, plain in zip(here, there, self._plain[part], strict=True)]
 
     def numbers(self, step: int) -> Tensor:

@@ -26,11 +26,6 @@ class Place:
     step: Tensor | None = None  # its number in the episode, from 0, likewise; larger than `before` where a ring was overwritten
     wrap: tuple[Tensor, int] | None = None  # of a ring: its first row, and its size; None: rows never wrap
 
-    def __getitem__(self, at: slice) -> Place:
-        """Some, along the first axis, of what was drawn from a dataset."""
-        before, step = (None if part is None else part[at] for part in (self.before, self.step))
-        return Place(self.index[at], self.rows[at], self.left[at], before, step)
-
 
 class EpisodeOf:
     """The episodes in which numbers of transitions lie.
