@@ -20,7 +20,7 @@ from ..data.spec import Spec
 from .config import ContinuousConfig
 from .definition import Network
 from .networks.encoders import DefaultEncoder, Encoder
-from .networks.q_functions import Mean, QFunction
+from .networks.q_functions import Bootstrap, Mean, QFunction
 from .optimizers import Adam, Optimizer
 
 RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
@@ -38,6 +38,9 @@ class ActorCriticConfig(ContinuousConfig):
     q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
     n_critics: int = setting(2, "size of the ensemble", source=RATE, gt=0)
     share_encoder: bool = setting(False, "whether the ensemble has one encoder")
+    bootstrap: Bootstrap = setting(
+        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
+    )
     tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", source=RATE, gt=0, le=1)
     target_update_interval: int | None = setting(
         None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0

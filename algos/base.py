@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 import numpy as np
 import torch
@@ -290,8 +290,17 @@ class Algorithm(Definition):
         self._drawn = getattr(self, "_drawn", 0) + 1
         return self.policy().draw(x, step=self._drawn, seed=self.seed)
 
-    def predict_value(self, x: Any, action: Any) -> np.ndarray:
-        """Q(s, a) at raw observations [B, ...] and raw actions, [B], in the units of scaled rewards.
+    @overload
+    def predict_value(self, x: Any, action: Any, with_std: Literal[False] = False) -> np.ndarray: ...
+
+    @overload
+    def predict_value(self, x: Any, action: Any, with_std: bool) -> np.ndarray | tuple[np.ndarray, np.ndarray]: ...
+
+    def predict_value(self, x: Any, action: Any, with_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Q(s, a) at raw observations [B, ...] and raw actions, [B], in the units of scaled rewards: the mean over critics.
+
+        `with_std` adds their standard deviation, [B], a measure of what the data leave open: 0 for a critic alone, and more telling
+        of larger ensembles with `bootstrap`.
 
         Raises ConfigError where an algorithm learns no values, DataError where a shape is wrong.
         """
@@ -299,10 +308,11 @@ class Algorithm(Definition):
         inputs = {name: torch.as_tensor(rows) for name, rows in raw_inputs(fit.spec.observation, x).items()}
         raw = raw_actions(fit.spec.action, action, len(next(iter(inputs.values()))))
         with torch.no_grad():
-            values = self.value(
+            values = self.values(
                 fit.nets(), fit.scale_observation(module_input(fit.spec.observation, inputs)), fit.scale_action(raw)
             )
-        return values.cpu().numpy()
+        mean = values.mean(0).cpu().numpy()
+        return (mean, values.std(0, correction=0).cpu().numpy()) if with_std else mean
 
     # ---- keeping
 

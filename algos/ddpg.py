@@ -117,5 +117,5 @@ class DDPG(Algorithm):
     def act(self, nets: Nets, observation: Any) -> Tensor:
         return nets.policy(observation)
 
-    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action).mean(0)
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return nets.critic(observation, action)

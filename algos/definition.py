@@ -106,14 +106,18 @@ class Definition:
         """Whether the policy draws its actions; online it then explores by itself. A setting `policy_type` decides it."""
         return type(self).sample is not Definition.sample and getattr(self, "policy_type", "stochastic") == "stochastic"
 
-    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        """Q(s, a) at scaled observations and actions, [B]."""
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        """Q_i(s, a) of each critic i at scaled observations and actions, [members, B]."""
         raise ConfigError(f"{self.name} learns no values, so there is nothing to predict.")
+
+    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        """Q(s, a), the mean over critics, [B]."""
+        return self.values(nets, observation, action).mean(0)
 
     @classmethod
     def learns_values(cls) -> bool:
         """Whether there is a Q(s, a) to predict."""
-        return cls.value is not Definition.value
+        return cls.values is not Definition.values
 
     # ---- settings, as scikit-learn asks
 

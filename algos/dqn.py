@@ -30,7 +30,7 @@ from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.encoders import DefaultEncoder, Encoder
-from .networks.q_functions import Mean, QFunction, picked, reduced
+from .networks.q_functions import Bootstrap, Mean, QFunction, picked, reduced
 from .optimizers import Adam, Optimizer
 from .schedule import due
 
@@ -48,6 +48,9 @@ class DQNConfig(AlgorithmConfig):
     n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
     q_function: QFunction = setting(Mean(), "what the critic estimates: mean, or a distribution of the return")
     share_encoder: bool = setting(False, "whether the ensemble has one encoder", source=MANUAL)
+    bootstrap: Bootstrap = setting(
+        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
+    )
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 
@@ -89,8 +92,8 @@ class DQN(Algorithm):
     def act(self, nets: Nets, observation: Any) -> Tensor:
         return _best(nets.critic(observation))
 
-    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return picked(nets.critic(observation), action).mean(0)
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return picked(nets.critic(observation), action)
 
 
 def _best(values: Tensor) -> Tensor:

@@ -143,5 +143,5 @@ class IQL(Algorithm):
         policy = nets.policy(observation)
         return policy.sample(nets.noise("action", policy.mean.shape))
 
-    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action).mean(0)
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return nets.critic(observation, action)

@@ -25,7 +25,10 @@ from ..data.sampling import BLOCK
 from .diagnostics import gradient_norm, watched
 from .nets import Hyper, Nets, Parameters
 from .networks.precision import mixed_precision
+from .networks.q_functions import bootstrap_mask
 from .optimizers import RowOptimizer
+
+Named = dict[str, Parameters]  # by network
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
 _lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
@@ -87,6 +90,8 @@ class Learner:
         self._set_up_hyper(config, rows or [{} for _ in self.seeds])
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
+        bootstrap = getattr(config, "bootstrap", False)
+        self._masks = (fold(keys if self.stacked else keys[0], "bootstrap"),) if bootstrap else ()  # the key of the masks, if any
         self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
         self._addresses: dict[str, tuple[int, Tensor]] = {}
         self._sums: dict[str, Tensor] = {}
@@ -284,7 +289,7 @@ class Learner:
     def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         nets = Nets(self.modules, {}, Nets(self._targets, {}, None, key, self.dtype), key, self.dtype, names)
         values, metrics = loss(nets, batch, self._h)
-        value = _mean(values, batch)
+        value = _mean(values, batch, *self._masks)
         parameters = [p for name in names for p in self.live[name].values()]
         gradients = torch.autograd.grad(value, parameters)
         metrics = {k: v.detach() for k, v in metrics.items()}  # what is kept must not keep the graph
@@ -292,17 +297,19 @@ class Learner:
         return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
 
     def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
-        def one(tensors: dict[str, Parameters], target: dict[str, Parameters], batch: Batch, hyper: Parameters, key: Tensor) -> Any:
+        def one(tensors: Named, target: Named, batch: Batch, hyper: Parameters, key: Tensor, masks: tuple[Tensor, ...]) -> Any:
             nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype, names)
             values, metrics = loss(nets, batch, Hyper(hyper))
             means = {k: v.detach().mean() for k, v in metrics.items()}
-            return _mean(values, batch), means, nets.statistics, {k: v.detach() for k, v in metrics.items() if k == "td_error"}
+            errors = {k: v.detach() for k, v in metrics.items() if k == "td_error"}
+            return _mean(values, batch, *masks), means, nets.statistics, errors
 
         tensors = {n: {**p, **self.buffers[n]} for n, p in self.live.items()}
         leaves = {n: {k: p.detach().requires_grad_() for k, p in self.live[n].items()} for n in names}
         for name in names:
             tensors[name] = {**leaves[name], **self.buffers[name]}
-        value, metrics, statistics, errors = vmap(one, randomness="different")(tensors, self.target, batch, self.hyper, key)
+        rows = vmap(one, randomness="different")
+        value, metrics, statistics, errors = rows(tensors, self.target, batch, self.hyper, key, self._masks)
         self.errors = errors.get("td_error", self.errors)
         # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd on
         # stacked tensors, which costs a third less than grad inside.
@@ -368,13 +375,15 @@ def _part(network: str, prefix: str) -> str:
     return f"{network}:{prefix}" if prefix else network
 
 
-def _mean(values: Tensor, batch: Batch) -> Tensor:
-    """The mean over samples, importance weights applied, of the sum over members.
+def _mean(values: Tensor, batch: Batch, mask: Tensor | None = None) -> Tensor:
+    """The mean over samples, importance weights applied, of the sum over members; of each with its mask, where `mask` is their key.
 
     A loss that is one number already is about the whole batch.
     """
     if values.ndim == 0:
         return values
     if values.ndim == 2:
+        if mask is not None:
+            values = values * bootstrap_mask(mask, batch.index, len(values), values.dtype)
         values = values.sum(0)
     return values.mean() if batch.weight is None else (values * batch.weight).mean()

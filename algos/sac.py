@@ -134,5 +134,5 @@ class SAC(Algorithm):
         policy = nets.policy(observation)
         return policy.sample(nets.noise("action", policy.mean.shape))
 
-    def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action).mean(0)
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return nets.critic(observation, action)

@@ -13,6 +13,7 @@ Critics of discrete actions have `forward(observation)`, [members, B, actions]. 
 function of those values that gives [B], so that one pass serves to choose and to value.
 """
 
+from .bootstrap import Bootstrap, bootstrap_mask
 from .critics import picked
 from .fqf import FQF
 from .iqn import IQN
@@ -21,4 +22,4 @@ from .qr import QR
 from .reductions import reduced
 from .registry import QFunction
 
-__all__ = ["FQF", "IQN", "QR", "Mean", "QFunction", "picked", "reduced"]
+__all__ = ["FQF", "IQN", "QR", "Bootstrap", "Mean", "QFunction", "bootstrap_mask", "picked", "reduced"]
