@@ -23,7 +23,7 @@ from ..data.batch import Batch
 from ..data.random import fold, root_key
 from ..data.sampling import BLOCK
 from .diagnostics import gradient_norm, watched
-from .nets import Hyper, Nets, Parameters
+from .nets import Ahead, Hyper, Nets, Parameters
 from .networks.precision import mixed_precision
 from .networks.q_functions import bootstrap_mask
 from .optimizers import RowOptimizer
@@ -93,7 +93,7 @@ class Learner:
         bootstrap = getattr(config, "bootstrap", False)
         self._masks = (fold(keys if self.stacked else keys[0], "bootstrap"),) if bootstrap else ()  # the key of the masks, if any
         self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
-        self._addresses: dict[str, tuple[int, Tensor]] = {}
+        self._addresses: dict[str, tuple[int, Tensor, Ahead | None]] = {}
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
         self._updates = 0  # since metrics were last read
@@ -282,9 +282,14 @@ class Learner:
         known = self._addresses.get(loss.__name__)
         if known is None or known[0] != block:
             steps = torch.arange(block * BLOCK, (block + 1) * BLOCK, device=self.device)
-            known = (block, fold(fold(self._key[..., None], steps), loss.__name__))
+            keys = fold(fold(self._key[..., None], steps), loss.__name__)
+            known = (block, keys, Ahead(keys) if keys.ndim == 1 and self.device.type == "cpu" else None)
             self._addresses[loss.__name__] = known
-        return known[1][..., at]
+        _, keys, ahead = known
+        key = keys[..., at]
+        if ahead is not None:  # goes with the key to where noise is asked for
+            key.ahead = ahead, at  # pyright: ignore[reportAttributeAccessIssue]
+        return key
 
     def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
         nets = Nets(self.modules, {}, Nets(self._targets, {}, None, key, self.dtype), key, self.dtype, names)

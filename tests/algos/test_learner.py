@@ -5,12 +5,14 @@ import pytest
 import torch
 
 from d3ray.algos.dqn import DQN
+from d3ray.algos.nets import Nets
 from d3ray.algos.optimizers import Adam, RowOptimizer
 from d3ray.algos.stack import Stack
 from d3ray.algos.td3 import TD3
 from d3ray.algos.td3_plus_bc import TD3PlusBC
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.random import fold, normal
 
 CONTINUOUS = tiny_dataset(discrete=False)
 DISCRETE = tiny_dataset(discrete=True)
@@ -55,6 +57,21 @@ def test_targets_begin_equal_and_follow_the_schedule():
         learner.update(sampler.sample(step))
         equal.append(all(torch.equal(learner.target["critic"][n], p) for n, p in learner.live["critic"].items()))
     assert equal == [False, False, True, False, False, True, False]
+
+
+@pytest.mark.parametrize("shape", [(256, 3), (5, 1), (7,), (3000, 3)])
+def test_noise_drawn_for_many_steps_at_once_is_that_of_each_steps_own_address(shape):
+    made = maker(TD3)(seed=4).fit(CONTINUOUS, 0)
+    learner, earlier = made.fit_.learner, []
+    for step in (0, 3, 127, 128, 1000):
+        learner.step = step
+        key = learner.address(made.critic_loss)
+        expected = normal(fold(key.clone(), "smoothing"), shape)
+        earlier.append((key, expected))
+    for key, expected in reversed(earlier):  # an address that was kept is still its own step's
+        nets = Nets(learner.modules, {}, Nets({}, {}, None, key, torch.float32), key, torch.float32)
+        assert torch.equal(nets.noise("smoothing", shape), expected)
+        assert not torch.equal(nets.noise("others", shape), expected)
 
 
 def test_delayed_updates_fall_on_steps_d_2d():
