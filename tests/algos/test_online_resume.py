@@ -216,6 +216,7 @@ def test_an_episode_whose_beginning_was_overwritten_cannot_be_played_again(tmp_p
     with OnlineRun(td3(), "Pendulum-v1", capacity=50) as run:  # episodes have 200 steps
         list(run.epochs(100, 100))
         run.save(tmp_path / "run")
+        assert sorted(run.buffer.current_episode()) == list(range(50))
     with pytest.warns(UserWarning, match="could not be taken up again"):
         again = OnlineRun.load(tmp_path / "run", "Pendulum-v1")
     assert again.vector.resets == [run.vector.resets[0] + 1]  # its new episode is not the first one over again
