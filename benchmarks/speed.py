@@ -154,7 +154,10 @@ def merged(new: dict[str, Any]) -> dict[str, Any]:
     groups = list(GROUPS)
     for kind in ("results", "spent"):
         fresh = {(r["group"], r["device"]) for r in new[kind]}
-        kept = [r for r in old.get(kind, []) if (r["group"], r["device"]) not in fresh and r["group"] in groups and "date" in r]
+        alike = [
+            r for r in old.get(kind, []) if r["group"] in groups and all(r.get(key) == new[key] for key in ("repeat", "threads"))
+        ]
+        kept = [r for r in alike if (r["group"], r["device"]) not in fresh]
         new[kind] = sorted([*kept, *new[kind]], key=lambda r: (r["device"], groups.index(r["group"])))
     return new
 
@@ -197,7 +200,8 @@ def main() -> None:
 def run(name: str, bench: Bench, device: str, report: dict[str, Any], options: argparse.Namespace) -> None:
     """Measures one group, and where its updates' time goes."""
     group = GROUPS[name]
-    when = {"group": name, "device": device, "date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": machine()["load_average"]}
+    when = {"group": name, "device": device, "repeat": options.repeat, "threads": options.threads}
+    when |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": machine()["load_average"]}
     if not options.spent:
         with group(bench, device) as rows:
             for row in rows:

@@ -80,7 +80,7 @@ Group = Callable[[Bench, str], AbstractContextManager[list[Row]]]
 
 @dataclass(frozen=True)
 class Fits:
-    """A row of whole `fit` calls on both sides; `n` and `m` are updates of a measurement, about three seconds each."""
+    """A row of whole `fit` calls on both sides; `n` and `m` are updates of a measurement, about two seconds each."""
 
     label: str
     ours: dict[str, Any]
@@ -151,7 +151,7 @@ def _critic(name: str, label: str, kind: str, n: int, m: int) -> Fits:
 
 
 DQN = Fits(
-    "DQN, batch 32, 256×256", {"name": "DQN", "preset": "d3rlpy"}, {"name": "DQN", "batch_size": 32}, 2_500, 800, 2.5, discrete=True
+    "DQN, batch 32, 256×256", {"name": "DQN", "preset": "d3rlpy"}, {"name": "DQN", "batch_size": 32}, 1_800, 550, 2.5, discrete=True
 )
 
 
@@ -265,27 +265,27 @@ def trial(bench: Bench, device: str) -> Iterator[list[Row]]:
         ]
 
 
-TD3_PLUS_BC = _plain("TD3PlusBC", "TD3+BC", 400, 200, 1.7)
+TD3_PLUS_BC = _plain("TD3PlusBC", "TD3+BC", 300, 140, 1.7)
 SMALL = Fits("TD3+BC, batch 256, 64×64", {"name": "TD3PlusBC", **LARGE}, {}, 0, 0, 0, hidden=(64, 64))
 SMALL_DQN = Fits("DQN, batch 32, 64×64", {"name": "DQN", "batch_size": 32}, {}, 0, 0, 0, discrete=True, hidden=(64, 64))
 GROUPS: dict[str, Group] = {
     "td3+bc": TD3_PLUS_BC,
-    "sac": _plain("SAC", "SAC", 250, 130, 1.5),
-    "iql": _plain("IQL", "IQL", 400, 200, 1.5),
-    "bc": _plain("BC", "BC", 2_500, 1_500, 1.4),
-    "td3": _plain("TD3", "TD3", 400, 200, 1.6),
-    "ddpg": _plain("DDPG", "DDPG", 500, 250, 1.6),
+    "sac": _plain("SAC", "SAC", 180, 100, 1.5),
+    "iql": _plain("IQL", "IQL", 300, 140, 1.5),
+    "bc": _plain("BC", "BC", 1_800, 1_000, 1.4),
+    "td3": _plain("TD3", "TD3", 300, 150, 1.6),
+    "ddpg": _plain("DDPG", "DDPG", 360, 180, 1.6),
     "dqn": DQN,
-    "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 250, 120),
-    "td3+bc-iqn": _critic("TD3PlusBC", "TD3+BC", "IQN", 40, 10),
-    "sac-qr": _critic("SAC", "SAC", "QR", 180, 80),
-    "sac-iqn": _critic("SAC", "SAC", "IQN", 40, 10),
-    "dqn-qr": _critic("DQN", "DQN", "QR", 1_500, 500),
-    "dqn-iqn": _critic("DQN", "DQN", "IQN", 500, 150),
+    "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 180, 90),
+    "td3+bc-iqn": _critic("TD3PlusBC", "TD3+BC", "IQN", 40, 20),
+    "sac-qr": _critic("SAC", "SAC", "QR", 130, 60),
+    "sac-iqn": _critic("SAC", "SAC", "IQN", 40, 20),
+    "dqn-qr": _critic("DQN", "DQN", "QR", 1_200, 350),
+    "dqn-iqn": _critic("DQN", "DQN", "IQN", 400, 120),
     "bf16": Mixed(TD3_PLUS_BC, 1.3),
-    "stack-256": Stacked(TD3_PLUS_BC, 60, 400, 0.95),
-    "stack-64": Stacked(SMALL, 150, 1_000, 1.4),
-    "stack-dqn": Stacked(SMALL_DQN, 700, 2_500, 1.8),
+    "stack-256": Stacked(TD3_PLUS_BC, 45, 300, 0.95),
+    "stack-64": Stacked(SMALL, 120, 800, 1.4),
+    "stack-dqn": Stacked(SMALL_DQN, 500, 1_800, 1.8),
     "draws": draws,
     "trial": trial,
 }
