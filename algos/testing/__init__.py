@@ -11,6 +11,7 @@ from .errors import Check, ContractError, Make, check_name, largest_difference
 from .losses import (
     check_bootstraps_by_the_batchs_discount,
     check_losses_are_per_sample,
+    check_losses_repeat,
     check_moves_only_what_is_named,
     check_targets_get_no_gradient,
     check_terminated_steps_look_no_further,
@@ -45,6 +46,7 @@ __all__ = [
     "check_export_acts_as_predict",
     "check_learns_something",
     "check_losses_are_per_sample",
+    "check_losses_repeat",
     "check_moves_only_what_is_named",
     "check_name",
     "check_one_update_in_float32",

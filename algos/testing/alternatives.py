@@ -30,6 +30,12 @@ def alternatives(make: Make, name: str) -> Iterator[Any]:
             yield checked
 
 
+def unchecked_alternatives(make: Make, name: str) -> Iterator[Any]:
+    """Other values of a setting, of which some may be allowed beside other values of other settings only."""
+    algorithm = make()
+    return others(algorithm.Config.model_fields[name].annotation, getattr(algorithm.check_settings(), name))
+
+
 def accepted(algorithm: Algorithm, settings: dict[str, Any]) -> bool:
     """Whether an algorithm's settings, with these in place of some, pass their checks."""
     try:

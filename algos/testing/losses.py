@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,17 @@ def other_following(batch: Batch, rows: Tensor) -> Batch:
         )
 
     return replace(batch, next_observation=mixed(batch.next_observation), next_action=mixed(batch.next_action))
+
+
+@check
+def check_losses_repeat(make: Make) -> None:
+    """A loss is a function of networks, batch and address: asked twice at one step it answers the same, to the last bit."""
+    fit, batch, before = looked_at(make)
+    if others := changed(fit, before, batch):
+        raise ContractError(
+            f"{fit.algorithm.name}.{others[0]} gives something else for the same networks and batch. "
+            "Look for something that it remembers, or draws with other numbers than nets.noise and nets.uniform."
+        )
 
 
 @check
@@ -123,10 +134,10 @@ def check_truncation_is_unseen(make: Make) -> None:
 
 
 @check
-def check_update_reads_no_value(make: Make) -> None:
+def check_update_reads_no_value(make: Make, stacks: Sequence[tuple[int, ...]] = ((3,), (3, 4))) -> None:
     """An update runs on meta tensors, plain and stacked: it reads no value, so nothing waits for a device, and shapes are fixed."""
     dataset = data_for(make)
-    for seeds in ((3,), (3, 4)):
+    for seeds in stacks:
         drawn, algorithm = Fit.start(make(), dataset, seeds).sampler(dataset).sample(0), make(device="meta")
         algorithm.fit_ = fit = Fit.start(algorithm, dataset, seeds)
         try:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...data.errors import ConfigError, DataError
 from ..base import Algorithm
-from .alternatives import alternatives
+from .alternatives import alternatives, unchecked_alternatives
 from .errors import ContractError, Make, check, live
 from .tiny import data_for, tiny_dataset
 
@@ -79,7 +79,8 @@ def check_settings_matter(make: Make) -> None:
     """Every setting changes what is learned or predicted, alone or with others; one that has no effect is an exemption."""
     algorithm, effects = make(), Effects(make)
     for name in algorithm.Config.model_fields:
-        values, exempt = list(islice(alternatives(make, name), TRIED)), name in algorithm.exemptions
+        values = list(islice(alternatives(make, name), TRIED)) or list(islice(unchecked_alternatives(make, name), TRIED))
+        exempt = name in algorithm.exemptions
         if not values and not exempt:
             raise ContractError(f"{algorithm.name}: {name!r} has no other value to try; list it in `exemptions`, with the reason.")
         matters = effects.of({}, name, values)
@@ -99,16 +100,16 @@ class Effects:
         self._make, self._dataset = make, data_for(make)
         self._known: dict[str, dict[str, Tensor] | None] = {}
 
-    def of(self, switched: Mapping[str, Any], name: str, values: Iterable[Any]) -> bool:
+    def of(self, switched: Mapping[str, Any], name: str, values: Iterable[Any], tries: Sequence[int] = (2, 10)) -> bool:
         """Whether some value of a setting leads elsewhere than the one that it has, with other settings `switched`.
 
         Most do within two updates; what acts now and then, or through a target, needs more.
         """
-        if self._outcome(switched, 2) is None:
+        if self._outcome(switched, tries[0]) is None:
             return False
         return any(
             self._differ(self._outcome(switched, updates), self._outcome({**switched, name: value}, updates, keep=False))
-            for updates in (2, 10)
+            for updates in tries
             for value in values
         )
 
@@ -116,7 +117,7 @@ class Effects:
         """Whether a setting has an effect beside others that are switched: all that go together, or one of them."""
         if self.of({other: value for other, value in self._together.items() if other != name}, name, values):
             return True
-        return any(self.of({other: value}, name, values[:3]) for other, value in self._switched.items() if other != name)
+        return any(self.of({other: value}, name, values[:2], (10,)) for other, value in self._switched.items() if other != name)
 
     def _outcome(self, settings: Mapping[str, Any], updates: int, *, keep: bool = True) -> dict[str, Tensor] | None:
         """What came of a run; None where such settings do not go with the tiny data."""

@@ -20,7 +20,7 @@ from ..learner import Learner, Loss
 from .errors import Make
 from .tiny import data_for
 
-HORIZON = 20_000  # gradient steps within which a kind of update has to be due once
+HORIZON = 2_000  # gradient steps within which a kind of update has to be due once
 
 
 @dataclass(frozen=True)

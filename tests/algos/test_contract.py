@@ -13,6 +13,10 @@ from d3ray.algos import testing
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.testing import Check, check_export_acts_as_predict, check_name
 
+from .contract_cells import DEFAULT, cell_settings, cells, factors
+from .pairwise import Cell, all_pairs, covering, pairs_of
+
+MOST = 4  # cells of an algorithm; the slow test has them all
 CELLS = [(name, check) for name in algorithm_names() for check in testing.CHECKS]
 
 
@@ -28,3 +32,59 @@ def test_long_runs_and_exports_keep_the_contract(name: str) -> None:
     make = testing.maker(algorithm_class(name))
     testing.check_row_equals_single_run(make, n_steps=300)
     check_export_acts_as_predict(make)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_settings_keep_the_contract_together(name: str) -> None:
+    for cell in cells(name, MOST):
+        keeps_the_contract(name, cell)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", algorithm_names())
+def test_every_pair_of_settings_keeps_the_contract(name: str) -> None:
+    for cell in cells(name):
+        keeps_the_contract(name, cell)
+
+
+def keeps_the_contract(name: str, cell: Cell) -> None:
+    """What can go wrong where settings meet: shapes, stacks, state, exports."""
+    settings = cell_settings(name, cell)
+    make = testing.maker(algorithm_class(name), **settings)
+    exact = testing.maker(algorithm_class(name), **{**settings, "mixed_precision": False})  # the first check is of float64
+    try:
+        # A bias before batch norm has a gradient of zero, and of rounding; optimisers that norm gradients make steps of it.
+        testing.check_row_equals_single_run(exact, n_steps=5, tolerance=1e-7)
+        testing.check_resumes_bit_for_bit(make, n_steps=3)
+        testing.check_update_reads_no_value(make, stacks=[(3, 4)])
+        testing.check_predictions(make)
+        check_export_acts_as_predict(make, onnx=False)
+    except Exception as error:
+        error.add_note(f"{name} with {', '.join(f'{n}={v!r}' for n, v in settings.items())}")
+        raise
+
+
+def test_kinds_of_settings_are_found_by_themselves() -> None:
+    found = factors("SAC")
+    assert {"q_function", "encoder", "optimizer", "sampler", "observation_scaler", "reward_scaler", "action_scaler"} < found.keys()
+    assert set(found["q_function"]) == {DEFAULT, "qr", "iqn", "fqf"}
+    assert set(found["sampler"]) == {DEFAULT, "uniform", "epoch", "weighted", "prioritized"}
+    assert "prioritized" not in factors("BC")["sampler"]  # it has no TD errors to draw by
+    assert "pixel" not in found["encoder"]  # the data have no images
+    assert set(found["encoder"]["dense"]) == {"actor_encoder", "critic_encoder"}
+    few = cells("SAC", MOST)
+    assert {cell["q_function"] for cell in few} | {DEFAULT} == set(found["q_function"])  # the defaults have a test of their own
+    assert all(cell.keys() == found.keys() for cell in few)
+
+
+def test_coverings_cover_every_pair_in_few_cells() -> None:
+    levels = {"a": ["1", "2", "3"], "b": ["1", "2", "3"], "c": ["1", "2", "3"], "d": ["1", "2", "3"]}
+    made = covering(levels)
+    assert set().union(*map(pairs_of, made)) == all_pairs(levels)
+    assert len(all_pairs(levels)) == 54
+    assert 9 <= len(made) <= 13  # nine would do (an orthogonal array); all combinations are 81
+    assert made[:4] == covering(levels, 4) == covering(levels, 4)
+    known = [dict.fromkeys(levels, "1")]
+    assert set().union(*map(pairs_of, covering(levels, None, known))) >= all_pairs(levels) - pairs_of(known[0])
+    assert known[0] not in covering(levels, None, known)
