@@ -29,11 +29,11 @@ from fidelity_cases import CASES, Case, Draws
 from torch import nn
 from workers import HERE, Worker, table
 
-from d3ray.algos import nets
 from d3ray.algos.learner import Learner
-from d3ray.algos.networks import training
+from d3ray.algos.nets import Nets
 from d3ray.algos.networks.heads import GaussianPolicy, SquashedGaussianPolicy
 from d3ray.algos.networks.layers import Linear
+from d3ray.algos.networks.training import Pass
 from d3ray.algos.registry import make_algorithm
 from d3ray.data.batch import Batch
 
@@ -117,8 +117,8 @@ def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
     place = [""]
 
     def drawn(draw: Any) -> Any:
-        def record(*arguments: Any) -> torch.Tensor:
-            numbers = draw(*arguments)
+        def record(self: Any, *arguments: Any) -> torch.Tensor:
+            numbers = draw(self, *arguments)
             draws.append((place[0], numbers.numpy()))
             return numbers
 
@@ -126,9 +126,9 @@ def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
 
     with (
         mock.patch.object(learner, "gradients", watched),
-        mock.patch.object(nets, "normal", drawn(nets.normal)),
-        mock.patch.object(nets, "uniform", drawn(nets.uniform)),
-        mock.patch.object(training, "uniform", drawn(training.uniform)),
+        mock.patch.object(Nets, "noise", drawn(Nets.noise)),
+        mock.patch.object(Nets, "uniform", drawn(Nets.uniform)),
+        mock.patch.object(Pass, "uniform", drawn(Pass.uniform)),
     ):
         yield found, draws
 
