@@ -161,3 +161,24 @@ def test_nothing_to_draw_is_one_sentence():
         Windows(dataset([(4, "blind"), (2, "blind")]), td_steps=5)
     with pytest.raises(DataError, match="needs the column 'log_prob'"):
         TransitionSampler(dataset(), 4, extra=("log_prob",))
+
+
+@pytest.mark.parametrize("width", [8, 64])  # rows that are looked up with those after them, and wider ones, in small blocks
+def test_batches_of_several_blocks_have_the_rows_that_they_name(width: int) -> None:
+    ends = np.cumsum([1, 40, 300, 9, 77])
+    n = int(ends[-1])
+    number = np.arange(n, dtype=np.float32)
+    last = np.isin(np.arange(n), ends - 1)
+    made = Dataset.from_arrays(number[:, None] + np.arange(width) / 128, np.stack([number, -number], 1), number, last)
+    sampler = TransitionSampler(made, 256, 3, gamma=0.5)
+    for step in (0, 1, 9, 63, 64, 127, 128, 500):
+        batch = sampler.sample(step)
+        at = batch.index.numpy()
+        goes_on = ~last[at]
+        assert len(np.unique(at)) > 100
+        assert (batch.observation.numpy() == (at[:, None] + np.arange(width) / 128).astype(np.float32)).all()
+        assert (batch.next_observation[:, 0].numpy() == at + 1)[goes_on].all()
+        assert (batch.next_action.numpy() == np.stack([at + 1, -at - 1], 1))[goes_on].all()
+        assert (batch.action.numpy() == np.stack([at, -at], 1)).all()
+        assert (batch.reward.numpy() == at).all()
+        assert (batch.discount.numpy() == 0.5 * goes_on).all()
