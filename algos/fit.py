@@ -15,8 +15,9 @@ from ..data.augmentation import AugmentationPipeline, AugmentedSource
 from ..data.errors import ConfigError, DataError, StorageError
 from ..data.sampling import PrioritizedSampler, Source, TransitionSampler, UniformSampling, stacked_spec
 from ..data.scalers import Affine
-from ..data.spec import Box, Spec, shapes_of
+from ..data.spec import Box, Spec
 from .diagnostics import DivergenceWarning, divergence, snapshot
+from .environments.spaces import check_spaces
 from .learner import Learner
 from .nets import Nets
 from .policy import Policy, PolicyModule
@@ -115,8 +116,7 @@ class Fit:
         """Where batches of a dataset come from; kept while the dataset is the same."""
         if self._sampler is None or self._sampler[0] is not dataset:
             spec = stacked_spec(dataset.spec, sampling(self.config).frames)
-            if spec.observation != self.spec.observation and shapes_of(spec) != shapes_of(self.spec):
-                raise DataError(f"{dataset.name!r} has observations or actions of another shape than what this was trained on.")
+            check_spaces(spec, self.spec, dataset.name, f"this {self.algorithm.name}", fewer_actions="shown")
             sampler = self.sampler_of(dataset)
             if self._priorities is not None and isinstance(sampler, PrioritizedSampler):
                 sampler.load_state(self._priorities)

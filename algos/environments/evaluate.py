@@ -9,10 +9,11 @@ import numpy as np
 
 from ...data.errors import ConfigError
 from ...data.seeds import fold, integers, root_key
-from ...data.spec import Environment
+from ...data.spec import Environment, Spec
 from .explorers import ConstantEpsilonGreedy, Explorer
 from .make import AnyEnvironment, environment_of, is_given, make
 from .scores import normalized_score
+from .spaces import check_spaces
 from .vector import Policy, VectorEnvironment, facing, rows_of
 
 
@@ -66,7 +67,7 @@ def evaluate(
 
     Raises:
         ConfigError: `episodes` or `n_envs` is not positive, `epsilon` is not in [0, 1], or the environment cannot be made.
-        DataError: the policy's action is NaN.
+        DataError: the environment's spaces are not those that the policy was fitted on, or its action is NaN.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}; an evaluation needs at least 1.")
@@ -75,7 +76,7 @@ def evaluate(
     explorer = ConstantEpsilonGreedy.check({"epsilon": epsilon}, title="evaluate")
     vector = make(environment, n=_how_many(environment, episodes, n_envs))
     try:
-        return _play(facing(policy, vector.spec), vector, episodes, seed, explorer)
+        return _play(_fit_for(policy, vector), vector, episodes, seed, explorer)
     finally:
         if not is_given(environment):
             vector.close()
@@ -124,6 +125,16 @@ class EnvironmentEvaluator:
 def episode_seeds(seed: int, episodes: int) -> list[int]:
     """Reset seeds of episodes 0 … episodes - 1: each a function of (seed, its number) alone."""
     return integers(fold(root_key(seed), "evaluation episode"), episodes, 2**31 - 1)
+
+
+def _fit_for(policy: Policy, vector: VectorEnvironment) -> Policy:
+    """The policy as it acts in such an environment. Raises DataError where that has other spaces than the policy was fitted on."""
+    facing_it = facing(policy, vector.spec)
+    if isinstance(fitted := getattr(policy, "spec", None), Spec):
+        environment = environment_of(vector.single)
+        shown = vector.spec if facing_it is policy else facing_it.spec  # stacks of the frames that it shows
+        check_spaces(shown, fitted, environment.id if environment else "the environment", "this policy", fewer_actions="fitted")
+    return facing_it
 
 
 def _how_many(environment: Any, episodes: int, n_envs: int | None) -> int:

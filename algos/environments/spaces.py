@@ -6,7 +6,7 @@ Works by the names of space classes, so that spaces of gymnasium and of classic 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,16 +41,23 @@ def kind_of(space: Any) -> str:
     return next((name for name in (*_LEAVES, "Dict", "Tuple") if name in names), names[0])
 
 
-def check_spaces(shown: Spec, fitted: Spec, name: str, who: str) -> None:
-    """Raises DataError unless an environment's observations and actions have the shapes of those that something was fitted on.
+def check_spaces(
+    shown: Spec, fitted: Spec, name: str, who: str, *, fewer_actions: Literal["shown", "fitted"] | None = None
+) -> None:
+    """Raises DataError unless observations and actions have the shapes of those that something was fitted on.
 
     Args:
-        shown: The environment's.
+        shown: An environment's or a dataset's.
         fitted: The other's.
-        name: Of the environment, for the message.
+        name: Of the environment or the dataset, for the message.
         who: What was fitted, for the message.
+        fewer_actions: Which of the two may know fewer discrete actions: a dataset need not have all, nor a policy take them.
     """
     theirs, ours = shapes_of(shown), shapes_of(fitted)
+    if fewer_actions and isinstance(shown.action, Discrete) and isinstance(fitted.action, Discrete):
+        spare = fitted.action.n - shown.action.n
+        if (spare if fewer_actions == "shown" else -spare) >= 0:
+            theirs["action"] = ours["action"]
     for column in sorted({*theirs, *ours}):
         if theirs.get(column) != ours.get(column):
             raise DataError(f"{name!r} has {_told(column, theirs)}, and {who} was fitted on {_told(column, ours)}.")
