@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+from d3ray.algos.ddpg import DDPG
 from d3ray.algos.dqn import DQN
+from d3ray.algos.iql import IQL
+from d3ray.algos.sac import SAC
 from d3ray.algos.schedule import due
 from d3ray.algos.td3 import TD3
 from d3ray.algos.testing import maker, tiny_dataset
@@ -27,6 +30,8 @@ def test_kinds_are_due_at_every_so_manieth_step_in_the_order_given():
         (TD3, {"update_actor_interval": 3}, [3, 6]),
         (TD3, {"target_update_interval": 1}, [1, 2, 3, 4, 5, 6]),
         (TD3, {"target_update_interval": 4, "tau": 1.0}, [4]),
+        (DDPG, {}, [1, 2, 3, 4, 5, 6]),
+        *[(algorithm, {"target_update_interval": 3}, [3, 6]) for algorithm in (DDPG, SAC, IQL)],
         (DQN, {"target_update_interval": 3}, [3, 6]),
         (DQN, {"target_update_interval": 2, "tau": 0.25}, [2, 4, 6]),
     ],
