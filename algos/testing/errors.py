@@ -36,14 +36,20 @@ def check_name(function: Check) -> str:
 
 
 def largest_difference(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, float]:
-    """The tensor where two states differ most, and by how much; infinite where one has other names or a value is NaN."""
+    """The tensor where two states differ most, and by how much, relative to its largest entry where that is more than 1.
+
+    Infinite where one has other names or a value is NaN.
+    """
     if a.keys() != b.keys():
         return min(a.keys() ^ b.keys()), float("inf")
-    gaps = {
-        name: float((a[name].double() - b[name].double()).abs().nan_to_num(nan=float("inf")).max()) for name in a if a[name].numel()
-    }
+    gaps = {name: _gap(a[name].double(), b[name].double()) for name in a if a[name].numel()}
     worst = max(gaps, key=gaps.__getitem__)
     return worst, gaps[worst]
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    gap = (a - b).abs().nan_to_num(nan=float("inf")).max()
+    return float(gap / a.abs().nan_to_num(nan=0.0).max().clamp(min=1.0))
 
 
 def live(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
