@@ -12,7 +12,7 @@ from ..base import Algorithm
 from ..export import onnx_bytes, portable, torchscript_bytes
 from ..golden import BATCHES
 from .errors import ContractError, Make, check, largest_difference, live
-from .tiny import data_for, tiny_arrays, tiny_dataset
+from .tiny import data_for, tiny_arrays
 
 REACH = 2.0  # of raw actions where they are scaled
 
@@ -66,7 +66,7 @@ def check_actions_stay_in_their_space(make: Make) -> None:
 def check_scalers_act_once(make: Make) -> None:
     """A scaler does what scaling the data beforehand does, in training and predicting alike: it acts everywhere, and once."""
     scalers = _scalers(make)
-    arrays = tiny_arrays(make().actions == "discrete", reach=REACH)
+    arrays = _raw_arrays(make)
     algorithm = make(dtype="float64", **scalers).fit(_dataset(arrays), 5, 5)
     observation, config = arrays["observations"][:16].astype(np.float64), algorithm.config_
     wanted = algorithm.predict(observation)
@@ -125,12 +125,18 @@ def _scalers(make: Make) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in fields}
 
 
+def _raw_arrays(make: Make) -> dict[str, Any]:
+    """The tiny data in units that a scaler has something to do with."""
+    arrays = tiny_arrays(make().actions == "discrete", reach=REACH)
+    return arrays | {part: 4 * arrays[part] + 3 for part in ("observations", "final_observations")}
+
+
 def _dataset(arrays: dict[str, Any]) -> Dataset:
     return Dataset.from_arrays(**arrays, keep_float64=True, name="tiny")
 
 
 def _trained(make: Make) -> tuple[Algorithm, np.ndarray, np.ndarray]:
     """Trained for two steps with every scaler, and raw observations and actions of its data."""
-    dataset = tiny_dataset(discrete=make().actions == "discrete", reach=REACH)
+    dataset = _dataset(_raw_arrays(make))
     algorithm = make(**_scalers(make)).fit(dataset, 2, 2)
     return algorithm, dataset.columns["observation"][:32], dataset.columns["action"]

@@ -23,6 +23,7 @@ def looked_at(make: Make, **run: Any) -> tuple[Fit, Batch, dict[str, SeenLoss]]:
     """A fit in float64, a batch with every kind of end, and its losses."""
     fit = started(make, dtype="float64", batch_size=ROWS, **run)
     batch = fit.sampler(data_for(make)).sample(0)
+    assert 0 < int((batch.discount == 0).sum()) < ROWS, "the tiny data have both steps that terminate and others"
     return fit, batch, seen_losses(fit.learner, batch)
 
 

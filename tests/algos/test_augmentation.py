@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from d3ray.algos import testing
 from d3ray.algos.bc import BC
@@ -34,7 +35,7 @@ def test_losses_of_copies_are_averaged(algorithm):
     whole = learner.gradients(loss, (name,), batch, learner.address(loss))
     parts = []
     for k in range(3):
-        copy = testing.pytree.tree_map(lambda part, k=k: part[16 * k : 16 * (k + 1)], batch)
+        copy = pytree.tree_map(lambda part, k=k: part[16 * k : 16 * (k + 1)], batch)
         parts.append(learner.gradients(loss, (name,), copy, learner.address(loss)))
     assert len(batch.reward) == 48
     assert len({float(part[1].detach()) for part in parts}) == 3  # they are augmented apart
