@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...data.errors import ConfigError
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Environment, Spec
-from .explorers import ConstantEpsilonGreedy, Explorer
 from .make import AnyEnvironment, environment_of, is_given, make
 from .scores import normalized_score
 from .spaces import check_spaces
 from .vector import Policy, VectorEnvironment, facing, rows_of
+
+if TYPE_CHECKING:
+    from .explorers import Explorer
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def evaluate(
         raise ConfigError(f"episodes is {episodes}; an evaluation needs at least 1.")
     if n_envs is not None and n_envs < 1:
         raise ConfigError(f"n_envs is {n_envs}; an evaluation needs at least 1.")
-    explorer = ConstantEpsilonGreedy.check({"epsilon": epsilon}, title="evaluate")
+    explorer = _wandering(epsilon)
     vector = make(environment, n=_how_many(environment, episodes, n_envs))
     try:
         return _play(_fit_for(policy, vector), vector, episodes, seed, explorer)
@@ -141,7 +143,16 @@ def _how_many(environment: Any, episodes: int, n_envs: int | None) -> int:
     return min(episodes, n_envs or (1 if is_given(environment) else 10))
 
 
-def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, explorer: Explorer) -> Evaluation:
+def _wandering(epsilon: float) -> Explorer | None:
+    """What takes a share of uniform random actions. None is asked for mostly, and exported policies play without torch."""
+    if not epsilon:
+        return None
+    from .explorers import ConstantEpsilonGreedy
+
+    return ConstantEpsilonGreedy.check({"epsilon": epsilon}, title="evaluate")
+
+
+def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, explorer: Explorer | None) -> Evaluation:
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     seeds, made = episode_seeds(seed, episodes), 0
     for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
@@ -150,7 +161,9 @@ def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, e
         observation, state = vector.reset(playing, seeds[first : first + n]), policy.start(n)
         while playing:
             state, action = policy.step(state, rows_of(observation, slice(n)))
-            result = vector.step(explorer.explore(np.asarray(action), vector.spec.action, step=made, seed=seed), playing)
+            if explorer is not None:
+                action = explorer.explore(np.asarray(action), vector.spec.action, step=made, seed=seed)
+            result = vector.step(action, playing)
             made += 1
             returns[first : first + n] += result.reward[:n]  # zero for those that have finished
             lengths[[first + i for i in playing]] += 1

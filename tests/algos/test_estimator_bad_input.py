@@ -61,7 +61,7 @@ def test_what_is_not_trained_yet_says_so(use: Any) -> None:
         (lambda a: a.predict_value(np.zeros((2, 4)), np.zeros((2, 3))), r"shape \(2, 4\)"),
         (lambda a: a.predict_value(SEEN, np.zeros((6, 2))), r"Actions have the shape \(6, 2\); 6 observations go with \(6, 3\)"),
         (lambda a: a.predict_value(SEEN, np.zeros((5, 3))), r"Actions have the shape \(5, 3\)"),
-        (lambda a: a.fit(tiny_dataset(discrete=False, observation_size=4), 1), "of another shape"),
+        (lambda a: a.fit(tiny_dataset(discrete=False, observation_size=4), 1), r"has observations of shape \[4\], and this TD3"),
     ],
 )
 def test_other_shapes_than_those_fitted_are_refused(use: Any, message: str) -> None:

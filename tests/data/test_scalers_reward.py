@@ -103,8 +103,8 @@ def test_rewards_without_spread_are_not_divided_and_returns_without_range_are_re
     ("settings", "sentence"),
     [
         ("clipp", "there is no such scaler; did you mean 'clip'"),
-        ("multiply", "needs 'reward.multiply.multiplier'"),
-        ("constant_shift", "needs 'reward.constant_shift.shift'"),
+        ("multiply", "needs 'reward.multiplier'"),
+        ("constant_shift", "needs 'reward.shift'"),
         ({"name": "clip", "low": 2.0}, "low is 2 and must be less than high, which is 1"),
         ({"name": "return_based", "return_max": 1.0, "return_min": 1.0}, "return_min is 1 and must be less than return_max"),
         ({"name": "multiply", "multiplier": 0.0}, "input should be greater than 0"),
