@@ -5,9 +5,9 @@ The learning rate is a setting of the algorithm, for rows of a stack may differ 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from ...data.config import Config, setting
 from ...data.errors import did_you_mean
@@ -19,7 +19,9 @@ _Beta = Annotated[float, Field(ge=0, lt=1)]
 class _Optimizer(Config):
     """What all have."""
 
-    max_grad_norm: float | None = setting(None, "largest L2 norm of a network's gradient; longer ones are scaled to it", gt=0)
+    max_grad_norm: float | None = setting(
+        None, "largest L2 norm of the gradient of the parameters that it steps; longer ones are scaled to it", gt=0
+    )
     schedule: Schedule | None = setting(None, "how the learning rate changes: cosine, linear or warm_up; None: it does not")
 
 
@@ -60,6 +62,12 @@ class SGD(_Decaying):
     name: Literal["sgd"] = "sgd"
     momentum: float = setting(0.0, "μ: share of the last direction that is kept", ge=0, lt=1)
     nesterov: bool = setting(False, "look ahead along the momentum")
+
+    @model_validator(mode="after")
+    def _has_momentum(self) -> Self:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov looks ahead along the momentum, so momentum must be above 0.")
+        return self
 
 
 class Muon(_Optimizer):

@@ -74,7 +74,8 @@ class RowOptimizer:
     def _clipped(self, gradients: Sequence[Tensor], most: float) -> Sequence[Tensor]:
         """Gradients of each row scaled to an L2 norm of at most `most` over all parameters, as torch.nn.utils.clip_grad_norm_."""
         lead = 0 if self.rows is None else 1
-        norms = torch.stack([torch.linalg.vector_norm(g.flatten(lead), dim=-1) for g in gradients])  # [parameters, (S)]
+        flat = [g.reshape(*g.shape[:lead], -1) for g in gradients]
+        norms = torch.stack([torch.linalg.vector_norm(g, dim=-1) for g in flat])  # [parameters, (S)]
         scale = (most / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
         return [g * scale.reshape(-1, *[1] * (g.ndim - 1)) if lead else g * scale for g in gradients]
 

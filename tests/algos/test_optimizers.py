@@ -69,6 +69,17 @@ def test_each_row_is_stepped_as_torch_steps_it_alone(name: str, norm: float | No
         torch.testing.assert_close(ours.parameters[i], torch.stack([row[i] for row in theirs]), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("rows", [None, 2])
+def test_gradients_of_scalars_are_clipped_with_the_rest(rows: int | None) -> None:
+    """The gradient (3, 4) has the norm 5: a tenth of it is left where 0.5 is the most."""
+    lead = () if rows is None else (rows,)
+    start = {"temperature": torch.zeros(lead, dtype=torch.float64), "bias": torch.zeros(*lead, 1, dtype=torch.float64)}
+    ours = RowOptimizer(SGD(max_grad_norm=0.5), start, [1.0] * (rows or 1), rows)
+    ours.step([torch.full_like(start["temperature"], 3.0), torch.full_like(start["bias"], 4.0)], 0)
+    torch.testing.assert_close(start["temperature"], torch.full(lead, -0.3, dtype=torch.float64), rtol=1e-6, atol=0)
+    torch.testing.assert_close(start["bias"], torch.full((*lead, 1), -0.4, dtype=torch.float64), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("rows", [None, 3])
 def test_a_gradient_may_lie_otherwise_in_memory_than_its_parameter(rows: int | None) -> None:
     """What autograd gives a transposed weight is transposed; torch's fused kernels go through storage."""
@@ -232,6 +243,7 @@ def test_settings_name_an_optimizer() -> None:
         ({"name": "adam", "epsilon": 0}, "optimizer.epsilon is 0; input should be greater than 0."),
         ({"name": "adam", "epsilom": 0}, "has no setting 'optimizer.epsilom'; did you mean 'epsilon'?"),
         ({"name": "adam", "betas": [0.9, 1.0]}, "optimizer.betas.1 is 1.0; input should be less than 1."),
+        ({"name": "sgd", "nesterov": True}, "nesterov looks ahead along the momentum, so momentum must be above 0."),
         ({"name": "sgd", "max_grad_norm": -1}, "optimizer.max_grad_norm is -1; input should be greater than 0."),
         ({"name": "adam", "schedule": "cosine"}, "a schedule needs its length, as {name: cosine, duration: 100000}."),
         ({"name": "adam", "schedule": {"name": "cosine"}}, "needs 'optimizer.schedule.duration': gradient steps from the set rate"),
