@@ -53,7 +53,6 @@ class Fit:
         spec: The spaces of the data.
         seeds: One for each row.
         learner: Parameters, optimisers, step count.
-        warned: What is wrong with the values of seeds that diverge, and since which step.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Fit:
         self._priorities: dict[str, np.ndarray] | None = None  # of a restored fit, until it has its sampler
         self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
         self.largest_reward: float | None = None  # max |r| of the data as losses see it
-        self.warned: dict[int, str] = {}  # seeds whose values diverge, and since when
+        self._warned: dict[int, str] = {}  # rows whose values diverge, and since when
         self._snapshot: list[dict[str, float]] = [{} for _ in self.seeds]
 
     @classmethod
@@ -214,12 +213,17 @@ class Fit:
             self._look_for_divergence(k, row)
         return [{"step": float(self.learner.step), **_named(row)} for row in rows]
 
+    @property
+    def warned(self) -> dict[int, str]:
+        """What is wrong with the values of seeds that diverge, and since which step."""
+        return {self.seeds[k]: wrong for k, wrong in self._warned.items()}
+
     def _look_for_divergence(self, k: int, row: dict[str, float]) -> None:
-        if self.largest_reward is None or self.seeds[k] in self.warned:
+        if self.largest_reward is None or k in self._warned:
             return
         if wrong := divergence(row, self.largest_reward, self.learner.values["gamma"][k]):
-            self.warned[self.seeds[k]] = f"step {self.learner.step}: {wrong}"
-            warnings.warn(f"{self.algorithm.name}, seed {self.seeds[k]}, {self.warned[self.seeds[k]]}.", DivergenceWarning, 3)
+            self._warned[k] = f"step {self.learner.step}: {wrong}"
+            warnings.warn(f"{self.algorithm.name}, seed {self.seeds[k]}, {self._warned[k]}.", DivergenceWarning, 3)
 
     # ---- acting
 

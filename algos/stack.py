@@ -35,7 +35,7 @@ class Stack:
         rows: Coefficients (settings that are floats) in which rows differ, one mapping a seed; None: rows are alike.
 
     Attributes:
-        failed: The first bad gradient step of each seed whose losses stopped being finite; the others go on.
+        failed_rows: The first bad gradient step of each row whose losses stopped being finite; the others go on.
     """
 
     def __init__(self, algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None) -> None:
@@ -45,8 +45,14 @@ class Stack:
         if rows is not None:
             _check_rows(algorithm, self.seeds, rows)
         self.algorithm, self.rows = algorithm, rows
-        self.failed: dict[int, int] = {}
+        self.failed_rows: dict[int, int] = {}
         self.fit_: Fit
+
+    @property
+    def failed(self) -> dict[int, int]:
+        """The first bad gradient step of each seed whose losses stopped being finite, in any of its rows."""
+        latest_first = sorted(self.failed_rows.items(), key=lambda item: -item[1])
+        return {self.seeds[k]: step for k, step in latest_first}
 
     @property
     def step(self) -> int:
@@ -86,8 +92,7 @@ class Stack:
         if not hasattr(self, "fit_"):
             algorithm = _fresh(self.algorithm)
             self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)
-        distinct = len(set(self.seeds)) == len(self.seeds)
-        parts = [f"seed-{seed}" if distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
+        parts = [f"seed-{seed}" if self._distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
         each = [(part, partial(self.seed, k)) for k, part in enumerate(parts)]
         with watching(self, each, callbacks, n_steps, n_steps_per_epoch, **watch) as called:
             for epoch, rows in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
@@ -103,12 +108,11 @@ class Stack:
         evaluators: Mapping[str, Evaluator] | None,
         callbacks: Sequence[Callback],
     ) -> None:
-        """What follows an epoch for one seed; one that failed in it is still logged, and left alone afterwards."""
-        seed = self.seeds[k]
-        if seed in self.failed:
+        """What follows an epoch for one row; one that failed in it is still logged, and left alone afterwards."""
+        if k in self.failed_rows:
             return
         if "first_bad_step" in metrics:
-            self.failed[seed], evaluators = int(metrics["first_bad_step"]), None
+            self.failed_rows[k], evaluators = int(metrics["first_bad_step"]), None
         if evaluators or callbacks:
             one = self.seed(k)
             one.finish_epoch(epoch, metrics, evaluators, callbacks)
@@ -124,15 +128,25 @@ class Stack:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that training goes on from: tensors with an axis of seeds, and JSON."""
         tensors, meta = self.fit_.state()
-        return tensors, {**meta, "failed": {str(seed): step for seed, step in self.failed.items()}}
+        names = self._names()
+        return tensors, {**meta, "failed": {names[k]: step for k, step in self.failed_rows.items()}}
 
     def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         """Goes on from what `state` gave."""
         algorithm = _fresh(self.algorithm)
         self.fit_ = algorithm.fit_ = Fit.restore(algorithm, tensors, meta)
         self.seeds = self.fit_.seeds
-        self.failed = {int(seed): step for seed, step in meta.get("failed", {}).items()}
+        failed = meta.get("failed", {})
+        self.failed_rows = {k: failed[name] for k, name in enumerate(self._names()) if name in failed}
         return self
+
+    @property
+    def _distinct(self) -> bool:
+        return len(set(self.seeds)) == len(self.seeds)
+
+    def _names(self) -> list[str]:
+        """What a state calls the rows: by their seeds, where those tell them apart."""
+        return [str(seed) if self._distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
 
 
 def _fresh(algorithm: Algorithm) -> Algorithm:

@@ -108,6 +108,14 @@ def test_a_diverging_run_warns_once_and_a_sound_one_never():
     assert list(wild.fit_.warned) == [2]
 
 
+def test_rows_of_one_seed_are_warned_of_each_for_itself():
+    stack = Stack(maker(TD3PlusBC, tau=1.0, gamma=0.9)(), (2, 2), rows=[{"critic_learning_rate": 10.0}] * 2)
+    with pytest.warns(DivergenceWarning) as seen:
+        stack.fit(DATA, 60, 10)
+    assert len(seen) == 2
+    assert list(stack.fit_.warned) == [2]
+
+
 def test_held_out_losses_are_those_of_training_on_other_transitions():
     train, test = DATA.split(0.3, seed=0)
     made = maker(BC)(dtype="float64").fit(train, 5)

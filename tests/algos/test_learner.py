@@ -108,6 +108,17 @@ def test_rows_of_a_stack_may_not_shape_the_program():
         Stack(maker(TD3)(), (0, 1), rows=[{"batch_size": 3}, {}])
 
 
+def test_a_row_that_fails_leaves_rows_of_the_same_seed_alone():
+    rows = [{}, {"critic_learning_rate": 1e35}, {}]
+    stack, evaluators = Stack(maker(TD3)(), (3, 3, 3), rows=rows), {"seen": lambda algorithm, epoch: {"at": float(epoch)}}
+    logged = [["seen/at" in row for row in epoch.metrics] for epoch in stack.fitter(CONTINUOUS, 20, 10, evaluators)]
+    assert logged == [[True, False, True]] * 2
+    assert list(stack.failed_rows) == [1]
+    assert stack.failed == {3: stack.failed_rows[1]}
+    tensors, meta = stack.state()
+    assert Stack(maker(TD3)(), (0,)).load_state(tensors, meta).failed_rows == stack.failed_rows
+
+
 def test_a_row_that_diverges_fails_alone_at_its_first_bad_step():
     rows = [{}, {"critic_learning_rate": 1e35}, {}]
     stack, well = (Stack(maker(TD3)(), (0, 1, 2), rows=r) for r in (rows, [{}, {}, {}]))
