@@ -272,7 +272,7 @@ class Learner:
     @torch.no_grad()
     def value(self, loss: Loss, batch: Batch) -> Tensor:
         """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
-        key = self.address(loss)
+        key = self.address(loss).clone()  # a bare key: training needs the noise of the steps ahead, and this of one
         target = Nets(self._targets, {}, None, key, self.dtype)
         return _mean(loss(Nets(self.modules, {}, target, key, self.dtype, resting=True), batch, self._h)[0], batch)
 

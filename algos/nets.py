@@ -58,7 +58,7 @@ class Nets:
         resting: bool = False,
     ) -> None:
         self._modules, self._tensors, self._dtype = modules, tensors, dtype
-        self._live = target is not None and not resting
+        self._training, self._is_target = target is not None and not resting, target is None
         self._loss_key, self._own_key = key, key if target is not None else None  # a target's is folded when it is asked for
         self._calls = 0
         self.statistics: dict[str, dict[str, Tensor]] = {name: {} for name in minimised}
@@ -74,10 +74,10 @@ class Nets:
     def run(self, name: str, function: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """A function of a network, with the tensors and the address that the network has here."""
         module, tensors = self._modules[name], self._tensors.get(name)
-        if self._loss_key is not None and _wants_pass(module, live=self._live):
+        if self._loss_key is not None and _wants_pass(module, training=self._training):
             self._calls += 1
             key = fold(self._key, (zlib.crc32(name.encode()) << 16) + self._calls)
-            with under_way(Pass(key, self._dtype, self._live, self.statistics.get(name))):
+            with under_way(Pass(key, self._dtype, self._training, self.statistics.get(name), self._is_target)):
                 return _held(module, tensors, function, inputs, named)
         return _held(module, tensors, function, inputs, named)
 
@@ -174,7 +174,7 @@ def _holding(module: nn.Module, tensors: Parameters) -> Generator[None]:
             held[key] = tensor
 
 
-def _wants_pass(module: nn.Module, *, live: bool) -> bool:
+def _wants_pass(module: nn.Module, *, training: bool) -> bool:
     """Whether a layer inside draws or keeps statistics; remembered on the module, for it is asked at every call."""
     known: tuple[bool, bool] | None = module.__dict__.get("_d3ray_pass")
     if known is None:
@@ -183,4 +183,4 @@ def _wants_pass(module: nn.Module, *, live: bool) -> bool:
         trains = any(getattr(layer, "trains", False) for layer in layers)
         known = (draws or trains, draws)
         module.__dict__["_d3ray_pass"] = known
-    return known[not live]
+    return known[not training]

@@ -24,14 +24,16 @@ class Pass:
 
     key: Tensor  # int64 (), the address of this pass
     dtype: torch.dtype
-    live: bool  # False: a target network's
+    training: bool  # False: layers are at rest, as a target network's, and a live one's where a loss is only read
     statistics: dict[str, Tensor] | None  # where batch norm leaves its new running statistics; None: not kept
+    target: bool = False  # whether the network is a target
     draws: int = field(default=0)
 
-    def uniform(self, shape: tuple[int, ...]) -> Tensor:
-        """The next uniform draw of this pass; its address is its position."""
-        self.draws += 1
-        return uniform(fold(self.key, self.draws), shape, self.dtype)
+    def uniform(self, shape: tuple[int, ...], name: str | None = None) -> Tensor:
+        """Uniform draws of this pass at the address `name`; without one, at their position among those that have none."""
+        if name is None:
+            self.draws += 1
+        return uniform(fold(self.key, self.draws if name is None else name), shape, self.dtype)
 
 
 _current: ContextVar[Pass | None] = ContextVar("pass", default=None)
@@ -40,7 +42,7 @@ _current: ContextVar[Pass | None] = ContextVar("pass", default=None)
 def current_training() -> Pass | None:
     """The live network's pass under way, or None when layers are at rest."""
     now = _current.get()
-    return now if now is not None and now.live else None
+    return now if now is not None and now.training else None
 
 
 def current_draws() -> Pass | None:

@@ -12,6 +12,7 @@ from d3ray.algos.dqn import DQN
 from d3ray.algos.held_out import HeldOut
 from d3ray.algos.iql import IQL
 from d3ray.algos.stack import Stack
+from d3ray.algos.td3 import TD3
 from d3ray.algos.td3_plus_bc import TD3PlusBC
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.dataset import Dataset
@@ -127,6 +128,30 @@ def test_held_out_losses_are_those_of_training_on_other_transitions():
     state = made.state()[0]
     HeldOut(test)(made, 1)
     assert all(torch.equal(tensor, made.state()[0][name]) for name, tensor in state.items())
+
+
+def test_a_loss_that_is_only_read_is_the_one_that_is_trained():
+    """Without dropout they are equal: as many fractions of the live critic and of its target, and the same noise."""
+    kind = {"name": "iqn", "n_quantiles": 4, "n_target_quantiles": 16}
+    made = maker(TD3, q_function=kind)(dtype="float64").fit(DATA, 2)
+    learner, batch = made.fit_.learner, made.fit_.fixed_batch(DATA, 64)
+    read = learner.value(made.critic_loss, batch)
+    _, trained, *_ = learner.gradients(made.critic_loss, ("critic",), batch, learner.address(made.critic_loss))
+    torch.testing.assert_close(read, trained.detach(), rtol=1e-12, atol=0)
+
+
+def test_a_loss_that_is_only_read_makes_no_noise_for_other_steps():
+    made = maker(TD3)().fit(DATA, 0)
+    made.fit_.learner.value(made.critic_loss, made.fit_.fixed_batch(DATA, 64))
+    _, _, ahead = made.fit_.learner._addresses["critic_loss"]
+    assert ahead._made == {}
+
+
+def test_held_out_losses_are_the_same_ones_however_seldom_an_update_is_due():
+    train, test = DATA.split(0.3, seed=0)
+    held, made = HeldOut(test), maker(TD3PlusBC, update_actor_interval=1000)()
+    found = [set(held(made.fit(train, 1), epoch)) for epoch in (1, 2)]
+    assert found == [{"critic_loss", "actor_loss", "td_error", "action_error"}] * 2
 
 
 def test_held_out_losses_rank_runs_and_rest_their_dropout():

@@ -60,7 +60,7 @@ def in_training(module: nn.Module, *inputs: Any, keep: bool = True) -> tuple[Any
     for path, layer in module.named_modules():
         if hasattr(layer, "path"):
             layer.path = path
-    with under_way(Pass(root_key(5), torch.float32, live=True, statistics=kept if keep else None)):
+    with under_way(Pass(root_key(5), torch.float32, training=True, statistics=kept if keep else None)):
         return module(*inputs), kept
 
 
@@ -153,7 +153,7 @@ def test_encoders_run_in_a_stack_and_without_values(kind: str) -> None:
     def one(tensors: Any) -> Tensor:
         return torch.func.functional_call(modules[0], tensors, (x, action))
 
-    with under_way(Pass(root_key(5), torch.float32, live=True, statistics=None)):
+    with under_way(Pass(root_key(5), torch.float32, training=True, statistics=None)):
         out = torch.func.vmap(one)({**parameters, **buffers})
         torch.testing.assert_close(out, torch.stack([module(x, action) for module in modules]), rtol=1e-4, atol=1e-5)
     bare = modules[0].to("meta")

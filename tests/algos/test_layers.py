@@ -61,7 +61,7 @@ def test_batch_norm_of_images_is_torchs_for_each_member():
     for _ in range(3):
         x = torch.randn(8, 6, 5, 4) * 3 + 1
         kept: dict[str, torch.Tensor] = {}
-        with under_way(Pass(root_key(0), torch.float32, live=True, statistics=kept)):
+        with under_way(Pass(root_key(0), torch.float32, training=True, statistics=kept)):
             torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-5)
         for name, tensor in kept.items():
             getattr(ours, name.removeprefix(".")).copy_(tensor)
@@ -90,7 +90,7 @@ def test_layer_norm_is_torchs_on_vectors_and_one_group_of_images():
 def loss_pass(layer, x):
     """A pass of a loss that minimises the layer, after which its statistics are what the pass left."""
     kept: dict[str, torch.Tensor] = {}
-    with under_way(Pass(root_key(0), torch.float64, live=True, statistics=kept)):
+    with under_way(Pass(root_key(0), torch.float64, training=True, statistics=kept)):
         out = layer(x)
         assert torch.equal(layer(x), out)  # a second pass of the same loss iterates no further
     layer.spectral.left.copy_(kept[".left"])
@@ -134,7 +134,7 @@ def test_spectral_norm_comes_to_the_largest_singular_value(layer):
 
 def test_dropout_of_images_drops_whole_channels():
     x = torch.ones(50, 8, 3, 3)
-    with under_way(Pass(root_key(1), torch.float32, live=True, statistics=None)):
+    with under_way(Pass(root_key(1), torch.float32, training=True, statistics=None)):
         out = Dropout(0.5, images=True)(x)
     assert torch.equal(out, out[..., :1, :1].expand_as(out))
     assert abs(float((out == 0).float().mean()) - 0.5) < 0.1

@@ -44,7 +44,7 @@ def inputs(discrete, seed=1):
 
 
 def a_pass(live=True):
-    return under_way(Pass(root_key(3), torch.float64, live, None))
+    return under_way(Pass(root_key(3), torch.float64, live, None, target=not live))
 
 
 def affine(layer, member, x):
@@ -125,7 +125,7 @@ def test_critics_are_their_equations(name, discrete, share_encoder):
     with a_pass(live=False):
         atoms = critic.distribution(observation, action)
     value = critic(observation) if discrete else critic(observation, action)
-    drawn = {n: uniform(fold(root_key(3), 1), (1, B, n), torch.float64)[0].numpy() for n in (4, 5)}
+    drawn = {n: uniform(fold(root_key(3), "fractions"), (1, B, n), torch.float64)[0].numpy() for n in (4, 5)}
     for m in range(MEMBERS):
         for b in range(B):
             psi = features_of(critic, m, observation[b], None if discrete else action[b])
@@ -157,6 +157,16 @@ def test_critics_are_their_equations(name, discrete, share_encoder):
             np.testing.assert_allclose(atoms[m, :, b].detach().numpy(), target, rtol=1e-11, atol=1e-14)
             assert loss[m, b].item() == pytest.approx(expected, rel=1e-11)
     assert metrics["td_error"].shape == metrics["q_value"].shape == (B,)
+
+
+def test_fractions_are_drawn_alike_whatever_else_a_pass_draws():
+    found = []
+    for settings in ({}, {"dropout_rate": 0.5}):
+        encoder = VectorEncoder(hidden_units=(7,), **settings)
+        critic = KINDS["iqn"].continuous(encoder, Box(shape=(4,), dtype="float32"), ACTIONS, MEMBERS).double()
+        with a_pass():
+            found.append(critic.fractions(critic.features(*inputs(discrete=False))))
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -137,8 +137,8 @@ class _Drawn(ImplicitCritic):
         now = current_draws()
         if now is None:
             return midpoints(self.config.n_greedy_quantiles, features)[None, None]
-        n = self.config.n_quantiles if now.live else self.config.n_target_quantiles
-        return now.uniform((1, 1 if self.config.share_fractions else features.shape[1], n))
+        n = self.config.n_target_quantiles if now.target else self.config.n_quantiles
+        return now.uniform((1, 1 if self.config.share_fractions else features.shape[1], n), "fractions")
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
         """`quantile_huber` of every member and sample, [members, B]."""
