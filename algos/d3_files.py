@@ -90,7 +90,9 @@ def load_d3(path: Path, device: str | None = None) -> Any:
         name, settings = settings_of(config["config"])
         cls = algorithm_class(name)
         algorithm = cls(**settings, device=device)
-        algorithm.fit_ = Fit(algorithm, algorithm.check_settings(), _spec(config), (algorithm.seed,), None)
+        checked, spec = algorithm.check_settings(), _spec(config)
+        _check_size(algorithm, checked, spec, path.stat().st_size)
+        algorithm.fit_ = Fit(algorithm, checked, spec, (algorithm.seed,), None)
         tensors, steps = _Carrier(algorithm, states, _PARTS[name]).state()
         state, meta = algorithm.state()
         return algorithm.load_state({**state, **tensors}, {**meta, "step": steps})
@@ -109,8 +111,8 @@ def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
     saved = cast("dict[str, Any]", saved)
     try:
         config = json.loads(saved["config"])
-    except (TypeError, ValueError):
-        raise DataError(f"{path} is damaged: its settings are no JSON.") from None
+    except (TypeError, ValueError, RecursionError):
+        raise DataError(f"{path} is damaged: its settings are no JSON, or nested too deeply.") from None
     return str(saved["version"]), config, read_torch(saved["torch"], source=str(path))
 
 
@@ -121,6 +123,19 @@ def _spec(config: Mapping[str, Any]) -> Spec:
         raise DataError("its observations have several parts, which are not read.")
     seen = Box(shape=shape, dtype="uint8" if len(shape) == 3 else "float32")
     return Spec(observation=seen, action=Box(shape=(int(config["action_size"]),)))
+
+
+def _check_size(algorithm: Algorithm, config: Any, spec: Spec, size: int) -> None:
+    """Refuses settings that ask for more than the file can hold, before memory is taken: a few bytes of JSON could fill it.
+
+    Raises:
+        DataError: the networks have more parameters than so many bytes can be the float32 numbers of.
+    """
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        networks = algorithm.networks(spec, config)
+    count = sum(p.numel() for network in networks.values() for p in network.module.parameters())
+    if count > size // 4:
+        raise DataError(f"its settings ask for {count:,} parameters, and the file has {size:,} bytes.")
 
 
 class _Carrier:

@@ -11,6 +11,7 @@ import math
 import pickle
 import pickletools
 import re
+import reprlib  # what a file holds is shown with it: of tuples that share parts, repr would write each part again and again
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ class _Dtype:
 
     def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
         if not isinstance(code, str) or not KINDS.fullmatch(code):
-            what = "Python objects" if isinstance(code, str) and code.startswith("O") else repr(code)
+            what = "Python objects" if isinstance(code, str) and code.startswith("O") else reprlib.repr(code)
             raise RefusedError(f"holds an array of {what}; only arrays of numbers, booleans and text are read.")
         self.dtype = np.dtype(code)
         if not self.dtype.itemsize:
@@ -147,7 +148,7 @@ class _Dtype:
         if subarray is not None or names is not None or fields is not None:
             raise RefusedError("holds an array of records; only arrays of numbers, booleans and text are read.")
         if order not in ("<", ">", "|", "="):
-            raise RefusedError(f"names a byte order {order!r}.")
+            raise RefusedError(f"names a byte order {reprlib.repr(order)}.")
         self.dtype = self.dtype.newbyteorder(order)
 
 
@@ -170,7 +171,7 @@ def _view(data: Any, dtype: Any, shape: Any, order: Any) -> Array:
     if not isinstance(dtype, _Dtype) or not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
         raise RefusedError("holds an array whose parts are not bytes, a dtype and a shape.")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
-        raise RefusedError(f"holds an array of shape {shape!r}.")
+        raise RefusedError(f"holds an array of shape {reprlib.repr(shape)}.")
     if math.prod(shape) * dtype.dtype.itemsize != len(data):
         raise RefusedError(f"holds an array of shape {shape} and {dtype.dtype} with {len(data)} bytes.")
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order) if data else np.zeros(shape, dtype.dtype)
@@ -200,7 +201,7 @@ class _Encoder:
 
     def __call__(self, text: Any, encoding: Any) -> bytes:
         if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-            raise RefusedError(f"encodes text as {encoding!r}.")
+            raise RefusedError(f"encodes text as {reprlib.repr(encoding)}.")
         self._budget -= len(text)
         if self._budget < 0:
             raise RefusedError("makes more bytes than it has.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import reprlib
 import zipfile
 from typing import Any
 
@@ -59,7 +60,7 @@ def read_torch(data: bytes, *, source: str) -> Any:
     def storage(pid: Any) -> _Storage:
         kind, of, key, _, _ = pid
         if kind != "storage" or not isinstance(of, _Type) or not isinstance(key, str):
-            raise RefusedError(f"refers to {kind!r}, which is no tensor's storage.")
+            raise RefusedError(f"refers to {reprlib.repr(kind)}, which is no tensor's storage.")
         held = parts.get(f"{root}/data/{key}")
         if held is None:
             raise RefusedError(f"lacks the storage {key} of a tensor.")
@@ -93,6 +94,11 @@ class _Storage:
 class _Ordered(dict[Any, Any]):
     """An `OrderedDict`; its attributes (torch keeps versions of modules there) are left out."""
 
+    def __init__(self, *arguments: Any) -> None:
+        if arguments:  # each call with a dict would copy it, so a small file could fill the memory
+            raise RefusedError("makes an OrderedDict of something; torch.save writes empty ones that it fills.")
+        super().__init__()
+
     def __setstate__(self, state: object) -> None:
         del state
 
@@ -101,11 +107,11 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *others: Any) -> 
     """A tensor over its storage. Every entry lies within the storage, and there are no more entries than that has."""
     numbers = [offset, *size, *stride]
     if not isinstance(storage, _Storage) or not all(type(n) is int and n >= 0 for n in numbers) or len(size) != len(stride):
-        raise RefusedError(f"holds a tensor of size {size!r} and stride {stride!r}.")
+        raise RefusedError(f"holds a tensor of size {reprlib.repr(size)} and stride {reprlib.repr(stride)}.")
     count = math.prod(size)
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if count else offset
     if count > len(storage.numbers) or last >= len(storage.numbers) + (not count) or len(size) > 32:
-        raise RefusedError(f"holds a tensor of size {size} at {offset} of {len(storage.numbers)} numbers.")
+        raise RefusedError(f"holds a tensor of size {reprlib.repr(size)} at {offset} of {len(storage.numbers)} numbers.")
     width = storage.numbers.itemsize
     return HeldArray(
         np.lib.stride_tricks.as_strided(storage.numbers[offset:], size, [step * width for step in stride], writeable=False)

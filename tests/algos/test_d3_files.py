@@ -205,12 +205,27 @@ def configured(name: str, change: Any) -> dict[str, Any]:
         (lambda c: c["config"]["params"]["critic_encoder_factory"]["params"].update(use_layer_norm=True), "the critic"),
         (lambda c: c.update(observation_shape=[[3], [2]]), "several parts"),
         (lambda c: c.update(action_size=3), "has the shape"),
+        (
+            lambda c: c["config"]["params"]["critic_encoder_factory"]["params"].update(hidden_units=[3000, 3000]),
+            r"its settings ask for 18,\d{3},\d{3} parameters, and the file has",
+        ),
         (lambda c: c.pop("config"), "its parts do not fit together"),
         (lambda c: c.update(observation_shape=None), "its parts do not fit together"),
     ],
 )
 def test_settings_that_there_are_not_here_are_named(tmp_path: Path, change: Any, message: str) -> None:
     refused(write(tmp_path / "changed.d3", configured("td3_plus_bc", change)), message)
+
+
+def test_settings_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
+    def wide(config: Any) -> None:
+        config["config"]["params"]["critic_encoder_factory"]["params"].update(hidden_units=[1 << 20, 1 << 20])
+
+    refused(write(tmp_path / "wide.d3", configured("td3_plus_bc", wide)), "its settings ask for 2,199,")
+
+
+def test_settings_nested_deeply_are_refused(tmp_path: Path) -> None:
+    refused(write(tmp_path / "deep.d3", parts_of("bc"), config="[" * 100_000 + "]" * 100_000), "nested too deeply")
 
 
 def test_other_algorithms_of_d3rlpys_are_refused() -> None:

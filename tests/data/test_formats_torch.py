@@ -120,6 +120,7 @@ def test_the_crafted_tensor_is_read_when_it_is_whole() -> None:
         (crafted(tensor_pickle((2,), (1,), kind="BFloat16Storage")), r"names torch\.BFloat16Storage"),
         (crafted(b"\x80\x02X\x01\x00\x00\x00aQ."), "refers to something outside"),
         (crafted(b"\x80\x02ctorch\nFloatStorage\n)R."), "makes a storage of its own"),
+        (crafted(b"\x80\x02ccollections\nOrderedDict\n}\x85R."), "makes an OrderedDict of something"),
         (rewritten(WHOLE, {}, zipfile.ZIP_DEFLATED), "compressed"),
         (rewritten(WHOLE, {"byteorder": b"big"}), "another byte order"),
         (WHOLE[:-40], "damaged, or no file of torch.save"),
@@ -133,6 +134,32 @@ def test_crafted_and_damaged_files_are_refused(data: bytes, message: str) -> Non
         read_torch(data, source="crafted")
     assert str(caught.value).startswith("crafted ")
     assert "\n" not in str(caught.value)
+
+
+SHARED = b"K\x01" + b"2\x86" * 18  # a pair of one pair twice, and so on: 18 deep, 2^18 numbers when written out
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ctorch._utils\n_rebuild_tensor_v2\n(NK\x00" + SHARED + b")tR.", "holds a tensor of size"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\n(NK\x00)" + SHARED + b"tR.", "holds a tensor of size"),
+        (b"(" + SHARED + b"NNNNtQ.", "which is no tensor's storage"),
+        (b"cnumpy\ndtype\n" + SHARED + b"\x85R.", "holds an array of"),
+        (b"cnumpy\ndtype\nX\x02\x00\x00\x00f4\x85R(N" + SHARED + b"NNNtb.", "names a byte order"),
+        (b"c_codecs\nencode\nX\x01\x00\x00\x00a" + SHARED + b"\x86R.", "encodes text as"),
+        (
+            b"cnumpy.core.numeric\n_frombuffer\n(B\x01\x00\x00\x00acnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R"
+            + SHARED
+            + b"X\x01\x00\x00\x00CtR.",
+            "holds an array of shape",
+        ),
+    ],
+)
+def test_what_shares_its_parts_is_not_written_out(data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read_torch(crafted(b"\x80\x03" + data), source="crafted")
+    assert len(str(caught.value)) < 2000
 
 
 def test_an_archive_without_a_pickle_is_no_file_of_torch_save() -> None:
