@@ -132,6 +132,8 @@ class OnlineRun:
         self._source: Any = self._drawn
         if self.dataset is not None:
             self._source = Mixture([fit.sampler(self.dataset), self._drawn], self._weights())
+        if self.buffer.n_envs * (self.buffer.rows - 1) < self._drawn.batch_size:  # each ring has a closing row, or an open one
+            raise self._too_small()
         self._training: Source = fit.augmented(self._source)
 
     def _weights(self) -> Any:
@@ -185,8 +187,8 @@ class OnlineRun:
                 self.act()
                 continue
             closes = learner.step + 1 == end or (learner.step + 1) % n_steps_per_epoch == 0
+            self._due -= 1  # before callbacks see the step: one may save the run
             fit.update(self._training, watch=closes)
-            self._due -= 1
             if closes or fit.stopped:
                 epoch = -(-learner.step // n_steps_per_epoch)
                 metrics = self._metrics() | {"time/updates_per_second": (learner.step - first) / (time.perf_counter() - begun)}
@@ -200,6 +202,15 @@ class OnlineRun:
         rollout.step(self.policy)
         if rollout.steps >= settings.update_start_step and rollout.steps % settings.update_interval == 0:
             self._due = settings.n_updates if self._drawn.n_windows >= self._drawn.batch_size else 0
+            if not self._due and len(self.buffer) + int(self.buffer.columns["closing"].sum()) == self.buffer.capacity:
+                raise self._too_small()  # every row is in use
+
+    def _too_small(self) -> ConfigError:
+        batch, capacity, n_envs = self._drawn.batch_size, self.buffer.capacity, self.buffer.n_envs
+        return ConfigError(
+            f"A replay buffer of capacity {capacity} for {n_envs} environments, when full, holds fewer transitions that can be "
+            f"drawn than the batch_size {batch}, for ends of episodes, td_steps and frames take rows too: give a larger capacity."
+        )
 
     def _metrics(self) -> dict[str, float]:
         (metrics,) = self.algorithm.fit_.metrics()
@@ -322,9 +333,10 @@ class OnlineRun:
             for part, values in run._set_up().items():
                 _check_same(path, online[part], values)
             arrays = {n.removeprefix(_PREFIX): t.numpy() for n, t in tensors.items() if n.startswith(_PREFIX)}
-            run.rollout.load_state(arrays, online, run.policy)
+            run.rollout.load_buffer(arrays)
             if isinstance(run._drawn, PrioritizedSampler):
                 run._drawn.load_state({n.removeprefix("priorities/"): a for n, a in arrays.items() if n.startswith("priorities/")})
+            run.rollout.load_state(arrays, online, run.policy)  # may cut episodes, which priorities have to follow
             run._due = int(online["due"])
         except BaseException:
             run.close()

@@ -103,8 +103,18 @@ class Rollout:
         told = {"steps": self.steps, "resets": list(self.vector.resets), "finished": [list(pair) for pair in self._finished]}
         return arrays, told
 
+    def load_buffer(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The first half of going on from what `state` gave: the buffer is as it was, unfinished episodes included.
+
+        What is kept about the rows of that buffer, priorities say, is brought back next, before `load_state` may add rows.
+
+        Raises:
+            DataError: the arrays come from a buffer of another capacity, spec or number of environments.
+        """
+        self.buffer.load_state({n.removeprefix("buffer/"): array for n, array in arrays.items() if n.startswith("buffer/")})
+
     def load_state(self, arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], policy: Policy) -> list[int]:
-        """Goes on from what `state` gave.
+        """Goes on from what `state` gave, once `load_buffer` has been called.
 
         An environment that was in the middle of an episode is reset with the episode's seed and given its actions again. Where it
         then shows what it showed, it stands where it stood. Where it does not, for not all that it does follows from seed and
@@ -112,11 +122,7 @@ class Rollout:
 
         Returns:
             The environments whose episode could not be taken up again; a warning names them too.
-
-        Raises:
-            DataError: the buffer's part comes from a buffer of another capacity, spec or number of environments.
         """
-        self.buffer.load_state({n.removeprefix("buffer/"): array for n, array in arrays.items() if n.startswith("buffer/")})
         self.steps, self._finished = int(told["steps"]), [(float(r), int(length)) for r, length in told["finished"]]
         self._return, self._length = np.array(arrays["return"], np.float64), np.array(arrays["length"], np.int64)
         shown = {name.removeprefix("shown/"): array for name, array in arrays.items() if name.startswith("shown/")}

@@ -86,8 +86,12 @@ class Mixture:
         axis = parts[0].index.ndim - 1
         return cast("Batch", pytree.tree_unflatten([torch.cat(same, axis) for same in zip(*leaves, strict=True)], spec[0]))
 
-    def update(self, index: Tensor, error: Tensor) -> None:
-        """Errors of a batch, [(S,) B], to the samplers that keep priorities."""
+    @property
+    def update(self) -> Callable[[Tensor, Tensor], None] | None:
+        """How samplers that keep priorities are told errors of a batch, [(S,) B] each; None: there is none of them."""
+        return self._tell if any(hasattr(sampler, "update") for sampler in self.samplers) else None
+
+    def _tell(self, index: Tensor, error: Tensor) -> None:
         source = (index[..., :, None] >= torch.tensor(self._offsets[1:], device=index.device)).sum(-1)
         for k, sampler in enumerate(self.samplers):
             update: Any = getattr(sampler, "update", None)

@@ -288,6 +288,12 @@ def test_offline_to_online_draws_from_both_by_a_schedule():
         dqn().fit_online("CartPole-v1", dataset=dataset, mixture=1.5)
 
 
+def test_an_algorithm_without_errors_learns_online_beside_a_dataset():
+    algorithm = algorithm_class("DiscreteBC")(batch_size=16, seed=3)
+    algorithm.fit_online("CartPole-v1", dataset=Dataset.open("d3ray/cartpole-replay"), n_steps=2)
+    assert algorithm.step == 2
+
+
 # ---- who is let in
 
 
@@ -352,6 +358,30 @@ def test_an_environment_of_other_spaces_is_refused():
 def test_settings_that_cannot_be_are_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
         dqn().fit_online("CartPole-v1", **{"n_steps": 1, **arguments})
+
+
+class Brief(gymnasium.Env):
+    """Episodes of one step."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+def test_a_buffer_that_never_holds_a_batch_is_refused_when_that_is_known():
+    with pytest.raises(ConfigError, match=r"of capacity 32 .* than the batch_size 32, .*: give a larger capacity\."):
+        OnlineRun(dqn(batch_size=32), "CartPole-v1", capacity=33, n_envs=2)  # 16 rows each, of which one can never be drawn
+    with OnlineRun(dqn(), Brief, capacity=31) as run:
+        for _ in range(15):  # each is two rows, a closing one among them
+            run.act()
+        with pytest.raises(ConfigError, match=r"of capacity 31 .* the batch_size 16"):
+            run.act()
+    dqn(batch_size=15).fit_online(Brief, capacity=31, n_steps=3)
 
 
 def test_evaluation_in_the_very_environment_that_is_trained_in_is_refused():

@@ -212,6 +212,37 @@ def test_an_environment_that_does_not_come_back_begins_a_new_episode(tmp_path):
     assert second.rollout._length.tolist() == [second.rollout.steps - steps]
 
 
+def test_priorities_follow_the_cut_of_a_lost_episode(tmp_path):
+    """In a full ring the closing row takes the place of a row that could be drawn, and the last step can be drawn from then on."""
+    with OnlineRun(dqn(sampler="prioritized"), Drifting, capacity=40) as run:
+        list(run.epochs(60, 60))
+        assert run.buffer._rings.full(0) is not None
+        kept = run._drawn.state()["priorities"][0]
+        run.save(tmp_path / "run")
+    with pytest.warns(UserWarning, match="could not be taken up again"):
+        second = OnlineRun.load(tmp_path / "run", Drifting)
+    (closing,) = np.flatnonzero(second.buffer.columns["closing"])
+    now, last = second._drawn.state()["priorities"][0], (closing - 1) % 40
+    assert kept[closing] > 0 == kept[last]
+    assert now[closing] == 0
+    assert now[last] == second._drawn.priorities.maximum[0]
+    others = np.delete(np.arange(40), [closing, last])
+    np.testing.assert_array_equal(now[others], kept[others])
+    assert np.flatnonzero(now).tolist() == sorted(second._drawn.windows.all())
+
+
+def test_a_run_that_a_callback_saves_amid_a_burst_goes_on_as_if_it_had_not_stopped(tmp_path):
+    def saves(algorithm, epoch, step):
+        if step == 13:
+            run.save(tmp_path / "run")
+
+    with OnlineRun(dqn(), "CartPole-v1", n_updates=4, update_interval=3) as run:
+        list(run.epochs(40, 40, callback=saves))
+    with OnlineRun.load(tmp_path / "run", "CartPole-v1") as second:
+        list(second.epochs(27, 40))
+        assert_same_run(run, second)
+
+
 def test_an_episode_whose_beginning_was_overwritten_cannot_be_played_again(tmp_path):
     with OnlineRun(td3(), "Pendulum-v1", capacity=50) as run:  # episodes have 200 steps
         list(run.epochs(100, 100))

@@ -258,6 +258,8 @@ def test_a_mixture_hands_errors_back() -> None:
     batch = mixture.sample(0)
     assert batch.weight is not None
     assert (batch.weight[batch.extra["source"] == 0] == 1).all()
+    assert Mixture([first, first], [1, 1]).update is None
+    assert mixture.update is not None
     mixture.update(batch.index, batch.index / 100)
     priorities = second.state()["priorities"]
     for k in range(2):
