@@ -48,6 +48,11 @@ def test_a_check_that_cannot_run_is_named_too() -> None:
         testing.check_algorithm(Crashes)
 
 
+def test_longer_returns_are_no_breach() -> None:
+    """They end where an episode was cut; the check is about what is taught otherwise."""
+    testing.check_truncation_is_unseen(lambda **settings: testing.maker(DQN)(**{"td_steps": 3, **settings}))
+
+
 def test_exemptions_let_off_and_have_to_be_known_and_reasoned() -> None:
     class Exempt(DQN):
         exemptions: ClassVar = {"predictions": "there are none"}
