@@ -19,7 +19,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .base import Algorithm
-from .config import ContinuousConfig, Preset
+from .config import Bounds, ContinuousConfig, Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
@@ -41,9 +41,7 @@ class BCConfig(ContinuousConfig):
     policy_type: Literal["deterministic", "stochastic"] = setting(
         "deterministic", "one action a state, or a normal distribution", source="d3rlpy 2.8.1, algos/qlearning/bc.py"
     )
-    log_std_bounds: tuple[float, float] = setting(
-        (-4.0, 15.0), "where log σ is clipped", source="d3rlpy 2.8.1, algos/qlearning/bc.py"
-    )
+    log_std_bounds: Bounds = setting((-4.0, 15.0), "where log σ is clipped", source="d3rlpy 2.8.1, algos/qlearning/bc.py")
 
 
 class BC(Algorithm):

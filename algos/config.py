@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from ..data.augmentation import Augmentations
 from ..data.config import Config, setting
 from ..data.sampling import Sampling
 from ..data.scalers import ActionScaler, ObservationScaler, RewardScaler
+
+
+def _rising(bounds: tuple[float, float]) -> tuple[float, float]:
+    if bounds[0] >= bounds[1]:
+        raise ValueError("the first bound must be below the second.")
+    return bounds
+
+
+Bounds = Annotated[tuple[float, float], AfterValidator(_rising)]
+"""From where to where, as a setting."""
 
 
 class AlgorithmConfig(Config):

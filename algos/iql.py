@@ -16,6 +16,7 @@ Choices   1. Order: value, actor, critic, target in every step, as in the code (
           3. The actor's learning rate falls along a cosine, as in the code; d3rlpy keeps it constant.
           4. log σ is clipped to its bounds, as in the code; d3rlpy passes a parameter through a sigmoid that spans them.
           5. A deterministic policy's square is summed over an action's entries, as in CORL: a normal one of deviation 1/√2.
+          6. Layers begin as torch's; in the code (`common.py`) all begin orthogonal, with gain √2, and their biases at 0.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, critic_network
 from .base import Algorithm
-from .config import Preset
+from .config import Bounds, Preset
 from .definition import Network
 from .learner import Learner, LossValue, shared
 from .nets import Hyper, Nets
@@ -58,7 +59,7 @@ class IQLConfig(ActorCriticConfig):
     )
     policy_type: Literal["stochastic", "deterministic"] = setting("stochastic", "normal, or one action a state", source=CODE)
     state_dependent_std: bool = setting(False, "whether the policy's σ depends on the state", source="authors' code, learner.py")
-    log_std_bounds: tuple[float, float] = setting((-5.0, 2.0), "where log σ is clipped", source="authors' code, policy.py")
+    log_std_bounds: Bounds = setting((-5.0, 2.0), "where log σ is clipped", source="authors' code, learner.py and policy.py")
 
 
 class IQL(Algorithm):

@@ -30,7 +30,7 @@ from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, critic_network
 from .base import Algorithm
-from .config import Preset
+from .config import Bounds, Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
@@ -52,7 +52,7 @@ class SACConfig(ActorCriticConfig):
     initial_temperature: float = setting(1.0, "α₀: the temperature's first value", source="d3rlpy 2.8.1; PFRL 0.4.0", gt=0)
     learn_temperature: bool = setting(True, "whether the temperature is learnt; else it stays α₀", source=PAPER)
     target_entropy: float | None = setting(None, "H: entropy that is aimed at; None: minus the entries of an action", source=PAPER)
-    log_std_bounds: tuple[float, float] = setting(
+    log_std_bounds: Bounds = setting(
         (-20.0, 2.0), "where the logarithm of σ is clipped", source="d3rlpy 2.8.1, models/builders.py; PFRL's example"
     )
     update_actor_interval: int = setting(1, "steps of the critic for one of actor and temperature", source=PAPER, gt=0)
@@ -69,7 +69,8 @@ class SAC(Algorithm):
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {"batch_size": 100, "update_actor_interval": 2}),
         "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {}),
         "pfrl": Preset(
-            "PFRL 0.4.0, examples/mujoco/reproduction/soft_actor_critic; the class alone keeps the temperature at 1 and draws 100",
+            "PFRL 0.4.0, examples/mujoco/reproduction/soft_actor_critic; not how its last layers (by Xavier too) and its "
+            "biases (by torch) begin; the class alone keeps the temperature at 1 and draws 100",
             {"actor_encoder": XAVIER, "critic_encoder": XAVIER},
         ),
     }

@@ -38,11 +38,6 @@ class Gaussian:
         standard = (action - self.mean) * (-self.log_std).exp()
         return -(0.5 * standard.square() + self.log_std).sum(-1) - action.shape[-1] * _HALF_LOG_TAU
 
-    def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """An action and its log density."""
-        action = self.sample(noise)
-        return action, self.log_prob(action)
-
 
 @dataclass(frozen=True)
 class Point:

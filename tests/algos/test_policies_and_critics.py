@@ -6,6 +6,7 @@ import pytest
 from d3ray.algos.registry import algorithm_class
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
+from d3ray.data.errors import ConfigError
 from d3ray.data.random import normal, root_key
 
 SMALL = {"hidden_units": [8]}
@@ -80,3 +81,10 @@ def test_presets_are_told_apart_by_their_values(name):
         assert (pfrl.actor_learning_rate, pfrl.batch_size, pfrl.actor_encoder.hidden_units) == (1e-3, 100, (400, 300))
     if name == "SAC":
         assert cls.from_preset("d3rlpy-2020").check_settings().update_actor_interval == 2
+
+
+@pytest.mark.parametrize("name", ["BC", "IQL", "SAC"])
+@pytest.mark.parametrize("wrong", [(2.0, -20.0), (1.0, 1.0)])
+def test_bounds_of_a_deviation_rise(name, wrong):
+    with pytest.raises(ConfigError, match=f"^{name}: log_std_bounds is .*; the first bound must be below the second.$"):
+        algorithm_class(name)(log_std_bounds=wrong).check_settings()
