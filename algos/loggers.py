@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..data.errors import StorageError, reason
+from ..data.errors import ConfigError, StorageError, reason
 from ..data.files import storage_errors, write_atomically
 from .saving import write_params
 
@@ -27,6 +28,8 @@ class CSVLogger:
     """
 
     def __init__(self, folder: str | Path, save_interval: int | None = None) -> None:
+        if save_interval is not None and save_interval < 1:
+            raise ConfigError(f"save_interval is {save_interval}; it counts epochs and must be positive, or None.")
         self.folder, self.save_interval = Path(folder), save_interval
 
     def begin(self, algorithm: Algorithm, part: str) -> CSVLog:
@@ -44,14 +47,14 @@ class CSVLog:
     def __init__(self, algorithm: Algorithm, folder: Path, save_interval: int | None) -> None:
         self._folder, self._save_interval = folder, save_interval
         files = list(_files_of_run(folder))
-        if files and algorithm.step == 0:
-            raise StorageError(f"{folder} holds the metrics of another run already: choose another folder.")
-        write_params(algorithm, folder / "params.json")
+        if files:
+            _check_same_run(algorithm, folder)
         try:
             for file in files:
                 _cut(file, algorithm.step)
         except (OSError, ValueError, IndexError) as error:
             raise StorageError(f"The metrics in {folder} are not such as are written here ({reason(error)}).") from None
+        write_params(algorithm, folder / "params.json")
 
     def __call__(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None:
         step = round(metrics["step"])
@@ -70,7 +73,7 @@ class CSVLog:
 
 
 class TensorBoardLogger:
-    """A folder of event files for `tensorboard --logdir FOLDER`.
+    """A folder of event files for `tensorboard --logdir FOLDER`, and `params.json`, as a `CSVLogger`'s.
 
     A run that goes on from a saved algorithm adds a file, which tells TensorBoard to leave out what the others hold beyond the step
     that it goes on from.
@@ -85,8 +88,9 @@ class TensorBoardLogger:
     def begin(self, algorithm: Algorithm, part: str) -> TensorBoardLog:
         """Begins an event file. Raises StorageError: the folder cannot be written, or holds the metrics of another run."""
         folder = self.folder / part
-        if algorithm.step == 0 and any(folder.glob("events.*")):
-            raise StorageError(f"{folder} holds the metrics of another run already: choose another folder.")
+        if any(folder.glob("events.*")):
+            _check_same_run(algorithm, folder)
+        write_params(algorithm, folder / "params.json")
         return TensorBoardLog(algorithm, folder)
 
 
@@ -111,6 +115,21 @@ class TensorBoardLog:
     def close(self) -> None:
         """Ends the file."""
         self._writer.close()
+
+
+def _check_same_run(algorithm: Algorithm, folder: Path) -> None:
+    """Compares an algorithm that is to add to a folder's metrics with the one that they are of.
+
+    Raises:
+        StorageError: it begins anew, is another algorithm or has another seed, or there is nothing to compare with.
+    """
+    try:
+        params = json.loads((folder / "params.json").read_bytes())
+        theirs = params["algorithm"], params["seed"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise StorageError(f"The metrics in {folder} are not such as are written here ({reason(error)}).") from None
+    if algorithm.step == 0 or theirs != (algorithm.name, algorithm.seed):
+        raise StorageError(f"{folder} holds the metrics of another run already: choose another folder.")
 
 
 def _files_of_run(folder: Path) -> Iterator[Path]:

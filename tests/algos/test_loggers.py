@@ -11,7 +11,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 import d3ray
 from d3ray.algos.loggers import CSVLogger, TensorBoardLogger
 from d3ray.algos.testing import maker, tiny_dataset
-from d3ray.data.errors import StorageError
+from d3ray.data.errors import ConfigError, StorageError
 from d3ray.data.formats.tfrecord import records
 
 CONTINUOUS = tiny_dataset(discrete=False)
@@ -101,6 +101,22 @@ def test_another_run_is_not_mixed_in(tmp_path: Path, logger: Any) -> None:
 
 
 @pytest.mark.parametrize("logger", [CSVLogger, TensorBoardLogger])
+@pytest.mark.parametrize("other", [maker(d3ray.TD3, seed=5), maker(d3ray.BC)])
+def test_another_run_that_goes_on_is_not_mixed_in_either(tmp_path: Path, logger: Any, other: Any) -> None:
+    maker(d3ray.TD3)().fit(CONTINUOUS, 2, 1, logger=logger(tmp_path))
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    algorithm = other().fit(CONTINUOUS, 1)
+    with pytest.raises(StorageError, match="holds the metrics of another run already: choose another folder"):
+        algorithm.fit(CONTINUOUS, 2, 1, logger=logger(tmp_path))
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+
+def test_epochs_between_saved_algorithms_are_positive(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="save_interval is 0; it counts epochs"):
+        CSVLogger(tmp_path, save_interval=0)
+
+
+@pytest.mark.parametrize("logger", [CSVLogger, TensorBoardLogger])
 def test_a_folder_that_cannot_be_written_is_refused_before_any_step(tmp_path: Path, logger: Any) -> None:
     (tmp_path / "file").write_text("")
     algorithm = maker(d3ray.TD3)()
@@ -115,6 +131,7 @@ def test_files_of_others_are_not_cut(tmp_path: Path) -> None:
     algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
     with pytest.raises(StorageError, match="not such as are written here"):
         algorithm.fit(CONTINUOUS, 1, logger=CSVLogger(tmp_path))
+    assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]
     assert (tmp_path / "table.csv").read_text() == "a,b\n1,2\n"
 
 
