@@ -6,6 +6,7 @@ An algorithm's file declares what `definition.Definition` asks for; all else is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
@@ -71,10 +72,13 @@ class Algorithm(Definition):
         return self.step
 
     def set_grad_step(self, grad_step: int) -> None:
-        """Counts on from another number of gradient steps; schedules and random numbers follow it. Raises ConfigError below 0."""
-        if grad_step < 0:
-            raise ConfigError(f"grad_step is {grad_step}; it counts gradient steps.")
-        self._fitted.learner.step = grad_step
+        """Counts on from another number of gradient steps; schedules and random numbers follow it.
+
+        Raises ConfigError where it is no whole number, or below 0.
+        """
+        if not isinstance(grad_step, Integral) or grad_step < 0:
+            raise ConfigError(f"grad_step is {grad_step!r}; it counts gradient steps.")
+        self._fitted.learner.step = int(grad_step)
 
     @property
     def observation_shape(self) -> Any:
@@ -177,9 +181,9 @@ class Algorithm(Definition):
     def update(self, batch: Batch) -> dict[str, float]:
         """One gradient step on a batch; the losses and metrics of that step by name.
 
-        Raises DataError where the batch has other shapes than what was fitted, or NaN.
+        Raises DataError where the batch is empty, lacks something, has other shapes than what was fitted, or NaN.
         """
-        check_batch(batch, self.spec_)
+        check_batch(batch, self.spec_, self)
         learner = self._fitted.learner
         learner.update(batch)
         return learner.read_metrics()[0]
@@ -216,7 +220,8 @@ class Algorithm(Definition):
             deterministic: Whether a stochastic policy takes the greedy ones too.
             n_steps: Transitions; with a buffer each of n environments makes n_steps / n of them, rounded up.
             **arguments: `n_envs`, `seed`, `show_progress` (as `fitter`'s), and without a buffer `n_episodes` and `name`: see
-                `d3ray.algos.environments.collect.collect`.
+                `d3ray.algos.environments.collect.collect`. With a buffer and no `seed`, it follows from the algorithm's, the
+                gradient steps done and the transitions in the buffer, so that a second call gives other experience.
 
         Returns:
             A dataset, or the buffer. Before training actions are uniform.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from ..data.errors import ConfigError
 from ..data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple
 from .environments.make import is_given, make
 from .fit import Fit
@@ -35,6 +36,10 @@ def build_with_env(algorithm: Algorithm, env: Any) -> None:
 
 def build_with_shapes(algorithm: Algorithm, observation_shape: Any, action_size: int) -> None:
     """The same for shapes alone. See `Algorithm.create_impl`."""
+    if not isinstance(observation_shape, Iterable) or isinstance(observation_shape, str):
+        raise ConfigError(
+            f"observation_shape is {observation_shape!r}; it is a shape, as (4,), or a mapping or sequence of shapes."
+        )
     _warn_if_built(algorithm)
     action = Discrete(n=action_size) if algorithm.actions == "discrete" else Box(shape=(action_size,))
     algorithm.fit_ = Fit.start_online(algorithm, Spec(observation=_space(observation_shape), action=action), "these shapes")

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.errors import ConfigError
 from ..data.progress import draws_bars, progress
+from ..data.seeds import fold, integers, root_key
 from .callbacks import Callback, Epoch, Evaluator, Watching
 from .checkpoint import checkpoint_name, checkpoints, newest_valid
+from .environments.collect import check_departs
 from .environments.collect import collect as collect_dataset
 from .environments.evaluate import EnvironmentEvaluator
 from .environments.explorers import Explorer, Greedy, PolicyDraws, read_explorer
@@ -141,6 +143,8 @@ def collect(
             arguments.setdefault("progress", lambda done, _: advance(to=done))
         if buffer is None:
             return collect_dataset(env, policy, n_steps=n_steps, explorer=explorer, **arguments)
+        key = fold(fold(fold(root_key(algorithm.seed), "collect"), algorithm.step), len(buffer))
+        arguments = {"seed": integers(key, 1, 2**31 - 1)[0], **arguments}
         return _collect_into(buffer, env, policy, read_explorer(explorer or Greedy()), n_steps, **arguments)
 
 
@@ -151,12 +155,16 @@ def _collect_into(
     explorer: Explorer,
     n_steps: int | None,
     *,
+    seed: int,
     n_envs: int = 1,
-    seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    **others: Any,
 ) -> ReplayBuffer:
+    if others:
+        raise ConfigError(f"A buffer gets a number of transitions, n_steps, and {min(others)} is for collecting a dataset.")
     if n_steps is None or n_steps < 1:
         raise ConfigError(f"n_steps is {n_steps}; a buffer gets a number of transitions, which must be positive.")
+    check_departs(explorer, policy)
     vector = make(env, n=n_envs, seed=seed)
     try:
         rollout, policy = Rollout(vector, buffer, explorer, seed=seed), facing(policy, vector.spec)

@@ -168,7 +168,7 @@ class OnlineRun:
             the epoch the mean `rollout/return` and `rollout/length` and their number `rollout/episodes`.
 
         Raises:
-            ConfigError: a count is not positive.
+            ConfigError: a count is not positive, or the buffer is full and still holds fewer transitions than a batch.
         """
         if min(n_steps, n_steps_per_epoch) < 1:
             raise ConfigError(

@@ -61,8 +61,7 @@ def collect(
     if not 1 <= n_envs <= total:
         raise ConfigError(f"n_envs is {n_envs}; it must be at least 1 and at most the {total} steps or episodes to collect.")
     explorer = None if explorer is None else read_explorer(explorer)
-    if policy is None and explorer is not None and explorer.departs_from != "action":
-        raise ConfigError(f"The explorer {explorer.name!r} departs from a trained policy, and there is none.")
+    check_departs(explorer, policy)
     vector = make(environment, n=n_envs, seed=seed)
     try:
         known = environment_of(vector.single)
@@ -151,6 +150,12 @@ def _record(
         },
     }
     return columns, _stack([final for one in finals for final in one])
+
+
+def check_departs(explorer: Explorer | None, policy: Policy | None) -> None:
+    """Raises ConfigError where an explorer departs from what there is not before training."""
+    if policy is None and explorer is not None and explorer.departs_from != "action":
+        raise ConfigError(f"The explorer {explorer.name!r} departs from a trained policy, and there is none.")
 
 
 def proposal(

@@ -92,6 +92,14 @@ def test_actions_that_there_are_not_have_no_value(action: Any) -> None:
         ),
         (lambda b: {"next_observation": b.next_observation[:, :2]}, r"next_observation has the shape \(16, 2\); .* \(16, 5\)"),
         (lambda b: {"action": b.action[:, :1]}, r"action has the shape \(16, 1\); what was fitted takes \(16, 3\)"),
+        (lambda b: {"reward": b.reward[:, None]}, r"reward has the shape \(16, 1\); what was fitted takes \(16,\)"),
+        (lambda b: {"discount": b.discount[:1]}, r"discount has the shape \(1,\); what was fitted takes \(16,\)"),
+        (lambda b: {"weight": torch.ones(16, 16)}, r"weight has the shape \(16, 16\); what was fitted takes \(16,\)"),
+        (lambda b: {"extra": {"mine": torch.ones(())}}, r"extra/mine has the shape \(\)"),
+        (lambda b: {"next_observation": None}, "lacks next_observation; what was fitted takes observation, action, "),
+        (lambda b: {"observation": {"camera": b.observation}}, "lacks observation; what was fitted takes observation"),
+        (lambda b: vars(b[:0]), r"has no transitions: its index has the shape \(0,\)"),
+        (lambda b: {"index": torch.tensor(3)}, r"has no transitions: its index has the shape \(\)"),
     ],
 )
 def test_a_batch_that_cannot_be_learned_from_is_refused_and_nothing_changes(change: Any, message: str) -> None:
@@ -103,6 +111,31 @@ def test_a_batch_that_cannot_be_learned_from_is_refused_and_nothing_changes(chan
     one_sentence(caught)
     assert same(algorithm.state()[0], before)
     assert algorithm.update(batch)["critic_loss"] > 0
+
+
+def test_a_batch_has_what_its_algorithm_looks_at() -> None:
+    cloning = maker(d3ray.BC)().fit(CONTINUOUS, 1)
+    batch = cloning.fit_.sampler(CONTINUOUS).sample(0)
+    assert cloning.update(type(batch)(**{**vars(batch), "next_observation": None}))  # BC looks at no next observation
+
+    class Asks(d3ray.TD3):
+        needs_next_action, extra_columns = True, ("truncated",)
+
+    asks = maker(Asks)().fit(CONTINUOUS, 1)
+    asked = asks.fit_.sampler(CONTINUOUS).sample(0)
+    assert asks.update(asked)["critic_loss"] > 0
+    for change, message in (({"next_action": None}, "lacks next_action"), ({"extra": {}}, "lacks extra/truncated")):
+        with pytest.raises(DataError, match=message):
+            asks.update(type(asked)(**{**vars(asked), **change}))
+
+
+def test_shapes_and_steps_are_what_they_are_called() -> None:
+    for shape in (4, "4", None):
+        with pytest.raises(ConfigError, match=r"observation_shape is .*; it is a shape") as caught:
+            maker(d3ray.TD3)().create_impl(shape, 2)
+        one_sentence(caught)
+    with pytest.raises(ConfigError, match=r"grad_step is 1\.5; it counts gradient steps"):
+        maker(d3ray.TD3)().create_impl((4,), 2).set_grad_step(1.5)
 
 
 @pytest.fixture
