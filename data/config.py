@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -32,6 +32,20 @@ class Config(BaseModel):
             return cls.model_validate(dict(settings))
         except ValidationError as error:
             raise ConfigError(explain(cls, error, title or cls.title or cls.__name__.removesuffix("Config"))) from None
+
+
+def by_name(kind: str, known: Iterable[type[BaseModel]]) -> Callable[[Any], Any]:
+    """A validator that takes a bare string for the config of that name, with its defaults; `kind` is what all of them are."""
+    names = [str(config.model_fields["name"].default) for config in known]
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in names:
+            raise ValueError(f"there is no such {kind}{did_you_mean(value, names)}")
+        return {"name": value}
+
+    return read
 
 
 _INTEGER, _NUMBER, _LIST, _MAPPING = "it must be a whole number", "it must be a number", "it must be a list", "it must be a mapping"

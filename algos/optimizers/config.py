@@ -5,12 +5,11 @@ The learning rate is a setting of the algorithm, for rows of a stack may differ 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ...data.config import Config, setting
-from ...data.errors import did_you_mean
+from ...data.config import Config, by_name, setting
 from .schedules import Schedule
 
 _Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -90,18 +89,7 @@ class Muon(_Optimizer):
 
 
 _KNOWN = (Adam, AdamW, RMSprop, SGD, Muon)
-_NAMES = tuple(str(known.model_fields["name"].default) for known in _KNOWN)
-
-
-def _read(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value not in _NAMES:
-        raise ValueError(f"there is no such optimizer{did_you_mean(value, _NAMES)}")
-    return {"name": value}
-
-
 Optimizer = Annotated[
     Annotated[Adam | AdamW | RMSprop | SGD | Muon, Field(discriminator="name")],
-    BeforeValidator(_read),
+    BeforeValidator(by_name("optimizer", _KNOWN)),
 ]

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from ..config import Config, setting
-from ..errors import DataError, did_you_mean
+from ..config import Config, by_name, setting
+from ..errors import DataError
 from ..random import fold, root_key
 from .base import Augmentation, Channels
 from .image import ColorJitter, Cutout, HorizontalFlip, Intensity, RandomRotation, RandomShift, VerticalFlip
@@ -30,14 +30,6 @@ _KNOWN: tuple[type[Augmentation], ...] = (
 NAMES = tuple(str(known.model_fields["name"].default) for known in _KNOWN)
 
 
-def _read_one(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value not in NAMES:
-        raise ValueError(f"there is no such augmentation{did_you_mean(value, NAMES)}")
-    return {"name": value}
-
-
 AnyAugmentation = Annotated[
     Annotated[
         RandomShift
@@ -51,7 +43,7 @@ AnyAugmentation = Annotated[
         | MultipleAmplitudeScaling,
         Field(discriminator="name"),
     ],
-    BeforeValidator(_read_one),
+    BeforeValidator(by_name("augmentation", _KNOWN)),
 ]
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator
 
-from ..config import setting
+from ..config import by_name, setting
 from ..errors import DataError
 from ..spec import Box
-from .base import Scaler, Vector, inverse, named, vector
+from .base import Scaler, Vector, inverse, vector
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -50,4 +50,4 @@ class MinMaxActionScaler(Scaler):
         return self.model_copy(update={"minimum": self.minimum or minimum, "maximum": self.maximum or maximum})
 
 
-ActionScaler = Annotated[MinMaxActionScaler, BeforeValidator(named((MinMaxActionScaler,)))]
+ActionScaler = Annotated[MinMaxActionScaler, BeforeValidator(by_name("scaler", (MinMaxActionScaler,)))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..config import Config
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -83,20 +82,6 @@ class Scaler(Config):
         if any(value is None for value in values):
             raise ConfigError(f"The scaler {self.label!r} has no numbers yet: fit it on a dataset first.")
         return [np.asarray(value, np.float64) for value in values]
-
-
-def named(known: tuple[type[Scaler], ...]) -> Callable[[Any], Any]:
-    """A validator: a string stands for the scaler of that name."""
-
-    def read(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        names = [str(scaler.model_fields["name"].default) for scaler in known]
-        if value not in names:
-            raise ValueError(f"there is no such scaler{did_you_mean(value, names)}")
-        return {"name": value}
-
-    return read
 
 
 def vector(values: Any) -> Vector:

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from pydantic import BeforeValidator, Field
 
-from ..config import setting
+from ..config import by_name, setting
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Box, Dict, ObservationSpace, flat_space
-from .base import Affine, Scaler, Vector, inverse, named, vector
+from .base import Affine, Scaler, Vector, inverse, vector
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -120,7 +120,7 @@ class PixelScaler(SingleScaler):
 
 _KNOWN = (StandardScaler, MinMaxScaler, PixelScaler)
 AnySingleScaler = Annotated[
-    Annotated[StandardScaler | MinMaxScaler | PixelScaler, Field(discriminator="name")], BeforeValidator(named(_KNOWN))
+    Annotated[StandardScaler | MinMaxScaler | PixelScaler, Field(discriminator="name")], BeforeValidator(by_name("scaler", _KNOWN))
 ]
 
 
@@ -175,7 +175,7 @@ def _read(value: Any) -> Any:
         parts = cast("Sequence[Any]", value)
         return {"name": "keys", "scalers": {str(k): part for k, part in enumerate(parts) if part is not None}}
     if not isinstance(value, Mapping):
-        return named(_KNOWN)(value)
+        return by_name("scaler", _KNOWN)(value)
     settings = cast("Mapping[str, Any]", value)
     return settings if "name" in settings else {"name": "keys", "scalers": _joined(settings)}
 

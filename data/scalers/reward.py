@@ -24,9 +24,9 @@ import torch
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 
-from ..config import setting
+from ..config import by_name, setting
 from ..errors import DataError
-from .base import Scaler, inverse, named
+from .base import Scaler, inverse
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -201,7 +201,7 @@ RewardScaler = Annotated[
         | ReturnBasedRewardScaler,
         Field(discriminator="name"),
     ],
-    BeforeValidator(named(_KNOWN)),
+    BeforeValidator(by_name("scaler", _KNOWN)),
 ]
 
 

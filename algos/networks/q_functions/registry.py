@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from ....data.errors import did_you_mean
+from ....data.config import by_name
 from .fqf import FQF
 from .iqn import IQN
 from .mean import Mean
 from .qr import QR
 
-_NAMES = tuple(str(kind.model_fields["name"].default) for kind in (Mean, QR, IQN, FQF))
-
-
-def _read(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value not in _NAMES:
-        raise ValueError(f"there is no such Q-function{did_you_mean(value, _NAMES)}")
-    return {"name": value}
-
-
-QFunction = Annotated[Annotated[Mean | QR | IQN | FQF, Field(discriminator="name")], BeforeValidator(_read)]
+_KNOWN = (Mean, QR, IQN, FQF)
+QFunction = Annotated[Annotated[Mean | QR | IQN | FQF, Field(discriminator="name")], BeforeValidator(by_name("Q-function", _KNOWN))]
