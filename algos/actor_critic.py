@@ -1,4 +1,4 @@
-"""What algorithms with a policy and critics for continuous actions share.
+"""What algorithms with a policy, or with a policy and critics, for continuous actions share.
 
 Targets move by a kind of update of their own, which every algorithm with targets has (see `td3.py`):
 
@@ -15,10 +15,16 @@ copies the network, which is a hard update.
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+
 from ..data.config import setting
 from ..data.spec import Spec
+from .base import Algorithm
 from .config import ContinuousConfig
 from .definition import Network
+from .nets import Nets
 from .networks.encoders import DefaultEncoder, Encoder
 from .networks.q_functions import Bootstrap, Mean, QFunction
 from .optimizers import Adam, Optimizer
@@ -45,6 +51,17 @@ class ActorCriticConfig(ContinuousConfig):
     target_update_interval: int | None = setting(
         None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
     )
+
+
+class DistributionPolicy(Algorithm):
+    """Algorithms whose network `policy` gives a distribution over actions: its mode acts, and its draws explore."""
+
+    def act(self, nets: Nets, observation: Any) -> Tensor:
+        return nets.policy(observation).mode()
+
+    def sample(self, nets: Nets, observation: Any) -> Tensor:
+        policy = nets.policy(observation)
+        return policy.sample(nets.noise("action", policy.mean.shape))
 
 
 def critic_network(spec: Spec, config: ActorCriticConfig) -> Network:

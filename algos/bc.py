@@ -11,14 +11,12 @@ Choices   1. The mean over an action's entries, as in d3rlpy 2.8.1 (`imitators.p
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
-
-from torch import Tensor
+from typing import ClassVar, Literal
 
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
-from .base import Algorithm
+from .actor_critic import DistributionPolicy
 from .config import Bounds, ContinuousConfig, Preset
 from .definition import Network
 from .learner import Learner, LossValue
@@ -44,7 +42,7 @@ class BCConfig(ContinuousConfig):
     log_std_bounds: Bounds = setting((-4.0, 15.0), "where log σ is clipped", source="d3rlpy 2.8.1, algos/qlearning/bc.py")
 
 
-class BC(Algorithm):
+class BC(DistributionPolicy):
     """Behaviour cloning.
 
     Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at. Expect about the data's mean return.
@@ -79,10 +77,3 @@ class BC(Algorithm):
         if self.config_.policy_type == "deterministic":
             return (policy.mode() - batch.action).square().mean(-1), {}
         return -policy.log_prob(batch.action), {}
-
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation).mode()
-
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        policy = nets.policy(observation)
-        return policy.sample(nets.noise("action", policy.mean.shape))

@@ -29,8 +29,7 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
-from .actor_critic import ActorCriticConfig, critic_network
-from .base import Algorithm
+from .actor_critic import ActorCriticConfig, DistributionPolicy, critic_network
 from .config import Bounds, Preset
 from .definition import Network
 from .learner import Learner, LossValue, shared
@@ -62,7 +61,7 @@ class IQLConfig(ActorCriticConfig):
     log_std_bounds: Bounds = setting((-5.0, 2.0), "where log σ is clipped", source="authors' code, learner.py and policy.py")
 
 
-class IQL(Algorithm):
+class IQL(DistributionPolicy):
     """IQL, offline or online.
 
     Data: continuous actions in [-1, 1] after the action scaler. β is in 1/reward: another unit of the reward is another β.
@@ -136,13 +135,6 @@ class IQL(Algorithm):
     def target_value(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         """min_i Q̂_i(s, a), [B]; two losses read it."""
         return reduced(nets.target.critic(batch.observation, batch.action), "min")
-
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation).mode()
-
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        policy = nets.policy(observation)
-        return policy.sample(nets.noise("action", policy.mean.shape))
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)

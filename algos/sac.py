@@ -28,8 +28,7 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
-from .actor_critic import ActorCriticConfig, critic_network
-from .base import Algorithm
+from .actor_critic import ActorCriticConfig, DistributionPolicy, critic_network
 from .config import Bounds, Preset
 from .definition import Network
 from .learner import Learner, LossValue
@@ -58,7 +57,7 @@ class SACConfig(ActorCriticConfig):
     update_actor_interval: int = setting(1, "steps of the critic for one of actor and temperature", source=PAPER, gt=0)
 
 
-class SAC(Algorithm):
+class SAC(DistributionPolicy):
     """SAC, offline or online, where its own draws explore. Data: continuous actions in [-1, 1] after the action scaler."""
 
     Config: ClassVar = SACConfig
@@ -127,13 +126,6 @@ class SAC(Algorithm):
     def temperature(self, nets: Nets, h: Hyper) -> Tensor:
         """α, ()."""
         return h.initial_temperature * nets.temperature() if self.config_.learn_temperature else h.initial_temperature
-
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation).mode()
-
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        policy = nets.policy(observation)
-        return policy.sample(nets.noise("action", policy.mean.shape))
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)
