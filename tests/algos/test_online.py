@@ -9,7 +9,7 @@ import torch
 
 from d3ray import DQN, TD3, Dataset, ReplayBuffer
 from d3ray.algos.callbacks import StopTraining
-from d3ray.algos.environments.explorers import ConstantEpsilonGreedy, GaussianNoise, LinearDecayEpsilonGreedy, random_actions
+from d3ray.algos.environments.explorers import GaussianNoise, LinearDecayEpsilonGreedy, random_actions
 from d3ray.algos.environments.make import make
 from d3ray.algos.online_run import OnlineRun
 from d3ray.algos.registry import algorithm_class
@@ -236,47 +236,6 @@ def test_another_run_of_the_same_algorithm_draws_other_numbers():
         algorithm.fit_online("CartPole-v1", buffer, n_steps=1, random_steps=20)
         firsts.append(buffer.columns["observation"][0].tolist())
     assert firsts[0] != firsts[1]
-
-
-def test_collecting_fills_a_buffer():
-    algorithm = dqn()
-    buffer = ReplayBuffer(100, make("CartPole-v1").spec, 2)
-    assert algorithm.collect("CartPole-v1", buffer, n_steps=9, n_envs=2) is buffer  # uniform actions, for nothing is fitted
-    assert len(buffer) == 10
-    algorithm.build_with_env("CartPole-v1")
-    algorithm.collect("CartPole-v1", buffer, ConstantEpsilonGreedy(epsilon=0.0), n_steps=8, n_envs=2)
-    data = buffer.to_dataset()
-    assert data.n_transitions == 18
-    assert data.episodes.final_recorded.all()
-    with pytest.raises(ConfigError, match="n_steps is None; a buffer gets a number of transitions"):
-        algorithm.collect("CartPole-v1", buffer, n_envs=2)
-    with pytest.raises(ConfigError, match="The replay buffer is of 2 environments; 1 are stepped"):
-        algorithm.collect("CartPole-v1", buffer, n_steps=8)
-    with pytest.raises(ConfigError, match="A buffer gets a number of transitions, n_steps, and n_episodes is for"):
-        algorithm.collect("CartPole-v1", buffer, n_episodes=3, n_envs=2)
-
-
-@pytest.mark.parametrize("given", [None, ReplayBuffer(100, make("CartPole-v1").spec)])
-def test_an_explorer_that_departs_from_a_policy_needs_one(given):
-    with pytest.raises(ConfigError, match="'boltzmann' departs from a trained policy, and there is none"):
-        dqn().collect("CartPole-v1", given, explorer="boltzmann", n_steps=5)
-    assert not given
-
-
-def test_collecting_again_gives_other_experience():
-    def collected(times, **seeds):
-        algorithm, buffer = dqn(), ReplayBuffer(100, make("CartPole-v1").spec)
-        for _ in range(times):
-            algorithm.collect("CartPole-v1", buffer, n_steps=10, **seeds)
-        data = buffer.to_dataset()
-        return data.columns["observation"], data.episodes.first_row
-
-    seen, first = collected(2)
-    starts = seen[first]
-    assert len(np.unique(starts, axis=0)) == len(starts) >= 2
-    np.testing.assert_array_equal(collected(2)[0], seen)  # all of it follows from the algorithm's seed
-    seen, first = collected(2, seed=4)
-    assert len(np.unique(seen[first], axis=0)) == len(first) // 2
 
 
 # ---- from recorded data to acting
