@@ -23,7 +23,8 @@ from typing import Any
 import h5py
 import numpy as np
 from arrays import for_peer, hopper_like
-from speed import Row, Side, measure
+from speed import measure
+from speed_rows import Row, Side
 from workers import HERE, Worker, machine, table
 
 from d3ray.data.dataset import Dataset
