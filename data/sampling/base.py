@@ -116,9 +116,10 @@ class Sampler:
 def keep_freed_memory() -> None:
     """Has the process keep the memory of a batch for the next.
 
-    glibc gives large blocks back to the kernel when they are freed, and the next batch waits for the kernel to clear its pages: of
-    stacked frames, as long again as they take to gather. From the first freed block of up to 32 MiB on it keeps blocks of that size
-    (mallopt(3), M_MMAP_THRESHOLD). This one is never touched, so it takes no memory.
+    glibc gives large blocks back to the kernel when they are freed, and the next batch may wait for the kernel to clear its pages.
+    From the first freed block of up to 32 MiB on it keeps blocks of that size (mallopt(3), M_MMAP_THRESHOLD). This one is never
+    touched, so it takes no memory. A guard only: stacked draws had 0 to 11 page faults without it, 0 to 3 with it, at about the
+    same speed.
     """
     torch.empty(31 << 20, dtype=torch.uint8)
 

@@ -315,7 +315,7 @@ def test_neither_loss_of_fqf_moves_what_is_the_others(discrete):
     goal = torch.from_numpy(np.random.default_rng(5).normal(size=(6, B)))
     names, parameters = zip(*critic.named_parameters(), strict=True)
     whole = torch.autograd.grad(critic.td_loss(observation, action, goal)[0].mean(), parameters)
-    middles, widths = critic.fractions(critic.features(observation, None if discrete else action))
+    middles, widths = critic.proposed(critic.features(observation, None if discrete else action))
     taken = action if discrete else None
 
     psi = critic.features(observation, None if discrete else action)

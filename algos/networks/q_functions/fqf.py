@@ -21,9 +21,8 @@ from ....data.spec import ObservationSpace
 from ...definition import Group
 from ...optimizers import Optimizer, RMSprop
 from ..layers import Linear
-from ..vectors import Observation
-from .critics import Choice, Loss, QFunctionConfig, as_atoms, over_members
-from .iqn import ImplicitCritic
+from .critics import Loss, QFunctionConfig, as_atoms, over_members
+from .iqn import ImplicitCritic, OfEachAction, OfOneAction
 from .quantiles import quantile_huber, report
 
 if TYPE_CHECKING:
@@ -59,12 +58,12 @@ class FQF(QFunctionConfig):
     def continuous(
         self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
     ) -> FQFCritic:
-        return FQFCritic(self, encoder, observation, action_size, members, share_encoder=share_encoder)
+        return FQFCritic(self, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
 
     def discrete(
         self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
     ) -> DiscreteFQFCritic:
-        return DiscreteFQFCritic(self, encoder, observation, n_actions, members, share_encoder=share_encoder)
+        return DiscreteFQFCritic(self, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
 
 
 class _Proposed(ImplicitCritic):
@@ -90,14 +89,18 @@ class _Proposed(ImplicitCritic):
         nn.init.zeros_(self.proposal.bias)
 
     @torch.no_grad()
-    def fractions(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def proposed(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """τ̂ and the widths p, [members, B, N] each, as constants."""
         widths = self.proposal(features).softmax(-1)
         return widths.cumsum(-1) - widths / 2, widths
 
+    def fractions(self, features: Tensor) -> Tensor:
+        """τ̂, [members, B, N]."""
+        return self.proposed(features)[0]
+
     def greedy(self, features: Tensor) -> Tensor:
         """Expected values, [members, B, outputs]."""
-        return self.expected(features, *self.fractions(features))
+        return self.expected(features, *self.proposed(features))
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
         """The critic's loss and the proposal's, [members, B]. Of the second only the gradient and the entropy show."""
@@ -116,44 +119,9 @@ class _Proposed(ImplicitCritic):
         return report(loss, value, as_atoms(goal), fraction_entropy=over_members(entropy))
 
 
-class FQFCritic(_Proposed):
-    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
-
-    def __init__(
-        self, config: FQF, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool
-    ) -> None:
-        super().__init__(config, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
-
-    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
-        return self.greedy(self.features(observation, action, first))[..., 0]
-
-    def distribution(self, observation: Observation, action: Tensor) -> Tensor:
-        """[members, N, B]."""
-        features = self.features(observation, action)
-        return self.quantiles(features, self.fractions(features)[0])
-
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """The losses of every member and sample, [members, B]."""
-        return self.loss(self.features(observation, action), None, goal)
+class FQFCritic(OfOneAction, _Proposed):
+    """Q_i(s, a), quantiles at proposed fractions."""
 
 
-class DiscreteFQFCritic(_Proposed):
-    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]. All actions of a state have the same fractions."""
-
-    def __init__(
-        self, config: FQF, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool
-    ) -> None:
-        super().__init__(config, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
-
-    def forward(self, observation: Observation) -> Tensor:
-        return self.greedy(self.features(observation))
-
-    def distribution(self, observation: Observation, action: Choice) -> Tensor:
-        """[members, N, B]."""
-        features = self.features(observation)
-        taken = action if isinstance(action, Tensor) else action(self.greedy(features))
-        return self.quantiles(features, self.fractions(features)[0], taken)
-
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """The losses of every member and sample, [members, B]."""
-        return self.loss(self.features(observation), action, goal)
+class DiscreteFQFCritic(OfEachAction, _Proposed):
+    """Q_i(s, ·), quantiles at proposed fractions."""

@@ -47,12 +47,12 @@ class IQN(QFunctionConfig):
     def continuous(
         self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
     ) -> IQNCritic:
-        return IQNCritic(self, encoder, observation, action_size, members, share_encoder=share_encoder)
+        return IQNCritic(self, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
 
     def discrete(
         self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
     ) -> DiscreteIQNCritic:
-        return DiscreteIQNCritic(self, encoder, observation, n_actions, members, share_encoder=share_encoder)
+        return DiscreteIQNCritic(self, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
 
 
 class ImplicitCritic(Critic):
@@ -108,6 +108,51 @@ class ImplicitCritic(Critic):
         products = [(self.embedded(part, members) * of[:, :, None]).sum(-1) for of, part in parts]
         return (products[0] if len(products) == 1 else torch.cat(products, 1)).transpose(-1, -2) + bias
 
+    def fractions(self, features: Tensor) -> Tensor:
+        """Where the quantiles of a distribution lie, for features [members, B, F]."""
+        raise NotImplementedError
+
+    def greedy(self, features: Tensor) -> Tensor:
+        """Expected values, [members, B, outputs]."""
+        raise NotImplementedError
+
+    def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
+        """The losses of every member and sample, [members, B]; `action` picks one of several outputs."""
+        raise NotImplementedError
+
+
+class OfOneAction(ImplicitCritic):
+    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
+
+    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
+        return self.greedy(self.features(observation, action, first))[..., 0]
+
+    def distribution(self, observation: Observation, action: Tensor) -> Tensor:
+        """[members, N, B]."""
+        features = self.features(observation, action)
+        return self.quantiles(features, self.fractions(features))
+
+    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
+        """The losses of every member and sample, [members, B]."""
+        return self.loss(self.features(observation, action), None, goal)
+
+
+class OfEachAction(ImplicitCritic):
+    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]. All actions of a state have the same fractions."""
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.greedy(self.features(observation))
+
+    def distribution(self, observation: Observation, action: Choice) -> Tensor:
+        """[members, N, B]."""
+        features = self.features(observation)
+        taken = action if isinstance(action, Tensor) else action(self.greedy(features))
+        return self.quantiles(features, self.fractions(features), taken)
+
+    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
+        """The losses of every member and sample, [members, B]."""
+        return self.loss(self.features(observation), action, goal)
+
 
 class _Drawn(ImplicitCritic):
     """IQN's fractions."""
@@ -147,44 +192,9 @@ class _Drawn(ImplicitCritic):
         return report(quantile_huber(quantiles, fractions.transpose(-1, -2), goal), quantiles.mean(-2), goal)
 
 
-class IQNCritic(_Drawn):
-    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
-
-    def __init__(
-        self, config: IQN, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool
-    ) -> None:
-        super().__init__(config, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
-
-    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
-        return self.greedy(self.features(observation, action, first))[..., 0]
-
-    def distribution(self, observation: Observation, action: Tensor) -> Tensor:
-        """[members, N', B]."""
-        features = self.features(observation, action)
-        return self.quantiles(features, self.fractions(features))
-
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """`quantile_huber` of every member and sample, [members, B]."""
-        return self.loss(self.features(observation, action), None, goal)
+class IQNCritic(OfOneAction, _Drawn):
+    """Q_i(s, a), quantiles at drawn fractions."""
 
 
-class DiscreteIQNCritic(_Drawn):
-    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]."""
-
-    def __init__(
-        self, config: IQN, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool
-    ) -> None:
-        super().__init__(config, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
-
-    def forward(self, observation: Observation) -> Tensor:
-        return self.greedy(self.features(observation))
-
-    def distribution(self, observation: Observation, action: Choice) -> Tensor:
-        """[members, N', B]."""
-        features = self.features(observation)
-        taken = action if isinstance(action, Tensor) else action(self.greedy(features))
-        return self.quantiles(features, self.fractions(features), taken)
-
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """`quantile_huber` of every member and sample, [members, B]."""
-        return self.loss(self.features(observation), action, goal)
+class DiscreteIQNCritic(OfEachAction, _Drawn):
+    """Q_i(s, ·), quantiles at drawn fractions."""
