@@ -44,6 +44,11 @@ class Delivery:
     def __enter__(self) -> Self:
         return self
 
+    def add(self, trial: Trial) -> None:
+        """One trial more to look after."""
+        if all(trial.identity != known.identity for known in self.trials):
+            self.trials.append(trial)
+
     def start(self, *, runs: bool) -> None:
         """Creates the MLflow runs, and says that the experiment `runs`. Raises ServerAwayError: later it would be tried again."""
         if runs:
@@ -120,8 +125,8 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
     """The parent run; looked up once in a process."""
     known: dict[str, str] = tracking.known
     if experiment.key not in known:
-        tags = {"d3ray.kind": "experiment", **_tags(experiment, experiment.configuration)}
-        params = _params(experiment, experiment.configuration)
+        tags = {"d3ray.kind": "experiment", **_tags(experiment, experiment.dataset, experiment.configuration)}
+        params = _params(experiment.dataset, experiment.configuration)
         known[experiment.key] = tracking.run(experiment.key, experiment.name, tags, params, experiment.dataset)
         note = experiment.folder.read_json("tracking.json") or {}
         if note.get("run") != known[experiment.key] or note.get("uri") != tracking.uri:
@@ -179,28 +184,29 @@ def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, 
         tags = {
             "mlflow.parentRunId": parent,
             "d3ray.kind": "seed",
-            **_tags(experiment, trial.configuration),
+            **_tags(experiment, trial.dataset, trial.configuration),
             "d3ray.trial": trial.identity,
             "d3ray.seed": str(seed),
             "d3ray.folder": trial.folder.name,
         }
-        params = {"seed": str(seed), **_params(experiment, trial.configuration)}
-        tracking.known[key] = tracking.run(key, f"{experiment.name} seed {seed}", tags, params, experiment.dataset)
+        params = {"seed": str(seed), **_params(trial.dataset, trial.configuration)}
+        counted = "" if trial.number is None else f" {trial.number}"
+        tracking.known[key] = tracking.run(key, f"{experiment.name}{counted} seed {seed}", tags, params, trial.dataset)
     return tracking.known[key]
 
 
-def _tags(experiment: Experiment, configuration: Mapping[str, Any]) -> dict[str, str]:
+def _tags(experiment: Experiment, dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, str]:
     return {
         "d3ray.experiment": experiment.name,
         "d3ray.folder": experiment.folder.name,
-        "d3ray.dataset": str(experiment.dataset["name"]),
-        "d3ray.fingerprint": str(experiment.dataset["fingerprint"]),
+        "d3ray.dataset": str(dataset["name"]),
+        "d3ray.fingerprint": str(dataset["fingerprint"]),
         "d3ray.algorithm": str(configuration.get("algorithm", {}).get("name", "")),
     }
 
 
-def _params(experiment: Experiment, configuration: Mapping[str, Any]) -> dict[str, str]:
-    found = {"dataset": str(experiment.dataset["name"])}
+def _params(dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, str]:
+    found = {"dataset": str(dataset["name"])}
     for name, value in flatten(configuration):
         short = "algorithm" if name == "algorithm.name" else name
         found[short] = (value if isinstance(value, str) else json.dumps(value))[:5900]  # MLflow takes 6000

@@ -6,32 +6,27 @@ checkpoint, and what is in the outboxes is delivered. So there is one path, for 
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import shlex
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..data.dataset import Dataset
-from ..data.errors import ConfigError, StorageError, did_you_mean
+from ..data.errors import ConfigError, did_you_mean
+from .driver import OnProgress, Progress, prepare_environment, run_trials, trial_config
 from .evaluation import check_spaces, environment_to_play, measured
 from .experiment_config import ExperimentConfig
 from .node_maps import prepare_node_maps
+from .proposer import Listed, Proposer
 from .session import node_count, ray_session
 from .storage import Experiment, Status, Trial, check_name
 from .surroundings import note_surroundings
 
-_TUNE = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # metrics go to the outbox
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the command
-    "RAY_AIR_NEW_OUTPUT": "0",  # prints tables whatever it is told
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
-}
-_RETRIES = 5  # of a trial whose worker died; what a trial raises itself is not tried again
+if TYPE_CHECKING:
+    from ray.tune.schedulers import TrialScheduler
+
+__all__ = ["ExperimentResult", "Progress", "SeedResult", "Work", "carry_out", "collect", "describe_dataset", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,7 @@ class SeedResult:
     """What came of a seed."""
 
     seed: int
+    number: int | None  # of its configuration in a sweep
     status: Status
     reason: str  # why it failed; empty otherwise
     step: int  # gradient steps done
@@ -79,34 +75,25 @@ class ExperimentResult:
         return self.tracking_uri
 
 
-@dataclass
-class Progress:
-    """How far the trials are; given to `on_progress` after every epoch of any of them."""
+@dataclass(frozen=True)
+class Work:
+    """What an experiment is made of.
 
-    n_steps: int
-    steps: dict[int, int]  # by seed
-    scores: dict[int, float]  # the latest return, by seed
-    rates: dict[str, float]  # gradient steps a second, by trial
+    Attributes:
+        config: Name, storage, resources, and what else trials have in common.
+        configuration: What decides the results, JSON; a resumed experiment must have the same.
+        datasets: Description of each dataset (`describe_dataset`) by place; the first is the experiment's own.
+        proposer: Makes who says which trials there are.
+        scheduler: Makes Tune's scheduler.
+        trial_config: What a trial's worker is told, JSON; None: `driver.trial_config`.
+    """
 
-    @property
-    def done(self) -> int:
-        """Gradient steps of all seeds together."""
-        return sum(self.steps.values())
-
-    @property
-    def total(self) -> int:
-        """Gradient steps that there will be."""
-        return self.n_steps * len(self.steps)
-
-    def note(self) -> str:
-        """Scores and speed in a few words."""
-        words = [f"{sum(self.rates.values()):,.0f} steps/s"] if self.rates else []
-        if self.scores:
-            words.insert(0, "return " + ", ".join(f"{self.scores[seed]:.4g}" for seed in sorted(self.scores)))
-        return "; ".join(words)
-
-
-OnProgress = Callable[[Progress], None]
+    config: ExperimentConfig
+    configuration: Mapping[str, Any]
+    datasets: Mapping[str, Mapping[str, Any]]
+    proposer: Callable[[Experiment], Proposer]
+    scheduler: Callable[[Experiment], TrialScheduler | None] = lambda experiment: None
+    trial_config: Callable[[Trial], dict[str, Any]] | None = None
 
 
 def run_experiment(
@@ -124,35 +111,60 @@ def run_experiment(
         ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen.
         KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
     """
-    from .delivery import Delivery, settle
-    from .tracking import Tracking, check_tracking
+    check_place(config)
+    dataset = Dataset.open(config.dataset_place)
+    check_data(config, dataset)
+    about = describe_dataset(dataset, config.dataset_place)
+    decided = config.configuration()
+    work = Work(
+        config=config,
+        configuration={**decided, "seeds": list(config.seeds), "seeds_per_trial": config.seeds_per_trial},
+        datasets={config.dataset_place: about},
+        proposer=lambda experiment: Listed([experiment.trial(decided, seeds) for seeds in config.groups()]),
+    )
+    return carry_out(work, resume=resume, replace=replace, on_progress=on_progress)
+
+
+def check_place(config: ExperimentConfig) -> None:
+    """Raises ConfigError where results or runs could not be kept."""
+    from .tracking import check_tracking
 
     check_name(config.experiment)
     check_tracking(config.storage_place, 1 if os.environ.get("MLFLOW_TRACKING_URI") else node_count())
-    dataset = Dataset.open(config.dataset_place)
-    _check_data(config, dataset)
-    about = describe_dataset(dataset, config.dataset_place)
-    configuration = {**config.configuration(), "seeds": list(config.seeds), "seeds_per_trial": config.seeds_per_trial}
+
+
+def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None) -> ExperimentResult:
+    """Runs what is unfinished of an experiment. Raises as `run_experiment`."""
+    from .delivery import Delivery, settle
+    from .tracking import Tracking
+
+    config = work.config
     tracking = Tracking.open(config.storage_place)
-    experiment = Experiment.begin(config.storage_place, config.experiment, configuration, about, resume=resume, replace=replace)
+    about = next(iter(work.datasets.values()))
+    experiment = Experiment.begin(
+        config.storage_place, config.experiment, work.configuration, about, resume=resume, replace=replace
+    )
     try:
         note_surroundings(experiment.folder)
         settle(config.storage_place, tracking)
-        trials = [experiment.trial(config.configuration(), seeds) for seeds in config.groups()]
-        unfinished = [trial for trial in trials if not trial.is_settled]
-        for trial in unfinished:
-            trial.reopen()
-        with Delivery(tracking, experiment, trials) as delivery:
+        proposer = work.proposer(experiment)
+        with Delivery(tracking, experiment, experiment.trials()) as delivery:
+            unfinished = proposer.has_more()
             if unfinished:
+                for trial in experiment.trials():
+                    if not trial.is_settled:
+                        trial.reopen()
                 prepare_environment()
                 with ray_session():
-                    prepare_node_maps(config.dataset_place, resources={"CPU": config.resources.cpu, "GPU": config.resources.gpu})
+                    wanted = {"CPU": config.resources.cpu, "GPU": config.resources.gpu}
+                    for place in work.datasets:
+                        prepare_node_maps(place, resources=wanted)
                     delivery.start(runs=True)
-                    reasons = run_trials(config, experiment, unfinished, on_progress)
-                settle_the_dead(unfinished, reasons)
+                    tell = work.trial_config or (lambda trial: trial_config(config, trial))
+                    run_trials(experiment, proposer, tell, on_progress, work.scheduler(experiment), started=delivery.add)
             else:
                 delivery.start(runs=False)
-            if experiment.state["status"] != (ended := conclude(trials))[0]:
+            if experiment.state["status"] != (ended := conclude(experiment.trials()))[0]:
                 experiment.set_state(*ended)
             undelivered = delivery.finish()
         return collect(experiment, undelivered)
@@ -166,123 +178,21 @@ def run_experiment(
         experiment.close()
 
 
-def prepare_environment() -> None:
-    """What Ray and Tune read when they start: quiet, and token authentication always on where the Ray is ours.
-
-    Ray's own ports listen on every interface whatever one says, so a token is what keeps others out.
-    """
-    os.environ.update({name: value for name, value in _TUNE.items() if name not in os.environ})
-    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
-        os.environ["RAY_AUTH_MODE"] = "token"
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)  # its snapshots are not read
-
-
-def run_trials(
-    config: ExperimentConfig, experiment: Experiment, trials: Sequence[Trial], on_progress: OnProgress | None
-) -> dict[str, str]:
-    """Trials under Tune, until none goes on. Why they failed, by identity, for those that did."""
-    from ray import tune
-
-    from .trainable import trainable
-
-    class Watch(tune.Callback):
-        """Tells how far the trials are."""
-
-        progress = Progress(config.n_steps, {seed: 0 for trial in experiment.trials() for seed in trial.seeds}, {}, {})
-
-        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
-            for seed, metrics in result.get("seeds", {}).items():
-                self.progress.steps[int(seed)] = max(result["step"], self.progress.steps.get(int(seed), 0))
-                if "evaluation/return" in metrics:
-                    self.progress.scores[int(seed)] = metrics["evaluation/return"]
-                if rate := metrics.get("time/updates_per_second"):
-                    self.progress.rates[trial.trial_id] = rate
-            if result.get("done"):
-                self.progress.rates.pop(trial.trial_id, None)
-            if on_progress is not None:
-                on_progress(self.progress)
-
-    watch = Watch()
-    for trial in experiment.trials():
-        watch.progress.steps.update(dict.fromkeys(trial.seeds, config.n_steps if trial.is_settled else max(trial.committed, 0)))
-    resources = {"cpu": config.resources.cpu, "gpu": config.resources.gpu}
-    with _tune_folder(experiment) as folder:
-        tuner = tune.Tuner(
-            tune.with_resources(trainable(config.algorithm.name), resources),
-            param_space={"trial": tune.grid_search([trial_config(config, trial) for trial in trials])},
-            tune_config=tune.TuneConfig(reuse_actors=True, trial_dirname_creator=lambda trial: trial.trial_id),
-            run_config=tune.RunConfig(
-                name="trials",
-                storage_path=folder,
-                callbacks=[watch],
-                verbose=0,
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                failure_config=tune.FailureConfig(max_failures=_RETRIES),
-            ),
-        )
-        results = tuner.fit()
-    reasons: dict[str, str] = {}
-    for result in results:
-        identity = Path(result.config["trial"]["folder"]).name if result.config else ""
-        if result.error is not None:
-            last = str(result.error).strip().splitlines()[-1]
-            reasons[identity] = f"its worker died {_RETRIES + 1} times, at last: {last}"
-        elif result.metrics and result.metrics.get("failed"):
-            reasons[identity] = result.metrics["failed"]
-    return reasons
-
-
-def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
-    """What the worker of a trial is told: JSON."""
-    algorithm = {"name": config.algorithm.name, "preset": config.algorithm.preset, **config.algorithm.settings}
-    return {
-        "dataset": config.dataset_place,
-        "algorithm": algorithm,
-        "n_steps": config.n_steps,
-        "n_steps_per_epoch": config.n_steps_per_epoch,
-        "seeds": list(trial.seeds),
-        "evaluation": config.evaluation.model_dump(mode="json") if config.evaluation else None,
-        "plugins": list(config.plugins),
-        "device": None if config.resources.gpu else "cpu",
-        "threads": max(1, int(config.resources.cpu)),
-        "checkpoint": config.checkpoint.model_dump(mode="json"),
-        "folder": trial.folder.name,
-    }
-
-
-@contextlib.contextmanager
-def _tune_folder(experiment: Experiment) -> Any:
-    """Where Tune keeps its own notes. Nothing is read from them again."""
-    if experiment.folder.local is None:
-        with tempfile.TemporaryDirectory(prefix="d3ray-tune-", ignore_cleanup_errors=True) as scratch:
-            yield scratch
-    else:
-        folder = experiment.folder / "tune"
-        folder.remove()
-        yield folder.name
-
-
-def settle_the_dead(trials: Sequence[Trial], reasons: Mapping[str, str]) -> None:
-    """Says of trials that ended without a word why: their workers died, or could not write it down."""
-    for trial in trials:
-        if not trial.status:
-            reason = reasons.get(trial.identity, "it ended without saying why").rstrip(".")
-            ended = {"status": "FAILED", "reason": reason, "step": max(trial.committed, 0)}
-            try:
-                trial.settle(dict.fromkeys(trial.seeds, ended))
-            except StorageError:  # of the same cause, most likely: a disk that is full
-                raise StorageError(f"The trial {trial.identity} failed: {reason}; once that is mended, --resume goes on.") from None
-
-
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
-    """The status of an experiment whose trials have ended, and why it failed."""
-    ended = [(seed, about) for trial in trials for seed, about in trial.status.items()]
-    failed = [(seed, about) for seed, about in ended if about["status"] != "FINISHED"]
+    """The status of an experiment whose trials have ended, and why it failed.
+
+    In a sweep a configuration that diverged, or that a scheduler stopped, is an outcome like any; the sweep fails where others
+    failed, or where nothing finished.
+    """
+    ended = [(trial, seed, about) for trial in trials for seed, about in trial.status.items()]
+    failed = [(trial, seed, about) for trial, seed, about in ended if about["status"] != "FINISHED"]
+    if any(about["status"] == "FINISHED" for _, _, about in ended):
+        failed = [one for one in failed if one[0].number is None or not one[2].get("final")]
     if not failed:
         return "FINISHED", ""
-    seed, about = failed[0]
-    return "FAILED", f"{len(failed)} of {len(ended)} seeds failed; seed {seed}: {about['reason']}"
+    trial, seed, about = failed[0]
+    which = f"seed {seed}" if trial.number is None else f"configuration {trial.number}, seed {seed}"
+    return "FAILED", f"{len(failed)} of {len(ended)} seeds failed; {which}: {about['reason']}"
 
 
 def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
@@ -296,6 +206,7 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
             policy = trial.folder / "policy" / f"seed-{seed}"
             result = SeedResult(
                 seed=seed,
+                number=trial.number,
                 status=status,
                 reason=about.get("reason", ""),
                 step=about.get("step", committed),
@@ -312,7 +223,7 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
     return ExperimentResult(
         name=experiment.name,
         status=experiment.state["status"],
-        seeds=sorted(seeds, key=lambda result: result.seed),
+        seeds=sorted(seeds, key=lambda result: (result.number or 0, result.seed)),
         folder=experiment.folder.name,
         tracking_uri=tracked.get("uri", ""),
         parent_run_id=tracked.get("run"),
@@ -336,7 +247,7 @@ def describe_dataset(dataset: Dataset, place: str) -> dict[str, Any]:
     }
 
 
-def _check_data(config: ExperimentConfig, dataset: Dataset) -> None:
+def check_data(config: ExperimentConfig, dataset: Dataset) -> None:
     """Raises before any work what a trial would raise in its first second, or after its first evaluation."""
     from ..algos.environments.make import make
     from ..algos.fit import fitted_config

@@ -5,7 +5,8 @@
     state.json                RUNNING, FINISHED, FAILED or KILLED
     lock                      held by the command that runs the experiment
     trials/<identity>/        a configuration and its seeds
-        trial.json            key, configuration, seeds, and a key for each seed's run, all made before the run is
+        trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep
+                              also the configuration's number
         attempt               how often a worker began this trial; only the newest may commit
         checkpoints/step-…    see d3ray.algos.checkpoint
         outbox/seed-K/        see d3ray.platform.outbox
@@ -54,22 +55,36 @@ class Trial:
             raise StorageError(f"{folder} is no trial: it has no trial.json. Every machine that trains must see the storage.")
         self.key: str = about["key"]
         self.configuration: dict[str, Any] = about["configuration"]
+        self.dataset: dict[str, Any] = about["dataset"]
+        self.number: int | None = about["number"]  # of its configuration in a sweep, in the order in which they were proposed
         self.seeds: tuple[int, ...] = tuple(about["seeds"])
         self.runs: dict[int, str] = {int(seed): key for seed, key in about["runs"].items()}
 
     @classmethod
-    def create(cls, folder: Folder, configuration: Mapping[str, Any], seeds: Sequence[int]) -> Self:
+    def create(
+        cls,
+        folder: Folder,
+        configuration: Mapping[str, Any],
+        seeds: Sequence[int],
+        dataset: Mapping[str, Any],
+        number: int | None = None,
+    ) -> Self:
         """The trial of a folder, made where there is none yet."""
         if folder.read_json("trial.json") is None:
+            about = {"format": FORMAT, "key": uuid4().hex, "number": number, "configuration": dict(configuration)}
             runs = {str(seed): uuid4().hex for seed in seeds}
-            about = {"format": FORMAT, "key": uuid4().hex, "configuration": dict(configuration), "seeds": list(seeds), "runs": runs}
-            folder.write_json("trial.json", about)
+            folder.write_json("trial.json", {**about, "dataset": dict(dataset), "seeds": list(seeds), "runs": runs})
         return cls(folder)
 
     @property
     def identity(self) -> str:
         """Its folder's name."""
         return self.folder.label
+
+    @property
+    def n_steps(self) -> int:
+        """Gradient steps that each of its seeds is to do."""
+        return int(self.configuration["n_steps"])
 
     @property
     def status(self) -> dict[int, dict[str, Any]]:
@@ -297,9 +312,24 @@ class Experiment:
         found = [folder / name for name in folder.names() if not name.startswith(".")]
         return [Trial(one) for one in found if one.read_json("trial.json") is not None]
 
-    def trial(self, configuration: Mapping[str, Any], seeds: Sequence[int]) -> Trial:
-        """The trial of a configuration and its seeds, created where there is none."""
-        return Trial.create(self.folder / "trials" / identity(configuration, seeds), configuration, seeds)
+    def trial(
+        self,
+        configuration: Mapping[str, Any],
+        seeds: Sequence[int],
+        *,
+        dataset: Mapping[str, Any] | None = None,
+        number: int | None = None,
+    ) -> Trial:
+        """The trial of a configuration and its seeds, created where there is none.
+
+        Args:
+            configuration: What decides its results; JSON.
+            seeds: Trained together, as a stack.
+            dataset: As `describe_dataset` gives it; None: the experiment's.
+            number: Of the configuration in a sweep.
+        """
+        folder = self.folder / "trials" / identity(configuration, seeds, number)
+        return Trial.create(folder, configuration, seeds, self.dataset if dataset is None else dataset, number)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -323,14 +353,15 @@ class Experiment:
             self.lock.release()
 
 
-def identity(configuration: Mapping[str, Any], seeds: Sequence[int]) -> str:
-    """A trial's name: its algorithm, a hash of its configuration, its seeds."""
+def identity(configuration: Mapping[str, Any], seeds: Sequence[int], number: int | None = None) -> str:
+    """A trial's name: its configuration's number in a sweep, its algorithm, a hash of its configuration, its seeds."""
     text = json.dumps(configuration, sort_keys=True, allow_nan=False)
     label = str(configuration.get("algorithm", {}).get("name", "trial"))
     listed = "-".join(map(str, seeds))
     if len(seeds) > 4:
         listed = f"{seeds[0]}-to-{seeds[-1]}-{hashlib.sha256(listed.encode()).hexdigest()[:6]}"
-    return f"{label}-{hashlib.sha256(text.encode()).hexdigest()[:10]}-seed{'s' * (len(seeds) > 1)}-{listed}"
+    counted = "" if number is None else f"{number:05d}-"
+    return f"{counted}{label}-{hashlib.sha256(text.encode()).hexdigest()[:10]}-seed{'s' * (len(seeds) > 1)}-{listed}"
 
 
 def check_name(name: str) -> None:

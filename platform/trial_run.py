@@ -42,6 +42,7 @@ class TrialConfig(Config):
     device: str | None = None
     threads: int = Field(1, gt=0)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    resources: dict[str, float] = Field(default_factory=dict[str, float], description="what the driver reserved: cpu, gpu")
     folder: str | None = Field(None, description="the trial's folder; None: whoever asked for the trial keeps its checkpoints")
 
 

@@ -26,7 +26,7 @@ def begin(
 
 
 def a_trial(folder: Path, seeds: tuple[int, ...] = (0,)) -> Trial:
-    return Trial.create(Folder(folder / "trial"), CONFIGURATION, seeds)
+    return Trial.create(Folder(folder / "trial"), CONFIGURATION, seeds, DATASET)
 
 
 def commit(writer: Writer, step: int, keep: int = 2) -> None:

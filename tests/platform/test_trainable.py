@@ -72,7 +72,7 @@ def config(data: Path, folder: Folder | None = None, **changes: Any) -> TrialCon
 
 
 def new_trial(tmp_path: Path, seeds: tuple[int, ...] = (0,)) -> Trial:
-    return Trial.create(Folder(tmp_path / "trial"), {"algorithm": {"name": "DQN"}}, seeds)
+    return Trial.create(Folder(tmp_path / "trial"), {"algorithm": {"name": "DQN"}}, seeds, {"name": "tiny"})
 
 
 def run_out(run: TrialRun) -> TrialRun:

@@ -1,0 +1,126 @@
+"""Between Tune and d3ray: Tune asks a queue what to run next, the queue a proposer; a callback watches what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray import tune
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.search import Searcher
+
+from .driver import OnProgress, Progress, overall, settle_lost
+from .proposer import Proposer
+from .storage import Experiment, Trial
+
+
+class TrialQueue(Searcher):
+    """A proposer as Tune's searcher. It keeps no state of its own: what it knows lies in the trials' folders.
+
+    Args:
+        proposer: Who is asked.
+        config: What a trial's worker is told, as JSON.
+    """
+
+    def __init__(self, proposer: Proposer, config: Callable[[Trial], dict[str, Any]]) -> None:
+        super().__init__(metric="step", mode="max")
+        self._proposer, self._config = proposer, config
+        self.trials: dict[str, Trial] = {}  # that Tune has and that have not ended, by Tune's id
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Tune's question for the next trial."""
+        try:
+            trial = self._proposer.next()
+        except StopIteration:
+            return Searcher.FINISHED
+        if trial is None:
+            return None
+        self.trials[trial_id] = trial
+        return {"trial": self._config(trial)}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Hands an epoch on."""
+        if trial_id in self.trials:
+            self._proposer.reported(self.trials[trial_id], result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Hands the end on. After an error `lost` does it, once the folder says why."""
+        if not error and trial_id in self.trials:
+            self._proposer.ended(self.trials.pop(trial_id))
+
+    def lost(self, trial_id: str) -> None:
+        """A trial's worker died for good, and its folder says so now."""
+        if trial_id in self.trials:
+            self._proposer.ended(self.trials.pop(trial_id))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune keeps a pickle of its searcher, which nobody reads
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the folders are the memory."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing."""
+
+
+class Watch(tune.Callback):
+    """Keeps a `Progress`, and settles the trials whose workers could not.
+
+    Args:
+        queue: That gives Tune its trials.
+        experiment: Theirs.
+        progress: What is kept.
+        tell: Called with it whenever it changed.
+    """
+
+    def __init__(self, queue: TrialQueue, experiment: Experiment, progress: Progress, tell: OnProgress | None) -> None:
+        self._queue, self._experiment, self._progress, self._tell = queue, experiment, progress, tell
+
+    def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """A worker takes it up."""
+        if (ours := self._queue.trials.get(trial.trial_id)) is not None:
+            self._progress.add(ours).state = "RUNNING"
+            self._changed()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """An epoch."""
+        one = self._progress.trials[_identity(trial)]
+        one.step, one.state = max(result["step"], one.step), "RUNNING"
+        one.rate, one.objective = result.get("time/updates_per_second"), result.get("objective", one.objective)
+        for seed, metrics in result.get("seeds", {}).items():
+            if "evaluation/return" in metrics:
+                one.scores[int(seed)] = metrics["evaluation/return"]
+        self._changed()
+
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Its end, good or bad: the folder says which."""
+        self._end(_identity(trial))
+
+    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Its worker died for good."""
+        if (ours := self._queue.trials.get(trial.trial_id)) is not None:
+            last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
+            settle_lost(ours, f"its worker died {trial.num_failures} times, at last: {last}")
+            self._queue.lost(trial.trial_id)
+            self._end(ours.identity)
+
+    def _end(self, identity: str) -> None:
+        one = self._progress.trials[identity]
+        folder = Trial(self._experiment.folder / "trials" / identity)
+        settle_lost(folder, "it ended without saying why")
+        one.rate = None
+        one.state, one.reason = overall(folder.status)
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._tell is not None:
+            self._tell(self._progress)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune keeps a pickle of its callbacks, which nobody reads
+
+
+def _identity(trial: TuneTrial) -> str:
+    return str(trial.config["trial"]["folder"]).partition("?")[0].rpartition("/")[2]
