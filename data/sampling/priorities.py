@@ -140,16 +140,18 @@ class Priorities:
 
     def weights(self, items: np.ndarray, step: int) -> np.ndarray:
         """Importance weights [S, B] of drawn items."""
-        n = self.windows.n
+        n, drawn = self.windows.n, self.tree.at(items)
         beta = min(1.0, self.beta0 + (1 - self.beta0) * step / self.betasteps)
-        total = self.tree.total[:, None]
-        weights = self._weight(self.tree.at(items) / total, n, beta)
-        if self._least is not None:
-            return weights / self._weight(self._least.total[:, None] / total, n, beta)
-        return weights / weights.max(-1, keepdims=True) if self.normalize_by_max else weights
+        if not self.normalize_by_max:
+            return self._weight(drawn, n) ** -beta
+        least = drawn.min(-1, keepdims=True) if self._least is None else self._least.total[:, None]  # it weighs most
+        if not self.uniform_ratio:  # the number of items and the sum of their priorities cancel
+            return (drawn / least) ** -beta
+        return (self._weight(drawn, n) / self._weight(least, n)) ** -beta
 
-    def _weight(self, probability: np.ndarray, n: int, beta: float) -> np.ndarray:
-        return (n * ((1 - self.uniform_ratio) * probability + self.uniform_ratio / n)) ** -beta
+    def _weight(self, priorities: np.ndarray, n: int) -> np.ndarray:
+        """How much more often than uniformly items of some priorities are drawn."""
+        return n * (1 - self.uniform_ratio) * priorities / self.tree.total[:, None] + self.uniform_ratio
 
     def state(self) -> dict[str, np.ndarray]:
         """Priorities [S, n] and the largest so far [S]."""
