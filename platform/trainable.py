@@ -47,13 +47,14 @@ class Training(tune.Trainable):
     algorithm: ClassVar[str] = ""
     run: TrialRun | None = None
     _failure: BaseException | None = None
+    _told: TrialConfig
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Sets up the trial; one with a folder of its own goes on from its newest checkpoint."""
+        """Sets up the trial; one with a folder of its own begins, or goes on from its newest checkpoint, with its first step."""
         self._before: TrialRun | None = None
         self._identity: str | None = None
         self._reached: int | None = None
-        self._begin(config)
+        self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Another trial, or this one with other coefficients, in the same process."""
@@ -62,20 +63,30 @@ class Training(tune.Trainable):
         self._before, self.run = self.run, None
         if self._before is not None:
             self._before.close()
-        self._begin(new_config)
+        self._take(new_config)
         return True
 
-    def _begin(self, config: Mapping[str, Any]) -> None:
-        self._failure, self._identity = None, self.trial_id
-        settings = self._settings(config)
+    def _take(self, config: Mapping[str, Any]) -> None:
+        self._failure, self._identity, self._told = None, self.trial_id, self._settings(config)
+        if self._told.folder is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begins what was taken, once.
+
+        An attempt at a trial with a folder fences off the one before. So it is not begun in `setup`: Tune starts a worker for
+        each trial, and throws away those whose trial it has meanwhile given to one that became free.
+        """
+        if self.run is not None or self._failure is not None:
+            return
         try:
-            self.run = TrialRun(settings)
-            self._iteration = -(-self.run.step // settings.n_steps_per_epoch)
+            self.run = TrialRun(self._told)
+            self._iteration = -(-self.run.step // self._told.n_steps_per_epoch)
         except Exception as error:
-            if settings.folder is None:
+            if self._told.folder is None:
                 raise
             self._failure = error
-            self._say_failed(settings, error)
+            self._say_failed(self._told, error)
 
     def _settings(self, config: Mapping[str, Any]) -> TrialConfig:
         """The config of a user's Tuner or of d3ray's driver, checked."""
@@ -93,6 +104,7 @@ class Training(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """One epoch."""
+        self._begin()
         if self._failure is not None:
             return {"step": 0, "done": True, "failed": str(self._failure)}
         assert self.run is not None
