@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..platform.experiment_config import ExperimentConfig
-from .base import RestartableConfig, Result
+from .base import Result
 from .console import progress
+from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
     from ..platform.runs import ExperimentResult, Progress
 
 
-class TrainConfig(RestartableConfig, ExperimentConfig):
+class TrainConfig(PlannableConfig, ExperimentConfig):
     """An experiment, and whether to go on with an earlier one."""
 
     def implied(self) -> Mapping[str, tuple[Any, str]]:
@@ -36,14 +37,16 @@ class TrainResult(Result):
     experiment: ExperimentResult
 
 
-def run(config: TrainConfig) -> TrainResult:
-    """Trains what is unfinished.
+def run(config: TrainConfig) -> TrainResult | PlanResult:
+    """Trains what is unfinished, or plans it.
 
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ..platform.runs import run_experiment
+    from ..platform.runs import run_experiment, train_work
 
+    if config.plan:
+        return planned(train_work(config), config)
     description = f"{config.experiment}, {len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
     with progress(description, config.n_steps * len(config.seeds)) as advance:
 

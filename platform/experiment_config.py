@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -70,7 +70,14 @@ class ResourcesConfig(Config):
     """What a trial may use."""
 
     cpu: float = setting(1.0, "CPUs of a trial, also its number of threads", gt=0)
-    gpu: float = setting(0.0, "GPUs of a trial; a fraction shares one", ge=0)
+    gpu: Annotated[float, Field(ge=0)] | Literal["auto"] = setting(
+        0.0, "GPUs of a trial; a fraction shares one; auto: the share that its memory asks for, as a first one shows"
+    )
+
+    @property
+    def wanted(self) -> dict[str, float]:
+        """As Ray names them; of `auto` any part of a GPU will do."""
+        return {"CPU": self.cpu, "GPU": 0.0001 if self.gpu == "auto" else self.gpu}
 
 
 class ExperimentConfig(Config):

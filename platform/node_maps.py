@@ -6,7 +6,7 @@ Trials that hold every CPU stall anything that asks for one, Ray Data included; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,21 +25,21 @@ class NodeMap:
     seconds: float  # that it took to open or build the map
 
 
-def prepare_node_maps(where: str | Path, *, resources: Mapping[str, float] | None = None) -> list[NodeMap]:
-    """Builds the dataset's map on every node that will train, all at once; a node that has it already only opens it.
+def prepare_node_maps(*where: str | Path, resources: Mapping[str, float] | None = None) -> list[NodeMap]:
+    """Builds the datasets' maps on every node that will train, all nodes at once; a node that has one already only opens it.
 
     Ray must be initialised. A node that dies meanwhile is left out.
 
     Args:
-        where: the dataset's folder, URI or catalog name, as trials will open it.
+        where: the folder, URI or catalog name of each dataset, as trials will open it.
         resources: of one trial, such as `{"CPU": 1, "GPU": 0.25}`; nodes that never have so much are left out.
 
     Returns:
-        The maps, one a node.
+        The maps: of each dataset one a node.
 
     Raises:
-        DataError: a node cannot read the dataset, or reads another one under this name; the sentence names the node.
-        StorageError: a node has no room for the map.
+        DataError: a node cannot read a dataset, or reads another one under this name; the sentence names the node.
+        StorageError: a node has no room for the maps of all of them at once.
         ConfigError: no node has such resources.
     """
     import ray
@@ -48,12 +48,12 @@ def prepare_node_maps(where: str | Path, *, resources: Mapping[str, float] | Non
 
     nodes = training_nodes(resources)
     task = ray.remote(num_cpus=0, max_retries=1)(_prepare)
-    location = str(Path(where).expanduser().absolute()) if _is_path(where) else str(where)
+    locations = [str(Path(one).expanduser().absolute()) if _is_path(one) else str(one) for one in where]
     waiting = {
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote(location): node
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote(locations): node
         for node in nodes
     }
-    found: list[NodeMap] = []
+    found: list[list[NodeMap]] = []  # of each node, in the order of the datasets
     for reference, node in waiting.items():
         try:
             result: Any = ray.get(reference)
@@ -63,9 +63,11 @@ def prepare_node_maps(where: str | Path, *, resources: Mapping[str, float] | Non
             continue
         if isinstance(result, D3rayError):
             raise _on_node(result, nodes[node], several=len(nodes) > 1)
-        found.append(NodeMap(node=node, address=nodes[node], fingerprint=result[0], seconds=result[1]))
-    _check_same(found)
-    return found
+        found.append([NodeMap(node, nodes[node], fingerprint, seconds) for fingerprint, seconds in result])
+    of_each = [list(maps) for maps in zip(*found, strict=True)]
+    for maps in of_each:
+        _check_same(maps)
+    return [one for maps in of_each for one in maps]
 
 
 def training_nodes(resources: Mapping[str, float] | None = None) -> dict[str, str]:
@@ -85,17 +87,24 @@ def training_nodes(resources: Mapping[str, float] | None = None) -> dict[str, st
     return {node["NodeID"]: node["NodeManagerAddress"] for node in fit}
 
 
-def _prepare(where: str) -> tuple[str, float] | D3rayError:
-    """Runs on a node. An error that a user can mend is given back; raised, it would carry a worker's traceback."""
+def _prepare(where: Sequence[str]) -> list[tuple[str, float]] | D3rayError:
+    """Runs on a node. An error that a user can mend is given back; raised, it would carry a worker's traceback.
+
+    Every dataset stays open until the last is prepared: in a cache that cannot hold them all, one would throw out another.
+    """
     import time
 
-    start = time.monotonic()
+    opened: list[Dataset] = []
+    found: list[tuple[str, float]] = []
     try:
-        dataset = Dataset.open(where)
-        dataset.prepare()
+        for one in where:
+            start = time.monotonic()
+            opened.append(Dataset.open(one))
+            opened[-1].prepare()
+            found.append((opened[-1].fingerprint, time.monotonic() - start))
     except D3rayError as error:
         return error
-    return dataset.fingerprint, time.monotonic() - start
+    return found
 
 
 def _is_path(where: str | Path) -> bool:

@@ -18,6 +18,7 @@ from .driver import OnProgress, Progress, prepare_environment, run_trials, trial
 from .evaluation import check_spaces, environment_to_play, measured
 from .experiment_config import ExperimentConfig
 from .node_maps import prepare_node_maps
+from .packing import Repacked, pack, resources
 from .proposer import Listed, Proposer
 from .session import node_count, ray_session
 from .storage import Experiment, Status, Trial, check_name
@@ -85,7 +86,7 @@ class Work:
         datasets: Description of each dataset (`describe_dataset`) by place; the first is the experiment's own.
         proposer: Makes who says which trials there are.
         scheduler: Makes Tune's scheduler.
-        trial_config: What a trial's worker is told, JSON; None: `driver.trial_config`.
+        trial_config: What a trial's worker is told, JSON.
     """
 
     config: ExperimentConfig
@@ -93,7 +94,7 @@ class Work:
     datasets: Mapping[str, Mapping[str, Any]]
     proposer: Callable[[Experiment], Proposer]
     scheduler: Callable[[Experiment], TrialScheduler | None] = lambda experiment: None
-    trial_config: Callable[[Trial], dict[str, Any]] | None = None
+    trial_config: Callable[[ExperimentConfig, Trial], dict[str, Any]] = trial_config
 
 
 def run_experiment(
@@ -111,18 +112,22 @@ def run_experiment(
         ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen.
         KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
     """
+    return carry_out(train_work(config), resume=resume, replace=replace, on_progress=on_progress)
+
+
+def train_work(config: ExperimentConfig) -> Work:
+    """What training is made of. Raises as `run_experiment` before any work."""
     check_place(config)
     dataset = Dataset.open(config.dataset_place)
     check_data(config, dataset)
     about = describe_dataset(dataset, config.dataset_place)
     decided = config.configuration()
-    work = Work(
+    return Work(
         config=config,
         configuration={**decided, "seeds": list(config.seeds), "seeds_per_trial": config.seeds_per_trial},
         datasets={config.dataset_place: about},
         proposer=lambda experiment: Listed([experiment.trial(decided, seeds) for seeds in config.groups()]),
     )
-    return carry_out(work, resume=resume, replace=replace, on_progress=on_progress)
 
 
 def check_place(config: ExperimentConfig) -> None:
@@ -156,12 +161,15 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                         trial.reopen()
                 prepare_environment()
                 with ray_session():
-                    wanted = {"CPU": config.resources.cpu, "GPU": config.resources.gpu}
-                    for place in work.datasets:
-                        prepare_node_maps(place, resources=wanted)
+                    packed = pack(work).config
+                    prepare_node_maps(*work.datasets, resources=packed.resources.wanted)
                     delivery.start(runs=True)
-                    tell = work.trial_config or (lambda trial: trial_config(config, trial))
-                    run_trials(experiment, proposer, tell, on_progress, work.scheduler(experiment), started=delivery.add)
+
+                    def told(trial: Trial) -> dict[str, Any]:
+                        return resources(trial, work.trial_config(packed, trial))
+
+                    repacked = Repacked(proposer, told)
+                    run_trials(experiment, repacked, told, on_progress, work.scheduler(experiment), started=delivery.add)
             else:
                 delivery.start(runs=False)
             if experiment.state["status"] != (ended := conclude(experiment.trials()))[0]:

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..algos.base import Algorithm, Evaluator
+from ..algos.base import Algorithm
 from ..algos.held_out import HeldOut
 from ..algos.registry import make_algorithm
 from ..algos.stack import Stack
@@ -67,6 +67,8 @@ class TrialRun:
         self._epochs: Iterator[Rows] | None = None
         self._evaluators: list[Returns | HeldOut] = []
         torch.set_num_threads(config.threads)
+        if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
+            torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
         import_plugins(config.plugins)
         first = make_algorithm(config.algorithm, seed=config.seeds[0], device=config.device)
         self.subject: Algorithm | Stack = first if len(config.seeds) == 1 else Stack(first, config.seeds)
@@ -116,14 +118,14 @@ class TrialRun:
         return rows
 
     def _start(self) -> Iterator[Rows]:
-        train, evaluators = self._prepare()
+        train, evaluators = self.prepare()
         left = self.config.n_steps - self.step
         for one in self.subject.fitter(train, left, self.config.n_steps_per_epoch, evaluators):
             yield one.metrics if isinstance(one.metrics, list) else [one.metrics]
 
-    def _prepare(self) -> tuple[Dataset, dict[str, Evaluator]]:
+    def prepare(self) -> tuple[Dataset, dict[str, Every]]:
         """What is trained on, and the evaluators by name."""
-        config, train, found = self.config.evaluation, self.dataset, dict[str, Evaluator]()
+        config, train, found = self.config.evaluation, self.dataset, dict[str, Every]()
         if config is None:
             return train, found
         every, last = config.every or self.config.n_steps_per_epoch, self.config.n_steps - self.offset
@@ -315,6 +317,8 @@ def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapp
         return
     reason = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}"
     ended = {"status": "FAILED", "reason": reason.strip().rstrip("."), "step": max(writer.trial.committed, 0)}
+    if isinstance(error, torch.OutOfMemoryError):
+        ended["out_of_memory"] = True  # the driver hands it out again with more of a GPU
     with contextlib.suppress(StorageError):  # the disk may be full for this too; then the driver says it
         writer.settle({seed: failed.get(seed, ended) for seed in writer.trial.seeds})
 
