@@ -81,8 +81,10 @@ def describe(result: ExperimentResult) -> TrainResult:
     if failed:
         reasons = "; ".join(f"seed {seed.seed}: {seed.reason}" for seed in failed)
         problems.append(f"{len(failed)} of {len(result.seeds)} seeds failed: {reasons.rstrip('.?')}.")
-    if not all(seed.reason.startswith("diverged") for seed in failed):
+    if not all(seed.final for seed in failed):
         problems.append("Once that is mended, --resume goes on.")
+    elif not all(seed.reason.startswith("diverged") for seed in failed):
+        problems.append("It was tried again as often as `retries` says; more of them, and --resume tries once more.")
     if result.undelivered:
         problems.append(result.undelivered)
     return TrainResult(made="\n".join(lines), look=look, failed=" ".join(problems), experiment=result)

@@ -100,6 +100,7 @@ class ExperimentConfig(Config):
     evaluation: EvaluationConfig | None = setting(None, "environment or held-out share; null: losses only")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what is kept")
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="CPUs and GPUs of a trial")
+    retries: int = setting(3, "how often --resume tries again what failed; then it stays failed", ge=0)
     storage: str = setting("./d3ray_results", "folder or URI of all results")
     plugins: tuple[str, ...] = setting((), "modules to import first: your own algorithms, environments, scalers")
 

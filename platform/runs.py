@@ -38,6 +38,7 @@ class SeedResult:
     number: int | None  # of its configuration in a sweep
     status: Status
     reason: str  # why it failed; empty otherwise
+    final: bool  # whether it ended in a way that --resume leaves as it is
     step: int  # gradient steps done
     metrics: dict[str, float]  # the last of each
     best: dict[str, Any] | None  # metric, value, step
@@ -152,6 +153,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
     try:
         note_surroundings(experiment.folder)
         settle(config.storage_place, tracking)
+        for trial in experiment.trials():
+            trial.give_up_after(config.retries)
         proposer = work.proposer(experiment)
         with Delivery(tracking, experiment, experiment.trials()) as delivery:
             unfinished = proposer.has_more()
@@ -172,6 +175,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                     run_trials(experiment, repacked, told, on_progress, work.scheduler(experiment), started=delivery.add)
             else:
                 delivery.start(runs=False)
+            for trial in experiment.trials():
+                trial.give_up_after(config.retries)
             if experiment.state["status"] != (ended := conclude(experiment.trials()))[0]:
                 experiment.set_state(*ended)
             undelivered = delivery.finish()
@@ -217,6 +222,7 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
                 number=trial.number,
                 status=status,
                 reason=about.get("reason", ""),
+                final=status == "FINISHED" or bool(about.get("final")),
                 step=about.get("step", committed),
                 metrics=about.get("metrics", {}),
                 best=about.get("best"),

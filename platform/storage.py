@@ -13,6 +13,7 @@
         best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
         policy/seed-K/        the policy package
         status.json           how it ended, seed by seed; missing: unfinished
+        retried               how often it was tried again after it had failed
         delivered.json        what the tracking server has got
 """
 
@@ -124,9 +125,29 @@ class Trial:
         """Keeps how the seeds ended."""
         self.folder.write_json("status.json", {str(seed): dict(ended) for seed, ended in status.items()})
 
+    @property
+    def retried(self) -> int:
+        """How often it was tried again after it had failed, over all resumes."""
+        return int(self.folder.read("retried") or 0)
+
     def reopen(self) -> None:
-        """Forgets how it ended, because it goes on."""
+        """Forgets how it ended, because it goes on; after a failure that counts as a retry."""
+        if any(about["status"] == "FAILED" and not about.get("final") for about in self.status.values()):
+            self.folder.write("retried", str(self.retried + 1).encode())
         self.folder.delete(["status.json"])
+
+    def give_up_after(self, retries: int) -> None:
+        """Makes its failures final where it was tried again so often, and no longer final where more retries are allowed now.
+
+        What diverged, or what a scheduler stopped, stays final: it would come again.
+        """
+        ended, used_up = self.status, self.retried >= retries
+        changed = dict(ended)
+        for seed, about in ended.items():
+            if about["status"] == "FAILED" and (not about.get("final") or about.get("retries_used")):
+                changed[seed] = {**about, "final": used_up, "retries_used": used_up}
+        if changed != ended:
+            self.settle(changed)
 
 
 class Writer:

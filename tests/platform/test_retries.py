@@ -1,0 +1,106 @@
+"""What failed is tried again by `--resume`, so often and no more, counted in the trial's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d3ray.jobs.__main__ import run_command
+from d3ray.platform.folders import Folder
+from d3ray.platform.storage import Trial
+from d3ray.platform.tracking import Tracking
+
+FAILED: dict[str, Any] = {"status": "FAILED", "reason": "no luck", "step": 0}
+BAD_LUCK = """
+from pathlib import Path
+from d3ray.platform import trial_run
+
+def epoch(self, call=trial_run.TrialRun.epoch):
+    if (Path(__file__).parent / "bad_luck").exists():
+        raise RuntimeError("no luck")
+    return call(self)
+
+trial_run.TrialRun.epoch = epoch
+"""
+
+
+def test_retries_are_counted_where_a_failure_is_reopened(tmp_path: Path) -> None:
+    trial = Trial.create(Folder(tmp_path), {"n_steps": 1}, (0, 1), {})
+    trial.reopen()  # begun for the first time
+    assert trial.retried == 0
+    for retried in range(3):
+        trial.settle({0: FAILED, 1: FAILED})
+        trial.give_up_after(2)
+        assert trial.is_settled == (retried == 2)
+        if not trial.is_settled:
+            trial.reopen()
+            trial.reopen()  # once a failure, however often it is said
+            assert trial.retried == retried + 1
+    trial.give_up_after(3)  # one more
+    assert not trial.is_settled
+    assert trial.status[0] == {**FAILED, "final": False, "retries_used": False}
+    trial.reopen()
+    trial.settle({0: {"status": "KILLED"}, 1: {"status": "FINISHED"}})
+    trial.give_up_after(0)
+    assert not trial.is_settled  # what was stopped has not failed
+    trial.reopen()
+    assert trial.retried == 3
+    trial.settle({0: {**FAILED, "final": True}, 1: {"status": "FINISHED"}})
+    trial.give_up_after(9)
+    assert trial.is_settled  # it diverged
+
+
+def test_a_failure_is_tried_again_and_then_final(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins/luck_of_retries.py").write_text(BAD_LUCK)
+    luck = tmp_path / "plugins/bad_luck"
+    luck.touch()
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'plugins'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.syspath_prepend(tmp_path / "plugins")
+    storage = str(tmp_path / "results")
+    command = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.preset=small", "n_steps=20", "n_steps_per_epoch=10"]
+    command += [f"storage={storage}", "name=unlucky", "plugins=[luck_of_retries]", "evaluation.episodes=1"]
+
+    def attempt(*more: str) -> tuple[int, str, str]:
+        status = run_command("train", [*command, *more])
+        (trial,) = (Path(storage) / "unlucky/trials").iterdir()
+        tracking = Tracking.open(storage)
+        (run,) = tracking.client.search_runs([tracking.experiment_id], "tags.`d3ray.kind` = 'seed'")
+        tried = (trial / "attempt").read_text()
+        return status, tried, f"{run.info.status}: {run.data.tags.get('d3ray.reason')}"
+
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        assert attempt("retries=1") == (1, "1", "FAILED: RuntimeError: no luck")
+        assert capsys.readouterr().err.endswith("seed 0: RuntimeError: no luck. Once that is mended, --resume goes on.\n")
+        assert attempt("retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")
+        assert "as often as `retries` says" in capsys.readouterr().err
+        assert attempt("retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")  # it is left alone
+        luck.unlink()
+        assert attempt("retries=2", "--resume") == (0, "3", "FINISHED: None")
+    finally:
+        ray.shutdown()
+
+
+def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> None:
+    """Tune starts one for each trial, and gives the trial to another that became free meanwhile."""
+    from d3ray.platform.trainable import trainable
+
+    trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 2}, (0,), {})
+    told: dict[str, Any] = {"dataset": "d3ray/cartpole-replay", "algorithm": {"name": "DQN"}, "n_steps": 2, "n_steps_per_epoch": 1}
+    config = {"trial": {**told, "folder": trial.folder.name}}
+    used = trainable("DQN")(config=config)
+    assert not used.step()["done"]
+    thrown_away = trainable("DQN")(config=config)
+    assert used.step()["done"]
+    assert trial.status[0]["status"] == "FINISHED"
+    assert trial.folder.read("attempt") == b"1"
+    thrown_away.cleanup()
+    used.cleanup()
