@@ -53,7 +53,7 @@ def run(config: DemoConfig) -> DemoResult:
     last = {name: [s.metrics[metric] for s in result.seeds if metric in s.metrics] for name, result in results.items()}
     kept = {name: [seed.score or 0.0 for seed in result.seeds] for name, result in results.items()}  # what was exported
     best = max(kept, key=lambda name: max(kept[name]))
-    model = f"models:/{results[best].model}@champion"
+    model = f"models:/{results[best].model}@candidate"
     played = _evaluate(model, config)
     page = _report([result.name for result in results.values()], config)
     lines = [f"{'the data':>12}: mean return {returns.mean:6.1f}   (what the recorded agents got)"]
@@ -65,7 +65,12 @@ def run(config: DemoConfig) -> DemoResult:
     lines.append(f"{'exported':>12}: mean return {played:6.1f}   ({model}, played through onnxruntime alone)")
     return DemoResult(
         made="\n".join(lines),
-        look={"report": page, "policy": model, "runs": results[best].look},
+        look={
+            "report": page,
+            "policy": model,
+            "make it the champion": f"d3ray promote {results[best].model}",
+            "runs": results[best].look,
+        },
         scores={name: float(np.mean(values)) for name, values in last.items()},
         data=float(np.mean(returns.mean)),
         exported=played,

@@ -72,10 +72,10 @@ def describe(result: ExperimentResult) -> TrainResult:
     if finished:
         place, mark, options = result.folder.partition("?")  # of a URI
         look["policies"] = f"{place}/trials/*/policy{mark}{options}"
-    if result.model:
-        look["model"] = (
-            f"models:/{result.model}@champion" if any(s.score is not None for s in finished) else f"models:/{result.model}/1"
-        )
+    if result.model and any(s.score is not None for s in finished):
+        look |= {"model": f"models:/{result.model}@candidate", "make it the champion": f"d3ray promote {result.model}"}
+    elif result.model:
+        look["model"] = f"models:/{result.model}/{finished[0].model_version}"
     failed = [seed for seed in result.seeds if seed.status != "FINISHED"]
     problems: list[str] = []
     if failed:

@@ -1,7 +1,10 @@
 """From an experiment's folders to MLflow: what they say is made true there, however often and after whatever.
 
 One pass looks at every trial and does what is missing: creates runs, sends metrics up to the newest committed checkpoint, logs the
-policies of finished seeds, sets statuses. Each step can be repeated, so a pass may stop anywhere and the next one goes on.
+policies of the best configuration, sets statuses. Each step can be repeated, so a pass may stop anywhere and the next one goes on.
+
+What was delivered is noted in the trial's folder, and a note is believed while its run is there under the same parent: so a pass
+over trials that have ended asks MLflow nothing, and within a process does not look at them again.
 """
 
 from __future__ import annotations
@@ -10,17 +13,21 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from ..data.errors import D3rayError, StorageError
+from .best import by_configuration, objective_of, objective_value
 from .folders import Folder
-from .models import champion, log_policy
+from .models import register
 from .outbox import Line, lines
+from .statistics import summarise
 from .storage import Experiment, Status, Trial, flatten
+from .surroundings import read_surroundings
 from .tracking import ServerAwayError, Tracking
+from .uris import without_password
 
 _SECONDS_BETWEEN = 1.0
 _SECONDS_AFTER_FAILURE = 5.0
@@ -35,7 +42,8 @@ class Delivery:
     """Delivers in a thread while an experiment runs, as a context. A server that is away is tried again; training goes on."""
 
     def __init__(self, tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]) -> None:
-        self.tracking, self.experiment, self.trials = tracking, experiment, list(trials)
+        self.tracking, self.experiment = tracking, experiment
+        self.trials = {trial.identity: trial for trial in trials}
         self.trouble = ""  # why the last pass failed; empty when it did not
         self._begun = False
         self._stop = threading.Event()
@@ -45,9 +53,9 @@ class Delivery:
         return self
 
     def add(self, trial: Trial) -> None:
-        """One trial more to look after."""
-        if all(trial.identity != known.identity for known in self.trials):
-            self.trials.append(trial)
+        """A trial that goes on, to look after."""
+        self.tracking.settled.discard(trial.key)
+        self.trials.setdefault(trial.identity, trial)
 
     def start(self, *, runs: bool) -> None:
         """Creates the MLflow runs, and says that the experiment `runs`. Raises ServerAwayError: later it would be tried again."""
@@ -56,7 +64,7 @@ class Delivery:
         self._begun = True
         with self.tracking.answers():
             self.tracking.delete_runs(self.experiment.replaced)
-        deliver(self.tracking, self.experiment, self.trials)
+        deliver(self.tracking, self.experiment, list(self.trials.values()))
         self._thread.start()
 
     def _work(self) -> None:
@@ -66,7 +74,7 @@ class Delivery:
     def _attempt(self) -> bool:
         try:
             self.experiment.lock.renew()
-            deliver(self.tracking, self.experiment, self.trials)
+            deliver(self.tracking, self.experiment, list(self.trials.values()))
             self.trouble = ""
         except D3rayError as error:
             self.trouble = str(error)
@@ -106,17 +114,32 @@ def deliver(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial])
         ServerAwayError: MLflow does not answer; what was sent before stays sent.
         StorageError: a folder cannot be read or written.
     """
+    from mlflow.exceptions import MlflowException
+
     state = experiment.state
     status: Status = state["status"]
     with tracking.answers():
         parent = _parent(tracking, experiment)
+        ended: list[Trial] = []
         for trial in trials:
-            if trial.key not in tracking.settled:
-                _deliver_trial(tracking, experiment, trial, parent, status)
+            if trial.key in tracking.settled:
+                continue
+            try:
+                if _deliver_trial(tracking, experiment, trial, parent, status):
+                    ended.append(trial)
+            except MlflowException:
+                if not tracking.forget_deleted(trial.runs.values()):  # else the next pass makes it anew
+                    raise
+        if ended and experiment.configuration.get("objective"):
+            _score_configurations(tracking, experiment, trials, ended, parent)
+        for trial in ended:
+            tracking.settled.add(trial.key)
+            if not trial.status:  # it goes on already; whoever reopens it later takes it out again
+                tracking.settled.discard(trial.key)
         note = experiment.folder.read_json("tracking.json") or {}
         if note.get("status") != status:
             if status != "RUNNING":
-                _conclude(tracking, experiment, trials, parent)
+                _conclude(tracking, experiment, trials, parent, status)
             tracking.set_status(parent, status, state.get("reason", ""))
             experiment.folder.write_json("tracking.json", {**note, "run": parent, "status": status, **tracking.place})
 
@@ -125,47 +148,76 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
     """The parent run; looked up once in a process."""
     known: dict[str, str] = tracking.known
     if experiment.key not in known:
-        tags = {"d3ray.kind": "experiment", **_tags(experiment, experiment.dataset, experiment.configuration)}
+        tags = {
+            "d3ray.kind": "sweep" if "search" in experiment.configuration else "experiment",
+            **_tags(experiment, experiment.dataset, experiment.configuration),
+            **_code_tags(experiment),
+        }
         params = _params(experiment.dataset, experiment.configuration)
-        known[experiment.key] = tracking.run(experiment.key, experiment.name, tags, params, experiment.dataset)
+        parent = tracking.run(experiment.key, experiment.name, tags, params, experiment.dataset)
         note = experiment.folder.read_json("tracking.json") or {}
-        if note.get("run") != known[experiment.key] or note.get("uri") != tracking.uri:
-            about = {"run": known[experiment.key], "status": "RUNNING", **tracking.place}
-            experiment.folder.write_json("tracking.json", about)
+        if note.get("run") == parent and note.get("uri") == tracking.uri:
+            tracking.trust(parent)
+        else:
+            experiment.folder.write_json("tracking.json", {"run": parent, "status": "RUNNING", **tracking.place})
+        known[experiment.key] = parent
     return known[experiment.key]
 
 
-def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, parent: str, overall: Status) -> None:
+def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, parent: str, overall: Status) -> bool:
+    """What is missing of a trial; whether it has ended, and the rest of its configuration may be looked at."""
     ended, delivered = trial.status, trial.delivered  # statuses first: what ended committed its last metrics before
+    worker = trial.worker or {}
+    if len(ended) == len(trial.seeds) and all(_is_done(tracking, parent, delivered.get(s), ended[s], worker) for s in trial.seeds):
+        if "objective" not in experiment.configuration or all(note.get("scored") for note in delivered.values()):
+            tracking.settled.add(trial.key)
+            return False
+        return True
     committed = trial.committed
     for seed in trial.seeds:
-        run = _child(tracking, experiment, trial, seed, parent)
+        run = _child(tracking, experiment, trial, seed, parent, delivered.get(seed))
         note = dict(delivered.get(seed, {}))
         if (
             note.get("run") != run or note.get("uri") != tracking.uri
         ):  # another server, or the run was deleted there: from the start
             note = {"run": run, "uri": tracking.uri, "step": -1, "status": "RUNNING"}
         before = dict(note)
+        if worker and note.get("attempt") != worker["attempt"]:
+            tracking.set_tags(
+                run, {"d3ray.node": worker["host"], "d3ray.attempt": str(worker["attempt"]), **_code_tags(experiment)}
+            )
+            note |= {"attempt": worker["attempt"], "status": ""}  # whatever it was, it is to be said of this attempt
         while found := _some(trial.outbox(seed), int(note["step"]), committed):
             tracking.send(run, found)
             note["step"] = found[-1].step
             trial.note_delivered({**delivered, seed: note})
         about = ended.get(seed, {"status": "RUNNING" if overall == "RUNNING" else "KILLED"})
-        if about["status"] == "FINISHED" and "model" not in note:
-            note["model"] = log_policy(tracking, experiment, trial, seed, run, about)
-        if note["status"] != about["status"]:
+        reason = about.get("reason", "")
+        if (note["status"], note.get("reason", "")) != (about["status"], reason):
+            tags = {"d3ray.warning": about["warning"]} if about.get("warning") else {}
             if best := about.get("best"):
-                for key, value in (("metric", best["metric"]), ("best_value", best["value"]), ("best_step", best["step"])):
-                    tracking.client.set_tag(run, f"d3ray.{key}", str(value))
-            if warning := about.get("warning"):
-                tracking.client.set_tag(run, "d3ray.warning", warning)
-            tracking.set_status(run, about["status"], about.get("reason", ""))
-            note["status"] = about["status"]
+                tags |= {
+                    "d3ray.metric": best["metric"],
+                    "d3ray.best_value": str(best["value"]),
+                    "d3ray.best_step": str(best["step"]),
+                }
+            tracking.set_tags(run, tags)
+            tracking.set_status(run, about["status"], reason)
+            note |= {"status": about["status"], "reason": reason}
         if note != before:
             delivered[seed] = note
             trial.note_delivered(delivered)
-    if len(ended) == len(trial.seeds):
-        tracking.settled.add(trial.key)
+    return len(ended) == len(trial.seeds)
+
+
+def _is_done(
+    tracking: Tracking, parent: str, note: Mapping[str, Any] | None, about: Mapping[str, Any], worker: Mapping[str, Any]
+) -> bool:
+    """Whether the note of a seed that ended says that all of its newest attempt is there."""
+    if note is None or note["uri"] != tracking.uri or not tracking.believes(parent, note["run"]):
+        return False
+    said, ended = (note["status"], note.get("reason", "")), (about["status"], about.get("reason", ""))
+    return said == ended and note.get("attempt") == worker.get("attempt")
 
 
 def _some(folder: Folder, after: int, upto: int) -> list[Line]:
@@ -178,17 +230,22 @@ def _some(folder: Folder, after: int, upto: int) -> list[Line]:
     return found
 
 
-def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, parent: str) -> str:
+def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, parent: str, note: Mapping[str, Any] | None) -> str:
     key = trial.runs[seed]
+    if key not in tracking.known and note and note["uri"] == tracking.uri and tracking.believes(parent, note["run"]):
+        tracking.known[key] = note["run"]
     if key not in tracking.known:
         tags = {
             "mlflow.parentRunId": parent,
             "d3ray.kind": "seed",
             **_tags(experiment, trial.dataset, trial.configuration),
+            **_code_tags(experiment),
             "d3ray.trial": trial.identity,
             "d3ray.seed": str(seed),
-            "d3ray.folder": trial.folder.name,
+            "d3ray.folder": without_password(trial.folder.name),
         }
+        if trial.number is not None:
+            tags["d3ray.configuration"] = str(trial.number)
         params = {"seed": str(seed), **_params(trial.dataset, trial.configuration)}
         counted = "" if trial.number is None else f" {trial.number}"
         tracking.known[key] = tracking.run(key, f"{experiment.name}{counted} seed {seed}", tags, params, trial.dataset)
@@ -198,11 +255,25 @@ def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, 
 def _tags(experiment: Experiment, dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, str]:
     return {
         "d3ray.experiment": experiment.name,
-        "d3ray.folder": experiment.folder.name,
+        "d3ray.folder": without_password(experiment.folder.name),
         "d3ray.dataset": str(dataset["name"]),
         "d3ray.fingerprint": str(dataset["fingerprint"]),
         "d3ray.algorithm": str(configuration.get("algorithm", {}).get("name", "")),
     }
+
+
+def _code_tags(experiment: Experiment) -> dict[str, str]:
+    """The user's code and the versions with which the newest command runs the experiment."""
+    newest = (read_surroundings(experiment.folder) or [{}])[-1]
+    tags = {"d3ray.versions": ", ".join(f"{name} {number}" for name, number in newest.get("versions", {}).items())}
+    if git := newest.get("git"):
+        tags |= {
+            "mlflow.source.git.commit": git["commit"],
+            "mlflow.source.git.branch": git["branch"],
+            "mlflow.source.git.repoURL": git["remote"],
+            "d3ray.git_dirty": json.dumps(git["dirty"]),
+        }
+    return {name: text for name, text in tags.items() if text}
 
 
 def _params(dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, str]:
@@ -213,31 +284,84 @@ def _params(dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dic
     return found
 
 
-def _conclude(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str) -> None:
-    """Means over the seeds on the parent, once all have finished, and the champion."""
-    ended = [about for trial in trials for about in trial.status.values()]
-    if ended and all(about["status"] == "FINISHED" for about in ended):  # once: later means would be second points
-        names = set[str].intersection(*(set(about["metrics"]) for about in ended)) - {"step"}
-        means = {name: sum(about["metrics"][name] for about in ended) / len(ended) for name in sorted(names)}
-        tracking.send(parent, [Line(max(a["step"] for a in ended), max(a["time"] for a in ended), means)])
-    champion(tracking, experiment, trials, parent)
+def _score_configurations(
+    tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], ended: Iterable[Trial], parent: str
+) -> None:
+    """The objective of configurations whose last trial has ended for good: on the parent by number, and on each seed's run.
+
+    A run has its own value as `objective`, and that of its configuration with the ends of its interval as `configuration/…`.
+    """
+    objective, numbers = objective_of(experiment.configuration), {trial.number for trial in ended}
+    for members in by_configuration(trial for trial in trials if trial.number in numbers):
+        about = {seed: one for trial in members if trial.is_settled for seed, one in trial.status.items()}
+        if len(about) < len(experiment.configuration["seeds"]):  # others go on, or have not begun
+            continue
+        notes = [trial.delivered for trial in members]
+        if (value := objective_value(objective, about)) is not None:
+            _send_objective(tracking, parent, members, notes, about, objective.metric, value)
+        for trial, note in zip(members, notes, strict=True):
+            trial.note_delivered({seed: {**one, "scored": True} for seed, one in note.items()})
+
+
+def _send_objective(
+    tracking: Tracking,
+    parent: str,
+    members: Sequence[Trial],
+    notes: Sequence[Mapping[int, Mapping[str, Any]]],
+    about: Mapping[int, Mapping[str, Any]],
+    metric: str,
+    value: float,
+) -> None:
+    counted = {seed: one.get("metrics", {}) for seed, one in about.items() if one["status"] != "FAILED"}
+    values = {seed: metrics[metric] for seed, metrics in counted.items() if metric in metrics}
+    interval = summarise(list(values.values())).interval
+    shared = {"configuration/objective": value}
+    if interval is not None:
+        shared |= {"configuration/objective_low": interval[0], "configuration/objective_high": interval[1]}
+    when = max(one.get("time", 0) for one in about.values())
+    for trial, note in zip(members, notes, strict=True):
+        for seed in trial.seeds:
+            own = {"objective": values[seed]} if seed in values else {}
+            tracking.send(note[seed]["run"], [Line(about[seed]["step"], when, {**own, **shared})])
+    tracking.send(parent, [Line(members[0].number or 0, when, {"objective": value})])
+
+
+def _conclude(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str, status: Status) -> None:
+    """Means over the seeds on the parent, once all have finished, and the best configuration's policies in the registry."""
+    if "search" not in experiment.configuration:  # over different configurations a mean says nothing
+        ended = [about for trial in trials for about in trial.status.values()]
+        if ended and all(about["status"] == "FINISHED" for about in ended):  # once: later means would be second points
+            names = set[str].intersection(*(set(about["metrics"]) for about in ended)) - {"step"}
+            means = {name: sum(about["metrics"][name] for about in ended) / len(ended) for name in sorted(names)}
+            tracking.send(parent, [Line(max(a["step"] for a in ended), max(a["time"] for a in ended), means)])
+    if status != "KILLED":  # what was stopped may find a better one when it goes on
+        register(tracking, experiment, trials, parent)
 
 
 def settle(storage: str, tracking: Tracking) -> list[str]:
-    """Marks what died as KILLED, and delivers what it left: experiments that say RUNNING and that nobody holds. Their names."""
+    """Makes MLflow honest about experiments that nobody runs. Their names.
+
+    Those that say RUNNING have died: they and what they left are marked KILLED. Those that ended while MLflow was away, or whose
+    command died while it delivered, are delivered.
+    """
     found: list[str] = []
     root = Folder(storage)
     for name in root.names():
         if name.startswith(".") or (root / name).read_json("experiment.json") is None:
             continue
         experiment = Experiment(root / name)
-        if experiment.state["status"] == "RUNNING" and experiment.lock.acquire():
-            try:
+        status, note = experiment.state["status"], experiment.folder.read_json("tracking.json") or {}
+        behind = note.get("status", status) != status and note.get("uri") == tracking.uri
+        if not (status == "RUNNING" or behind) or not experiment.lock.acquire():
+            continue
+        try:
+            if status == "RUNNING":
                 experiment.set_state("KILLED", "its command died")
-                deliver(tracking, experiment, experiment.trials())
-                found.append(name)
-            except ServerAwayError:
+            deliver(tracking, experiment, experiment.trials())
+            found.append(name)
+        except ServerAwayError:
+            if status == "RUNNING":
                 experiment.set_state("RUNNING")  # the next command that looks will see to it
-            finally:
-                experiment.lock.release()
+        finally:
+            experiment.lock.release()
     return found

@@ -1,8 +1,13 @@
-"""Policy packages as MLflow models: logged with their run, registered under the experiment's name, the best one the champion."""
+"""Policy packages as MLflow models: those of the best configuration, registered under the experiment's name.
+
+The alias `candidate` is on the version of its best seed. The alias `champion` is given by `d3ray promote` alone
+(`d3ray.platform.promotion`).
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,41 +15,76 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from .best import Best, best_configurations, seed_score
+from .evaluation import evaluation_seed
 from .storage import Experiment, Trial, is_better
 from .tracking import Tracking
 
-CHAMPION = "champion"
+CANDIDATE, CHAMPION = "candidate", "champion"
 
 
-def log_policy(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, run: str, about: Mapping[str, Any]) -> str:
-    """The version that a seed's policy is registered as; one that was registered before is found again.
+def register(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str) -> None:
+    """Registers the policies of the best configuration's finished seeds, and says on the parent run which they are.
+
+    Where trials learned from several datasets, whose scores do not compare, there is a model for each: `EXPERIMENT-DATASET`.
 
     Args:
         tracking: Where.
         experiment: Whose name the model has.
-        trial: Of the seed.
-        seed: Whose policy.
-        run: The seed's run.
-        about: How the seed ended.
+        trials: All of them.
+        parent: The parent run.
     """
+    several = len({str(trial.dataset["name"]) for trial in trials}) > 1
+    for best in best_configurations(experiment.configuration, trials):
+        model = experiment.name if not several else f"{experiment.name}-{re.sub('[/:]', '-', best.dataset)}"
+        chosen = _register(tracking, experiment, model, best)
+        tags = {} if best.number is None else {"best_configuration": str(best.number)}
+        if chosen is not None:
+            metric, value, seed, note = chosen
+            tracking.client.set_registered_model_alias(model, CANDIDATE, note["model"])
+            tags |= {"metric": metric, "best_value": repr(value), "best_seed": str(seed), "best_run": note["run"]}
+        if not several:
+            tracking.set_tags(parent, {f"d3ray.{name}": text for name, text in tags.items()})
+
+
+def _register(
+    tracking: Tracking, experiment: Experiment, model: str, best: Best
+) -> tuple[str, float, int, Mapping[str, Any]] | None:
+    """The seed that scored best: metric, value, seed and what is noted of it."""
+    chosen: tuple[str, float, int, Mapping[str, Any]] | None = None
+    for trial, seed in best.seeds:
+        about, delivered = trial.status[seed], trial.delivered
+        note = delivered.get(seed)
+        if about["status"] != "FINISHED" or note is None:
+            continue
+        if "model" not in note:
+            version = _register_seed(tracking, experiment, model, trial, seed, note["run"], about)
+            note = {**note, "registered": model, "model": version}
+            trial.note_delivered({**delivered, seed: note})
+        score = seed_score(about, best.metric)
+        if score is not None and (chosen is None or is_better(score[0], score[1], chosen[1])):
+            chosen = (*score, seed, note)
+    return chosen
+
+
+def _register_seed(
+    tracking: Tracking, experiment: Experiment, model: str, trial: Trial, seed: int, run: str, about: Mapping[str, Any]
+) -> str:
+    """The version that a seed's policy is registered as; one that was registered before is found again."""
     from mlflow.exceptions import MlflowException
 
     client = tracking.client
     try:
-        client.create_registered_model(experiment.name, tags={"d3ray.experiment": experiment.name})
+        client.create_registered_model(model, tags={"d3ray.experiment": experiment.name})
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    for known in client.search_model_versions(f"name = '{experiment.name}'"):
-        if known.run_id == run:
-            return str(known.version)
+    for known in client.search_model_versions(f"name = '{model}' and run_id = '{run}'"):
+        return str(known.version)
     package = trial.folder / "policy" / f"seed-{seed}"
-    best = about.get("best") or {}
-    tags = {"d3ray.seed": str(seed), "d3ray.step": str(best.get("step", about["step"]))}
-    if score := _score(about):
-        tags |= {"d3ray.metric": score[0], "d3ray.value": repr(score[1])}
     logged = [m for m in client.search_logged_models([tracking.experiment_id], f"source_run_id = '{run}'") if m.status == "READY"]
     model_id = logged[0].model_id if logged else None
+    tags = _version_tags(trial, seed, about, package.read_json("policy.json"))
     if model_id is None:
         with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch, package.as_local() as files:
             folder = Path(scratch) / "model"
@@ -55,7 +95,7 @@ def log_policy(tracking: Tracking, experiment: Experiment, trial: Trial, seed: i
             client.log_model_artifacts(model_id, str(folder))
             client.finalize_logged_model(model_id, "READY")
     with tracking.as_global():
-        made = client.create_model_version(experiment.name, f"models:/{model_id}", run_id=run, model_id=model_id, tags=tags)
+        made = client.create_model_version(model, f"models:/{model_id}", run_id=run, model_id=model_id, tags=tags)
     return str(made.version)
 
 
@@ -84,29 +124,22 @@ def _save(package: Path, folder: Path) -> None:
     shutil.copytree(package, folder / "package")
 
 
-def champion(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str) -> None:
-    """Sets the alias `champion` to the version of the seed that scored best."""
-    chosen: tuple[str, float, int, Mapping[str, Any]] | None = None
-    for trial in trials:
-        delivered = trial.delivered
-        for seed, about in trial.status.items():
-            note, score = delivered.get(seed, {}), _score(about)
-            if about["status"] != "FINISHED" or score is None or "model" not in note:
-                continue
-            if chosen is None or is_better(score[0], score[1], chosen[1]):
-                chosen = (*score, seed, note)
-    if chosen is None:
-        return
-    metric, value, seed, note = chosen
-    tracking.client.set_registered_model_alias(experiment.name, CHAMPION, note["model"])
-    tags = {"metric": metric, "best_value": repr(value), "best_seed": str(seed), "best_run": note["run"]}
-    for name, text in tags.items():
-        tracking.client.set_tag(parent, f"d3ray.{name}", text)
+def _version_tags(trial: Trial, seed: int, about: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
+    """What a version says of itself: how it was scored, so that `d3ray evaluate` can be asked for the same, and the data's return.
 
-
-def _score(about: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The metric by which a seed's policy is compared, and its value."""
-    if best := about.get("best"):
-        return best["metric"], best["value"]
-    value = about.get("metrics", {}).get("evaluation/return")
-    return None if value is None else ("evaluation/return", value)
+    Episodes are drawn by the policy's own gradient step, `record`'s, which after an exploit is not the logging step.
+    """
+    best, evaluation = about.get("best") or {}, trial.configuration.get("evaluation") or {}
+    tags = {"d3ray.seed": str(seed), "d3ray.step": str(best.get("step", about["step"])), "d3ray.trial": trial.identity}
+    if trial.number is not None:
+        tags["d3ray.configuration"] = str(trial.number)
+    if score := seed_score(about):
+        tags |= {"d3ray.metric": score[0], "d3ray.value": repr(score[1])}
+        if score[0] == "evaluation/return":
+            tags |= {
+                "d3ray.evaluation_episodes": str(evaluation.get("episodes", "")),
+                "d3ray.evaluation_seed": str(evaluation_seed(seed, record["step"])),
+            }
+    if (mean := trial.dataset.get("return_mean")) is not None:
+        tags["d3ray.data_return"] = repr(mean)
+    return tags

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..algos.package import is_package
 from ..data.errors import ConfigError, StorageError
+from .uris import without_password
 
 _URI = re.compile(r"models:/[^/@]+(@[^/@]+|/[^/@]+)")
 
@@ -35,9 +36,7 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
     """
     if not _URI.fullmatch(uri):
         raise ConfigError(f"{uri} names no registered model: write models:/NAME@champion or models:/NAME/VERSION.")
-    server = _tracking_uri(tracking, storage)
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before MLflow is imported
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # the default waits for minutes
+    server = tracking_uri(tracking, storage)
     import mlflow
     import requests
     from mlflow.artifacts import download_artifacts
@@ -50,7 +49,7 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
             download_artifacts(artifact_uri=uri, dst_path=scratch)
         except (MlflowException, requests.RequestException, OSError) as error:
             first = str(error).strip().splitlines()[0][:200].rstrip(".:")
-            raise StorageError(f"{uri} cannot be fetched from {server}: {first}.") from error
+            raise StorageError(f"{uri} cannot be fetched from {without_password(server)}: {first}.") from error
         finally:
             mlflow.set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
         root = Path(scratch)
@@ -60,7 +59,19 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
         yield found[0]
 
 
-def _tracking_uri(tracking: str | None, storage: str) -> str:
+def tracking_uri(tracking: str | None, storage: str) -> str:
+    """Where the registry is; MLflow is imported afterwards, and told to be quiet and quick here.
+
+    Args:
+        tracking: Named; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+        storage: A local results folder.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a package is fetched in a moment
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # the default waits for minutes
     if named := tracking or os.environ.get("MLFLOW_TRACKING_URI"):
         return named
     database = Path(storage).absolute() / "mlflow.db"

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from .experiment_config import ExperimentConfig
 from .results import RETURN, Configuration, Results, Score, SeedRun
 from .statistics import FEW
+from .surroundings import describe_git
+from .uris import without_password
 
 NONE = "–"
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
@@ -264,6 +265,8 @@ def _conditions(results: Results) -> list[tuple[str, str]]:
         gpus = listed(machine["gpus"]) if machine["gpus"] else "no GPU"
         parts = [machine["processor"], count(machine["cpus"], "CPU"), gpus, machine["system"]]
         found.append(("Machine", ", ".join(filter(None, parts))))
+    commits = [describe_git(machine["git"]) for machine in results.surroundings if machine.get("git")]
+    found += [("Code", one) for one in dict.fromkeys(commits)]
     versions = list(dict.fromkeys("  ·  ".join(f"{k} {v}" for k, v in m["versions"].items()) for m in results.surroundings))
     return [*found, *(("Versions", one) for one in versions)]
 
@@ -311,12 +314,6 @@ def mlflow_command(uri: str) -> str:
     if uri.startswith("sqlite:"):
         return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
     return without_password(uri)
-
-
-def without_password(uri: str) -> str:
-    """A URI without user, password and query."""
-    parts = urlsplit(uri)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def run_link(tracking: Mapping[str, Any], run: str | None) -> str:

@@ -23,6 +23,7 @@ from .proposer import Listed, Proposer
 from .session import node_count, ray_session
 from .storage import Experiment, Status, Trial, check_name
 from .surroundings import note_surroundings
+from .uris import without_password
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler
@@ -66,15 +67,20 @@ class ExperimentResult:
     folder: str
     tracking_uri: str
     parent_run_id: str | None
-    model: str | None  # the registered model
+    models: tuple[str, ...]  # the registered models: one, where configurations learned from several datasets one for each
     undelivered: str = ""  # what the tracking server has not got, and why
+
+    @property
+    def model(self) -> str | None:
+        """The registered model, the first of them."""
+        return next(iter(self.models), None)
 
     @property
     def look(self) -> str:
         """The command that shows the runs."""
         if self.tracking_uri.startswith("sqlite:"):
             return f"mlflow ui --backend-store-uri {shlex.quote(self.tracking_uri)}"
-        return self.tracking_uri
+        return without_password(self.tracking_uri)
 
 
 @dataclass(frozen=True)
@@ -211,11 +217,13 @@ def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
 def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
     """What an experiment has come to, as its folders say; also of one that is running or was stopped."""
     seeds: list[SeedResult] = []
+    models: dict[str, None] = {}
+    overall: Status = experiment.state["status"]
     for trial in experiment.trials():
         ended, delivered, committed = trial.status, trial.delivered, max(trial.committed, 0)
         for seed in trial.seeds:
             about, note = ended.get(seed, {}), delivered.get(seed, {})
-            status: Status = about.get("status", "RUNNING" if experiment.state["status"] == "RUNNING" else "KILLED")
+            status: Status = about.get("status", "RUNNING" if overall == "RUNNING" else "KILLED")
             policy = trial.folder / "policy" / f"seed-{seed}"
             result = SeedResult(
                 seed=seed,
@@ -233,15 +241,17 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
                 warning=about.get("warning", ""),
             )
             seeds.append(result)
+            if "registered" in note:
+                models[note["registered"]] = None
     tracked = experiment.folder.read_json("tracking.json") or {}
     return ExperimentResult(
         name=experiment.name,
-        status=experiment.state["status"],
+        status=overall,
         seeds=sorted(seeds, key=lambda result: (result.number or 0, result.seed)),
         folder=experiment.folder.name,
         tracking_uri=tracked.get("uri", ""),
         parent_run_id=tracked.get("run"),
-        model=experiment.name if any(seed.model_version for seed in seeds) else None,
+        models=tuple(models),
         undelivered=undelivered,
     )
 

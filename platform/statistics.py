@@ -82,4 +82,5 @@ def bootstrap_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _weights(n: int) -> np.ndarray:
     """How much each of `n` seeds counts in each resample: [RESAMPLES, n], rows sum to 1."""
     drawn = integers(fold(root_key(0), "bootstrap over seeds"), RESAMPLES * n, n).numpy().reshape(RESAMPLES, n)
-    return np.stack([(drawn == seed).sum(1) for seed in range(n)], axis=1) / n
+    places = np.arange(RESAMPLES)[:, None] * n + drawn
+    return np.bincount(places.ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n) / n

@@ -8,6 +8,7 @@
         trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep
                               also the configuration's number
         attempt               how often a worker began this trial; only the newest may commit
+        worker.json           the newest attempt: its number, its machine
         checkpoints/step-…    see d3ray.algos.checkpoint
         outbox/seed-K/        see d3ray.platform.outbox
         best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
@@ -108,13 +109,18 @@ class Trial:
         steps = (self.folder / "checkpoints").checkpoint_steps()
         return steps[-1] if steps else -1
 
+    @property
+    def worker(self) -> dict[str, Any] | None:
+        """The newest attempt: `attempt`, `host`; None while there was none."""
+        return self.folder.read_json("worker.json")
+
     def outbox(self, seed: int) -> Folder:
         """Where a seed's metrics lie."""
         return self.folder / "outbox" / f"seed-{seed}"
 
     @property
     def delivered(self) -> dict[int, dict[str, Any]]:
-        """What the tracking server has of each seed: `run`, `step` (the newest), `status`, `model`."""
+        """What the tracking server has of each seed: `run`, `step` (the newest), `status`, `model`, …"""
         return {int(seed): note for seed, note in (self.folder.read_json("delivered.json") or {}).items()}
 
     def note_delivered(self, delivered: Mapping[int, Mapping[str, Any]]) -> None:
@@ -166,6 +172,7 @@ class Writer:
         with trial.folder.commit_lock():
             self.attempt = self._attempt() + 1
             trial.folder.write("attempt", str(self.attempt).encode())
+            trial.folder.write_json("worker.json", {"attempt": self.attempt, "host": socket.gethostname()})
             self._sweep()
 
     def _attempt(self) -> int:

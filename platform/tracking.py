@@ -39,7 +39,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -55,6 +55,7 @@ from ..data.errors import ConfigError, StorageError
 from ..data.files import storage_errors
 from .folders import Folder
 from .outbox import Line
+from .uris import without_password
 
 MLFLOW_EXPERIMENT = "d3ray"
 _BATCH = 1000  # metrics in a request: MLflow's limit
@@ -88,6 +89,8 @@ class Tracking:
         self.uri = uri
         self.known: dict[str, str] = {}  # ids of runs by key, so that each is looked up once
         self.settled: set[str] = set()  # keys of trials that have ended and are delivered
+        self._trusted: set[str] = set()  # parents whose children are as their folders say
+        self._gone: set[str] = set()  # ids of runs that were deleted
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", MLFLOW_EXPERIMENT)
         with self.answers():
             self.client: Any = MlflowClient(uri)
@@ -167,7 +170,7 @@ class Tracking:
         try:
             yield
         except (MlflowException, requests.RequestException, SQLAlchemyError, sqlite3.Error) as error:
-            raise ServerAwayError(f"The MLflow server {self.uri} does not answer: {_cause(error)}.") from error
+            raise ServerAwayError(f"The MLflow server {without_password(self.uri)} does not answer: {_cause(error)}.") from error
 
     @contextmanager
     def as_global(self) -> Generator[None]:
@@ -189,19 +192,64 @@ class Tracking:
         return found[0].info.run_id if found else None
 
     def run(self, key: str, name: str, tags: Mapping[str, str], params: Mapping[str, str], dataset: Mapping[str, Any]) -> str:
-        """The run with a key, created where there is none, with its parameters and the dataset as its input."""
+        """The run with a key, created where there is none, with these tags, its parameters and the dataset as its input."""
         from mlflow.entities import Param
 
-        run_id = self.find_run(key)
+        run_id, known_params, has_input = self.find_run(key), {}, False
         if run_id is None:
             run_id = self.client.create_run(self.experiment_id, run_name=name, tags={"d3ray.key": key, **tags}).info.run_id
-        known = self.client.get_run(run_id)
-        new = [Param(name, value) for name, value in params.items() if name not in known.data.params]
+        else:
+            known = self.client.get_run(run_id)
+            self.set_tags(run_id, {name: text for name, text in tags.items() if known.data.tags.get(name) != text})
+            known_params, has_input = known.data.params, bool(known.inputs.dataset_inputs)
+        new = [Param(name, value) for name, value in params.items() if name not in known_params]
         for at in range(0, len(new), 100):
             self.client.log_batch(run_id, params=new[at : at + 100])
-        if not known.inputs.dataset_inputs:
+        if not has_input:
             self.client.log_inputs(run_id, datasets=[dataset_input(dataset)])
         return str(run_id)
+
+    def trust(self, parent: str) -> None:
+        """Believes what folders say of a parent's runs, but for those that were deleted since."""
+        from mlflow.entities import ViewType
+
+        token = None
+        while True:
+            found = self.client.search_runs(
+                [self.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.DELETED_ONLY, 1000, page_token=token
+            )
+            self._gone.update(run.info.run_id for run in found)
+            if not (token := found.token):
+                break
+        self._trusted.add(parent)
+
+    def believes(self, parent: str, run_id: str) -> bool:
+        """Whether a run of which a folder says that it is there needs no look-up."""
+        return parent in self._trusted and run_id not in self._gone
+
+    def forget_deleted(self, keys: Iterable[str]) -> bool:
+        """Forgets the runs with these keys that are not there any more; whether there were any."""
+        from mlflow.exceptions import MlflowException
+
+        before = len(self.known)
+        for key in keys:
+            if (run_id := self.known.get(key)) is None:
+                continue
+            try:
+                there = self.client.get_run(run_id).info.lifecycle_stage == "active"
+            except MlflowException as error:
+                there = error.error_code != "RESOURCE_DOES_NOT_EXIST"
+            if not there:
+                del self.known[key]
+                self._gone.add(run_id)
+        return len(self.known) < before
+
+    def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Tags of a run, in one request."""
+        from mlflow.entities import RunTag
+
+        if tags:
+            self.client.log_batch(run_id, tags=[RunTag(name, text[:5000]) for name, text in tags.items()])
 
     def send(self, run_id: str, lines: Sequence[Line]) -> None:
         """Metrics by step; what is there already stays as it is."""
@@ -250,7 +298,7 @@ def dataset_input(dataset: Mapping[str, Any]) -> Any:
         name=str(dataset["name"])[:500],
         digest=str(dataset["fingerprint"])[:36],
         source_type="d3ray",
-        source=json.dumps({"uri": dataset["source"], "fingerprint": dataset["fingerprint"]}),
+        source=json.dumps({"uri": without_password(dataset["source"]), "fingerprint": dataset["fingerprint"]}),
         schema=json.dumps({"d3ray": dataset["schema"]}),
         profile=json.dumps({k: dataset[k] for k in ("n_transitions", "n_episodes", "environment")}),
     )

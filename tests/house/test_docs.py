@@ -37,7 +37,7 @@ SMALLER = {  # in README.md: what it shows, and what is run in its place
     "datasets/random n_steps=10000": "datasets/random n_steps=100",
     "n_steps=1000, n_steps_per_epoch=500": "n_steps=20, n_steps_per_epoch=10",
     "n_steps=1000)": "n_steps=20)",
-    "evaluate models:/DiscreteBC-cartpole-replay@champion": "evaluate models:/DiscreteBC-cartpole-replay@champion episodes=2",
+    "evaluate models:/DiscreteBC-cartpole-replay@candidate": "evaluate models:/DiscreteBC-cartpole-replay@candidate episodes=2",
 }
 LEFT_OUT = {  # lines of README.md that begin so
     "make demo": "the tests of the job run it",
@@ -45,6 +45,7 @@ LEFT_OUT = {  # lines of README.md that begin so
     "make benchmark": "takes minutes, beside peers that are not installed here",
     "python examples/own_scheduler.py": "tests/platform/test_trainable.py runs it",
     "mlflow ui": "serves until it is stopped",
+    "d3ray promote": "what is trained here in a few steps does not pass the gate",
 }
 FOLLOW = """
 import json, subprocess, sys

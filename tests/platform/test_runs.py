@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from d3ray import Dataset
+from d3ray.algos.environments.evaluate import evaluate
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
 from d3ray.platform.experiment_config import ExperimentConfig
@@ -144,7 +145,7 @@ def test_mlflow_has_a_parent_and_a_run_for_each_seed(first: tuple[ExperimentResu
         assert steps == ([20] if seed.seed == 1 else [20, 40, 60])
 
 
-def test_the_champion_acts_as_the_best_seeds_policy(first: tuple[ExperimentResult, list[int]]) -> None:
+def test_the_candidate_acts_as_the_best_seeds_policy(first: tuple[ExperimentResult, list[int]]) -> None:
     import mlflow
 
     from d3ray.algos.package import read_package
@@ -153,19 +154,23 @@ def test_the_champion_acts_as_the_best_seeds_policy(first: tuple[ExperimentResul
     versions = {v.version: v for v in client(result).search_model_versions(f"name = '{result.model}'")}
     assert {v.tags["d3ray.seed"] for v in versions.values()} == {"0", "2"}
     best = max((s for s in result.seeds if s.status == "FINISHED"), key=lambda s: s.score or 0)
-    chosen = client(result).get_model_version_by_alias(result.name, "champion")
+    assert client(result).get_registered_model(result.name).aliases.keys() == {"candidate"}  # a champion is promoted
+    chosen = client(result).get_model_version_by_alias(result.name, "candidate")
     assert float(chosen.tags["d3ray.value"]) == best.score
-    champion = next(s for s in result.seeds if str(s.model_version) == str(chosen.version))
+    candidate = next(s for s in result.seeds if str(s.model_version) == str(chosen.version))
     observation = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     mlflow.set_tracking_uri(result.tracking_uri)
     try:
-        model = mlflow.pyfunc.load_model(f"models:/{result.name}@champion")
+        model = mlflow.pyfunc.load_model(f"models:/{result.name}@candidate")
         answer = model.predict(observation)
     finally:
         mlflow.set_tracking_uri(None)  # pyright: ignore[reportArgumentType]
     (actions,) = answer.values() if isinstance(answer, dict) else (answer,)
-    assert champion.policy is not None
-    assert np.array_equal(np.asarray(actions).reshape(-1), read_package(champion.policy).predict(observation).reshape(-1))
+    assert candidate.policy is not None
+    policy = read_package(candidate.policy)
+    assert np.array_equal(np.asarray(actions).reshape(-1), policy.predict(observation).reshape(-1))
+    asked = {"episodes": int(chosen.tags["d3ray.evaluation_episodes"]), "seed": int(chosen.tags["d3ray.evaluation_seed"])}
+    assert evaluate(policy, "CartPole-v1", **asked).mean == best.score  # the score in MLflow, played again through onnxruntime
 
 
 def test_resuming_what_is_done_changes_nothing(

@@ -1,0 +1,56 @@
+"""`d3ray promote NAME`: make the candidate of a registered model its champion, if it passes the gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..data.spec import Environment
+from .base import JobConfig, Result, option
+
+if TYPE_CHECKING:
+    from ..platform.promotion import Promotion
+
+
+class PromoteConfig(JobConfig):
+    """Whose candidate, and the episodes that it and the champion play."""
+
+    name: str = option(..., "the registered model, named as its experiment", operand=True, example="TD3PlusBC-hopper")
+    environment: Environment | str | None = option(
+        None, "gymnasium id, or {id: …, kwargs: {…}}; null: the environment that the candidate names", example="Hopper-v4"
+    )
+    episodes: int = option(100, "episodes that each of the two plays, at least 20", gt=0, le=2000)
+    seed: int = option(0, "decides how every episode is reset; equal for both")
+    tracking: str | None = option(None, "MLflow's tracking URI; null: MLFLOW_TRACKING_URI, else the database in storage")
+    storage: str = option("./d3ray_results", "results folder whose MLflow database has the model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromoteResult(Result):
+    """What both returned, and whether the candidate is the champion now."""
+
+    promotion: Promotion
+
+
+def run(config: PromoteConfig) -> PromoteResult:
+    """Plays the episodes and moves the alias where the candidate's lower bound is above the champion's.
+
+    Raises:
+        ConfigError: there is no such model, too few episodes, or no environment.
+        DataError: the champion cannot act in the candidate's environment.
+        StorageError: the server does not answer, or a package is not whole.
+    """
+    from ..platform.promotion import promote
+
+    found = promote(
+        config.name,
+        tracking=config.tracking,
+        storage=config.storage,
+        episodes=config.episodes,
+        seed=config.seed,
+        environment=Environment(id=config.environment) if isinstance(config.environment, str) else config.environment,
+    )
+    if not found.passed:
+        return PromoteResult(made="", failed=found.why, promotion=found)
+    look = {"policy": f"models:/{config.name}@champion", "the one before": f"d3ray rollback {config.name}"}
+    return PromoteResult(made=found.why, look=look, promotion=found)
