@@ -46,14 +46,15 @@ class Returns:
 
 
 class Every:
-    """An evaluator that is called at multiples of `every` gradient steps, and at the last step."""
+    """An evaluator that is called at multiples of `every` logging steps, `offset` ahead of the learner's, and at the last."""
 
-    def __init__(self, evaluator: Evaluator, every: int, last: int) -> None:
-        self.evaluator, self.every, self.last = evaluator, every, last
+    def __init__(self, evaluator: Evaluator, every: int, last: int, offset: int = 0) -> None:
+        self.evaluator, self.every, self.last, self.offset = evaluator, every, last, offset
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> Mapping[str, float]:
         """What the evaluator gives, or nothing."""
-        due = algorithm.step % self.every == 0 or algorithm.step >= self.last
+        step = algorithm.step + self.offset
+        due = step % self.every == 0 or step >= self.last
         return self.evaluator(algorithm, epoch) if due else {}
 
 

@@ -39,6 +39,11 @@ class Folder(Place):
     def __reduce__(self) -> tuple[Any, ...]:
         return Folder, (self.name,)
 
+    def beside(self, name: str) -> Folder:
+        """The folder of a name next to this one."""
+        place, mark, options = self.name.partition("?")
+        return Folder(f"{place.rpartition('/')[0]}/{name}{mark}{options}")
+
     @property
     def label(self) -> str:
         """The last part of its name."""

@@ -21,6 +21,7 @@ over by another trial (population based training): its seed, random numbers, log
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import traceback
@@ -115,6 +116,7 @@ class Training(tune.Trainable):
             self._raise_if_all_failed()
             return {**_result(run, rows), "done": run.done}
         try:
+            run.heed()
             rows = [] if run.done else run.epoch()
             if run.done:
                 run.finish()
@@ -137,10 +139,16 @@ class Training(tune.Trainable):
             note_failure(Writer(Trial(Folder(str(settings.folder)))), error, {})
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Everything to go on from, in d3ray's own format."""
-        if self.run is not None:
-            if not hasattr(self.run.subject, "fit_"):
-                raise D3rayError("A trial that has not trained yet has nothing to checkpoint.")
+        """Everything to go on from, in d3ray's own format. A trial with a folder keeps it there, and gives where that is."""
+        if self.run is None:
+            return
+        if not hasattr(self.run.subject, "fit_"):
+            raise D3rayError("A trial that has not trained yet has nothing to checkpoint.")
+        if self.run.writer is not None:
+            self.run.commit()
+            place = {"folder": self.run.config.folder, "step": self.run.step}
+            (Path(checkpoint_dir) / "place.json").write_text(json.dumps(place))
+        else:
             write_checkpoint(Path(checkpoint_dir) / _STATE, *self._labelled())
 
     def _labelled(self) -> tuple[Any, dict[str, Any]]:
@@ -150,15 +158,12 @@ class Training(tune.Trainable):
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Goes on from a checkpoint: this trial's own exactly, another's with this trial's seed, logging step and coefficients."""
-        if self.run is None:
-            return
-        tensors, meta, _ = read_checkpoint(Path(checkpoint) / _STATE)
         run = self.run
-        own = run.writer is not None and meta["trial_state"]["trial"] == run.writer.trial.key
-        if own and run.step >= meta["trial_state"]["logging_step"]:
-            return  # its own folder is at least as far
+        if run is None or run.writer is not None:
+            return  # its own folder is as far: it went on from there
+        tensors, meta, _ = read_checkpoint(Path(checkpoint) / _STATE)
         foreign = meta["tune_trial"] != self.trial_id
-        reached = (self._reached if run.writer is None else run.step) if foreign else None
+        reached = self._reached if foreign else None
         if self._before is not None and foreign:
             run.take_over(self._before)
         run.load(tensors, meta, own=not foreign, reached=reached)
@@ -171,11 +176,15 @@ class Training(tune.Trainable):
 
 def _result(run: TrialRun, rows: Rows) -> dict[str, Any]:
     """What Tune gets of an epoch."""
-    result: dict[str, Any] = {"step": run.step, "seeds": {}}
+    result: dict[str, Any] = {"step": run.step, "seeds": {}, "n_failed": len(run.failed)}
     good = [metrics for seed, metrics in zip(run.config.seeds, rows, strict=False) if seed not in run.failed]
     for name in {name: None for metrics in good for name in metrics if name != "step"}:
         values = [metrics[name] for metrics in good if name in metrics]
         result[name] = math.fsum(values) / len(values)
+    if run.config.objective is not None:
+        latest = dict(zip(run.config.seeds, rows, strict=True)) if rows else run.last
+        if (value := run.config.objective.of(latest, run.failed)) is not None:
+            result["objective"] = value
     if len(run.config.seeds) > 1 or run.writer is not None:
         result["seeds"] = {str(seed): run.last[seed] for seed in run.config.seeds}
     else:

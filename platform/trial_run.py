@@ -18,10 +18,13 @@ from ..algos.registry import make_algorithm
 from ..algos.stack import Stack
 from ..data.config import Config
 from ..data.dataset import Dataset
-from ..data.errors import ConfigError, D3rayError, DataError, StorageError, did_you_mean
+from ..data.errors import ConfigError, D3rayError, StorageError, did_you_mean
+from .decisions import Exploit, donated, exploits_of, stop_of
 from .evaluation import Every, Returns, environment_to_play
 from .experiment_config import CheckpointConfig, EvaluationConfig, import_plugins
 from .folders import Folder
+from .objective import Objective
+from .opened_data import open_dataset
 from .outbox import Outbox
 from .storage import FencedError, Trial, Writer, is_better
 
@@ -43,6 +46,10 @@ class TrialConfig(Config):
     threads: int = Field(1, gt=0)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     resources: dict[str, float] = Field(default_factory=dict[str, float], description="what the driver reserved: cpu, gpu")
+    objective: Objective | None = Field(None, description="what trials are compared by, the `objective` of a result")
+    heeds: bool = Field(False, description="whether a scheduler's decisions may come to lie in the folder")
+    stop_diverging: bool = Field(False, description="whether a seed fails whose objective is not finite or whose values diverge")
+    perturbed: tuple[str, ...] = Field((), description="coefficients that exploits change: they are metrics then")
     folder: str | None = Field(None, description="the trial's folder; None: whoever asked for the trial keeps its checkpoints")
 
 
@@ -52,6 +59,7 @@ class TrialRun:
     Attributes:
         failed: The seeds that failed and why; the others go on.
         writer: The trial's folder, where it has one.
+        stopped: Why a scheduler ended it; None: none has.
     """
 
     def __init__(self, config: TrialConfig) -> None:
@@ -64,6 +72,8 @@ class TrialRun:
         self._outboxes: dict[int, Outbox] = {}
         self._committed = -1
         self._taken_over = False
+        self.stopped: str | None = None
+        self._exploited = 0  # how many of the exploits that were decided are done
         self._epochs: Iterator[Rows] | None = None
         self._evaluators: list[Returns | HeldOut] = []
         torch.set_num_threads(config.threads)
@@ -86,7 +96,8 @@ class TrialRun:
     @property
     def done(self) -> bool:
         """Whether there is nothing left to train."""
-        return self.step >= self.config.n_steps or len(self.failed) == len(self.config.seeds)
+        all_failed = len(self.failed) == len(self.config.seeds)
+        return self.step >= self.config.n_steps or all_failed or self.stopped is not None
 
     def one(self, seed: int) -> Algorithm:
         """A seed as an ordinary algorithm."""
@@ -99,16 +110,22 @@ class TrialRun:
         if self._epochs is None:
             self._epochs = self._start()
         rows = next(self._epochs)
-        for seed, metrics in zip(self.config.seeds, rows, strict=True):
+        for k, (seed, metrics) in enumerate(zip(self.config.seeds, rows, strict=True)):
             metrics["step"] = float(self.step)
             if seed in self.failed:  # it failed in an earlier epoch: its numbers mean nothing
                 continue
+            if self.config.perturbed:
+                values = self.subject.fit_.learner.values
+                metrics |= {f"hyper/{name}": values[name][k] for name in self.config.perturbed}
+                metrics["time/gradient_steps"] = float(self.subject.step)  # that its weights have seen, a donor's included
+            if (why := self._divergence(seed, metrics)) is not None:
+                metrics.setdefault("first_bad_step", float(self.subject.step))
             self.last[seed] = {**self.last[seed], **metrics}
             if seed in self._outboxes:
                 self._outboxes[seed].add(self.step, {name: value for name, value in metrics.items() if name != "step"})
-            if (bad := metrics.get("first_bad_step")) is not None:
-                step = int(bad) + self.offset
-                reason = f"diverged at step {step}: its losses are not finite from there on"
+            if why is not None:
+                step = int(metrics["first_bad_step"]) + self.offset
+                reason = f"diverged at step {step}: {why}"
                 self.failed[seed] = {"status": "FAILED", "reason": reason, "first_bad_step": step, "final": True}
             else:
                 self._look_at_best(seed, metrics)
@@ -116,6 +133,18 @@ class TrialRun:
         if self.writer is not None and (self.step % every == 0 or self.done):
             self.commit()
         return rows
+
+    def _divergence(self, seed: int, metrics: Mapping[str, float]) -> str | None:
+        """Why a seed is given up; None: it goes on."""
+        if "first_bad_step" in metrics:
+            return "its losses are not finite from there on"
+        if not self.config.stop_diverging:
+            return None
+        name = self.config.objective.metric if self.config.objective else ""
+        if not math.isfinite(metrics.get(name, 0.0)):
+            return f"its {name} is {metrics[name]}"
+        warned = self.subject.fit_.warned.get(seed)
+        return warned and warned.partition(": ")[2]
 
     def _start(self) -> Iterator[Rows]:
         train, evaluators = self.prepare()
@@ -128,16 +157,16 @@ class TrialRun:
         config, train, found = self.config.evaluation, self.dataset, dict[str, Every]()
         if config is None:
             return train, found
-        every, last = config.every or self.config.n_steps_per_epoch, self.config.n_steps - self.offset
+        when = config.every or self.config.n_steps_per_epoch, self.config.n_steps, self.offset
         if config.holdout:
             train, test = self.dataset.split(config.holdout, seed=0)  # the same for every seed, so that seeds compare
             held_out = HeldOut(test)
             self._evaluators.append(held_out)
-            found["holdout"] = Every(held_out, every, last)
+            found["holdout"] = Every(held_out, *when)
         if (environment := environment_to_play(config, self.dataset)) is not None:
             returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name)
             self._evaluators.append(returns)
-            found["evaluation"] = Every(returns, every, last)
+            found["evaluation"] = Every(returns, *when)
         return train, found
 
     def _look_at_best(self, seed: int, metrics: Mapping[str, float]) -> None:
@@ -168,6 +197,7 @@ class TrialRun:
         trial = {
             "trial": self.writer.trial.key if self.writer else None,
             "logging_step": self.step,
+            "exploits": self._exploited,
             "failed_seeds": {str(seed): ended for seed, ended in self.failed.items()},
             "best": {str(seed): list(best) for seed, best in self.best.items()},
             "last": {str(s): {k: v if math.isfinite(v) else str(v) for k, v in m.items()} for s, m in self.last.items()},
@@ -197,6 +227,9 @@ class TrialRun:
             fit.config = fit.config.model_copy(update={n: v for n, v in self._settings() if isinstance(v, float)})
         else:
             self.subject.load_state(tensors, meta)
+        if own and (exploits := trial.get("exploits", 0)):  # its coefficients are no longer those of its configuration
+            self._exploited = exploits
+            self._algorithm.set_params(**{n: meta["config"][n] for n, v in self._settings() if isinstance(v, float)})
         self.offset = (trial["logging_step"] if reached is None else reached) - self.subject.step
         self._epochs = None
 
@@ -210,8 +243,11 @@ class TrialRun:
         return {**tensors, **hyper}, {**meta, "config": config, "seeds": list(self.config.seeds), "failed": {}}
 
     def _settings(self) -> Any:
-        algorithm = self.subject if isinstance(self.subject, Algorithm) else self.subject.algorithm
-        return algorithm.check_settings()
+        return self._algorithm.check_settings()
+
+    @property
+    def _algorithm(self) -> Algorithm:
+        return self.subject if isinstance(self.subject, Algorithm) else self.subject.algorithm
 
     def take_over(self, other: TrialRun) -> bool:
         """Takes the set-up learner of a run of the same program, coefficients written in place; False where programs differ.
@@ -228,10 +264,35 @@ class TrialRun:
         settings = {name: value for name, value in now if isinstance(value, float)}
         for name, value in settings.items():
             other.subject.fit_.learner.set_hyper(name, [value] * len(self.config.seeds))
-        algorithm = other.subject if isinstance(other.subject, Algorithm) else other.subject.algorithm
-        algorithm.set_params(**settings)
         self.subject, self._taken_over = other.subject, True
+        self._algorithm.set_params(**settings)
         return True
+
+    # ---- what a scheduler has decided
+
+    def heed(self) -> None:
+        """Does what was decided about the step that it has reached; to be called between two epochs.
+
+        Raises:
+            StorageError: the folder cannot be read, or the donor of an exploit has no checkpoint.
+        """
+        if self.writer is None or not self.config.heeds:
+            return
+        for exploit in exploits_of(self.writer.trial)[self._exploited :]:
+            if exploit.step <= self.step:
+                self._exploit(self.writer.trial, exploit)
+        stop = stop_of(self.writer.trial)
+        if stop is not None and self.step >= stop[0]:
+            self.stopped = stop[1]
+
+    def _exploit(self, trial: Trial, exploit: Exploit) -> None:
+        """Goes on from the donor's weights with new coefficients, both written into the learner that there is."""
+        tensors, meta = donated(trial, exploit)
+        self.close()
+        self._algorithm.set_params(**exploit.coefficients)
+        self._taken_over = True
+        self.load(tensors, meta, own=False, reached=self.step)
+        self._exploited += 1
 
     # ---- the trial's own folder
 
@@ -268,6 +329,10 @@ class TrialRun:
                 about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}
             if seed in self.failed:
                 ended[seed] = {**self.failed[seed], **about}
+            elif self.stopped is not None:
+                if seed in self.best:
+                    self._write_policy(seed)
+                ended[seed] = {"status": "KILLED", "reason": self.stopped, "final": True, **about}
             else:
                 self._write_policy(seed)
                 ended[seed] = {"status": "FINISHED", **about}
@@ -321,27 +386,3 @@ def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapp
         ended["out_of_memory"] = True  # the driver hands it out again with more of a GPU
     with contextlib.suppress(StorageError):  # the disk may be full for this too; then the driver says it
         writer.settle({seed: failed.get(seed, ended) for seed in writer.trial.seeds})
-
-
-_opened: dict[str, Dataset] = {}
-
-
-def open_dataset(place: str) -> Dataset:
-    """A dataset, opened once in a worker, whichever trials it runs after one another.
-
-    Raises:
-        DataError: this machine cannot see it.
-    """
-    if place not in _opened:
-        try:
-            dataset = Dataset.open(place)
-            dataset.columns  # noqa: B018 - builds the node map where there is none
-        except D3rayError as error:
-            import socket
-
-            raise DataError(
-                f"{str(error).rstrip('.')} (on the machine {socket.gethostname()}; every machine that trains must see the dataset)."
-            ) from error
-        _opened.clear()
-        _opened[place] = dataset
-    return _opened[place]
