@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..data.errors import StorageError
+from ..data.files import storage_errors
 from .experiment_config import ExperimentConfig
 from .proposer import Proposer
 from .storage import Experiment, Status, Trial
@@ -210,4 +211,6 @@ def _tune_folder(experiment: Experiment) -> Any:
     else:
         folder = experiment.folder / "tune"
         folder.remove()
+        with storage_errors("written", folder.name):
+            experiment.folder.local.joinpath("tune").mkdir(mode=0o700)  # Tune keeps pickles there
         yield folder.name

@@ -105,6 +105,7 @@ class Watch(tune.Callback):
             settle_lost(ours, f"its worker died {trial.num_failures} times, at last: {last}")
             self._queue.lost(trial.trial_id)
             self._end(ours.identity)
+        trial.run_metadata.pickled_error_filename = None  # a pickle in the storage, which Tune would read at its end
 
     def _end(self, identity: str) -> None:
         one = self._progress.trials[identity]

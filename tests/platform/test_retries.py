@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,15 @@ from d3ray.platform.tracking import Tracking
 
 FAILED: dict[str, Any] = {"status": "FAILED", "reason": "no luck", "step": 0}
 BAD_LUCK = """
+import os
 from pathlib import Path
 from d3ray.platform import trial_run
 
 def epoch(self, call=trial_run.TrialRun.epoch):
     if (Path(__file__).parent / "bad_luck").exists():
         raise RuntimeError("no luck")
+    if (Path(__file__).parent / "death").exists():
+        os._exit(1)
     return call(self)
 
 trial_run.TrialRun.epoch = epoch
@@ -53,40 +58,60 @@ def test_retries_are_counted_where_a_failure_is_reopened(tmp_path: Path) -> None
     assert trial.is_settled  # it diverged
 
 
-def test_a_failure_is_tried_again_and_then_final(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Files here decide over the luck of trials in a local Ray."""
     import ray
 
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins/luck_of_retries.py").write_text(BAD_LUCK)
-    luck = tmp_path / "plugins/bad_luck"
-    luck.touch()
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'plugins'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.syspath_prepend(tmp_path / "plugins")
-    storage = str(tmp_path / "results")
+    folder = tmp_path_factory.mktemp("plugins")
+    (folder / "luck_of_retries.py").write_text(BAD_LUCK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        patch.syspath_prepend(folder)
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield folder
+        ray.shutdown()
+
+
+def attempt(storage: Path, *more: str) -> tuple[int, str, str]:
+    """Exit status, how often the trial was begun, and what MLflow says of it."""
     command = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.preset=small", "n_steps=20", "n_steps_per_epoch=10"]
     command += [f"storage={storage}", "name=unlucky", "plugins=[luck_of_retries]", "evaluation.episodes=1"]
+    status = run_command("train", [*command, *more])
+    (trial,) = (storage / "unlucky/trials").iterdir()
+    tracking = Tracking.open(str(storage))
+    (run,) = tracking.client.search_runs([tracking.experiment_id], "tags.`d3ray.kind` = 'seed'")
+    return status, (trial / "attempt").read_text(), f"{run.info.status}: {run.data.tags.get('d3ray.reason')}"
 
-    def attempt(*more: str) -> tuple[int, str, str]:
-        status = run_command("train", [*command, *more])
-        (trial,) = (Path(storage) / "unlucky/trials").iterdir()
-        tracking = Tracking.open(storage)
-        (run,) = tracking.client.search_runs([tracking.experiment_id], "tags.`d3ray.kind` = 'seed'")
-        tried = (trial / "attempt").read_text()
-        return status, tried, f"{run.info.status}: {run.data.tags.get('d3ray.reason')}"
 
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
-        assert attempt("retries=1") == (1, "1", "FAILED: RuntimeError: no luck")
-        assert capsys.readouterr().err.endswith("seed 0: RuntimeError: no luck. Once that is mended, --resume goes on.\n")
-        assert attempt("retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")
-        assert "as often as `retries` says" in capsys.readouterr().err
-        assert attempt("retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")  # it is left alone
-        luck.unlink()
-        assert attempt("retries=2", "--resume") == (0, "3", "FINISHED: None")
-    finally:
-        ray.shutdown()
+def test_a_failure_is_tried_again_and_then_final(plugins: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (plugins / "bad_luck").touch()
+    assert attempt(tmp_path, "retries=1") == (1, "1", "FAILED: RuntimeError: no luck")
+    assert capsys.readouterr().err.endswith("seed 0: RuntimeError: no luck. Once that is mended, --resume goes on.\n")
+    assert attempt(tmp_path, "retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")
+    assert "as often as `retries` says" in capsys.readouterr().err
+    assert attempt(tmp_path, "retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")  # it is left alone
+    (plugins / "bad_luck").unlink()
+    assert attempt(tmp_path, "retries=2", "--resume") == (0, "3", "FINISHED: None")
+
+
+def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tune pickles the error into the storage, and would read it back when all trials have ended."""
+    from ray.tune.experiment import Trial as TuneTrial
+
+    from d3ray.platform import driver
+
+    read: list[object] = []
+    monkeypatch.setattr(driver, "_DEATHS", 0)
+    monkeypatch.setattr(TuneTrial, "get_pickled_error", lambda trial: read.append(trial.run_metadata.pickled_error_filename))
+    (plugins / "death").touch()
+    status, begun, said = attempt(tmp_path)
+    (plugins / "death").unlink()
+    assert (status, begun) == (1, "1")
+    assert said.startswith("FAILED: its worker died 1 times, at last: ")
+    (pickled,) = (tmp_path / "unlucky/tune").rglob("error.pkl")
+    assert read == [None], pickled
+    assert stat.S_IMODE((tmp_path / "unlucky/tune").stat().st_mode) == 0o700  # and nobody else could have written one
 
 
 def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> None:
