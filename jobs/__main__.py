@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(BAD_INPUT)
     if os.environ.get("D3RAY_SUBMITTED"):  # a job's log says which d3ray ran it
         print(f"d3ray {__version__} from {Path(__file__).parents[1]}", flush=True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # how a job is stopped; a Ray started by a script ignores it
+        from ..platform.staging import load_secrets
+
+        load_secrets()
     application()(arguments, prog_name="d3ray")
 
 

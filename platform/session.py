@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..data.errors import StorageError
+from .staging import LOAD_SECRETS, load_secrets
 
 
 @contextmanager
@@ -35,6 +36,8 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
         os.environ.setdefault("RAY_worker_niceness", "0")  # a trial is the work itself; Ray's 15 is for what may wait
     else:
         options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
+    if load_secrets():  # in the job's driver; its workers do the same as they start
+        options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": LOAD_SECRETS}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)

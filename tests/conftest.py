@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Generator
 from pathlib import Path
 
 # Before torch, ray and mlflow are imported: threads are read once, and nothing here looks up a host.
@@ -16,6 +18,19 @@ import pytest
 
 hypothesis.settings.register_profile("d3ray", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("d3ray")
+
+# A run in a script's background ignores Ctrl-C, and so would every command that a test starts to press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows the logs of what it talked to, where its fixtures know them."""
+    report = yield
+    for name, value in getattr(item, "funcargs", {}).items():
+        if report.failed and hasattr(value, "logs"):
+            report.sections.append((f"logs of {name}", value.logs()))
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pty
@@ -10,19 +11,38 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.cluster import Cluster, SubmittedJob, staged_package
+from d3ray.platform.cluster import Cluster
+from d3ray.platform.staging import cargo
 
 from ..platform.ray_head import RayHead, ray_head
 
 D3RAY = [sys.executable, "-m", "d3ray.jobs"]
+LONG = ["collect", "Pendulum-v1", "n_steps=3_000_000"]  # a minute or two, and no more memory than a small dataset
+SECRET = "correct-horse-battery-staple"
+PLUGIN = """
+import hashlib, os, pathlib
+from d3ray.algos.dqn import DQN
+from d3ray.algos.registry import register_algorithm
+
+@register_algorithm
+class LabDQN(DQN):
+    "DQN by another name."
+
+if "D3RAY_SUBMITTED" in os.environ:  # what each of the job's processes finds
+    seen = pathlib.Path(os.environ["LAB_FOLDER"], f"{os.getpid()}")
+    seen.write_text(hashlib.sha256(os.environ["LAB_PASSWORD"].encode()).hexdigest() + " " + __file__)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +51,19 @@ def head() -> Generator[RayHead]:
         yield running
 
 
-def submit(head: RayHead, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(autouse=True)
+def _no_job_is_left(head: RayHead) -> Generator[None]:
+    yield
+    assert head.stop_jobs() == []
+
+
+def d3ray(head: RayHead, *arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**head.environment(), **variables}
-    return subprocess.run([*D3RAY, "submit", *arguments], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run([*D3RAY, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def submit(head: RayHead, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return d3ray(head, "submit", *arguments, **options)
 
 
 def test_a_job_runs_with_the_d3ray_that_was_sent(head: RayHead, tmp_path: Path) -> None:
@@ -52,25 +82,71 @@ def test_a_job_runs_with_the_d3ray_that_was_sent(head: RayHead, tmp_path: Path) 
 
 
 def test_a_submitted_training_ends_with_the_metrics_of_a_local_one(head: RayHead, tmp_path: Path) -> None:
-    settings = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.encoder.hidden_units=[16]", "algorithm.learning_rate=1e-3"]
-    settings += [
-        "name=same",
-        "seeds=[3, 4]",
-        "n_steps=40",
-        "n_steps_per_epoch=20",
-        "evaluation=CartPole-v1",
-        "evaluation.episodes=3",
-    ]
-    sent = submit(head, "check_cluster=false", "train", *settings, f"storage={tmp_path / 'sent'}")
+    """With an algorithm of a plugin, which travels, and a secret, which the job and its trial have and nobody is shown."""
+    lab, seen = tmp_path / "here" / "lab", tmp_path / "seen"
+    lab.mkdir(parents=True)
+    seen.mkdir()
+    (lab / "__init__.py").touch()
+    (lab / "networks.py").write_text(PLUGIN)
+    settings = ["d3ray/cartpole-replay", "algorithm=LabDQN", "algorithm.encoder.hidden_units=[16]", "algorithm.learning_rate=1e-3"]
+    settings += ["name=same", "seeds=[3, 4]", "n_steps=40", "n_steps_per_epoch=20", "plugins=[lab.networks]"]
+    settings += ["evaluation=CartPole-v1", "evaluation.episodes=3"]
+    options = ["check_cluster=false", f"env.LAB_FOLDER={seen}", "secrets=[LAB_PASSWORD]"]
+    with commands_seen() as commands:
+        sent = submit(
+            head, *options, "train", *settings, f"storage={tmp_path / 'sent'}", cwd=tmp_path / "here", LAB_PASSWORD=SECRET
+        )
     assert sent.returncode == 0, sent.stdout + sent.stderr
     here = subprocess.run(
-        [*D3RAY, "train", *settings, f"storage={tmp_path / 'here'}"], capture_output=True, text=True, timeout=200, check=False
+        [*D3RAY, "train", *settings, f"storage={tmp_path / 'local'}"],
+        cwd=tmp_path / "here",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert here.returncode == 0, here.stderr
-    ended = [trained(tmp_path / where / "same") for where in ("sent", "here")]
+    ended = [trained(tmp_path / where / "same") for where in ("sent", "local")]
     assert ended[0] == ended[1]
     assert {seed for seed, _ in ended[0]} == {"3", "4"}
     assert all("evaluation/return" in metrics and "train/critic_loss" in metrics for _, metrics in ended[0])
+    found = [file.read_text().split() for file in seen.iterdir()]
+    assert len(found) >= 2  # the job, and the trial's worker
+    assert {digest for digest, _ in found} == {hashlib.sha256(SECRET.encode()).hexdigest()}
+    assert all("py_modules_files" in place for _, place in found)
+    assert_nowhere(SECRET, head, commands, tmp_path / "sent")
+    assert_nowhere(head.token, head, commands, tmp_path / "sent")
+
+
+def assert_nowhere(secret: str, head: RayHead, commands: set[bytes], storage: Path) -> None:
+    """Not in what Ray lists, nor its logs, nor the list of processes, nor what a training leaves, MLflow's database included."""
+    assert secret not in json.dumps(head.ask("/api/jobs/"))
+    assert not [command for command in commands if secret.encode() in command]
+    kept = [file for place in (head.folder.parent / "ray", storage) for file in place.rglob("*") if file.is_file()]
+    assert {"mlflow.db", "status.json", "dashboard.log"} <= {file.name for file in kept}
+    holding = [file for file in kept if secret.encode() in file.read_bytes()]
+    # what the job itself was given, which only its owner can read
+    assert [file for file in holding if not (file.name == "secrets.json" and file.stat().st_mode & 0o077 == 0)] == []
+
+
+@contextmanager
+def commands_seen() -> Generator[set[bytes]]:
+    """The command lines of all processes of this machine, looked at again and again, as another user could with `ps`."""
+    seen, over = set[bytes](), threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    seen.add(file.read_bytes())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
 
 
 def trained(experiment: Path) -> list[tuple[str, dict[str, float]]]:
@@ -80,11 +156,24 @@ def trained(experiment: Path) -> list[tuple[str, dict[str, float]]]:
     return [(seed, {name: value for name, value in metrics.items() if not name.startswith("time/")}) for seed, metrics in ended]
 
 
-def test_the_exit_status_is_that_of_the_job(head: RayHead) -> None:
-    done = submit(head, "check_cluster=false", "inspect", "/no/such/dataset")
-    assert done.returncode == 2
-    assert "There is no dataset folder '/no/such/dataset'" in done.stdout
-    assert done.stderr.endswith("failed with exit status 2.\n")
+def test_a_job_goes_on_without_the_command_that_sent_it(head: RayHead) -> None:
+    """From another shell it is listed, its log is shown, and waiting for it ends with its exit status."""
+    sent = submit(head, "check_cluster=false", "wait=false", "inspect", "/no/such/dataset")
+    assert sent.returncode == 0, sent.stderr
+    job = re.search(r"^(inspect-[0-9a-f]{8}) runs on http://127", sent.stdout)
+    assert job, sent.stdout
+    assert f"d3ray jobs wait {job[1]} address={head.address}" in sent.stdout
+    waited = d3ray(head, "jobs", "wait")  # the newest
+    assert waited.returncode == 2, waited.stderr
+    assert waited.stderr.endswith(f"{job[1]} failed with exit status 2.\n")
+    log = d3ray(head, "jobs", "logs", job[1])
+    assert "There is no dataset folder '/no/such/dataset'" in log.stdout
+    assert log.returncode == 0
+    (listed,) = [row for row in json.loads(d3ray(head, "jobs", "format=json").stdout) if row["id"] == job[1]]
+    assert (listed["status"], listed["command"]) == ("FAILED", "d3ray inspect /no/such/dataset")
+    unknown = d3ray(head, "jobs", "stop", f"{job[1]}0")
+    assert unknown.returncode == 2
+    assert unknown.stderr == f"The cluster {head.address} has no job '{job[1]}0'; did you mean '{job[1]}'?\n"
 
 
 @pytest.mark.parametrize(
@@ -111,42 +200,41 @@ def test_arguments_are_checked_before_anything_is_sent(head: RayHead) -> None:
     assert done.stderr == "d3ray inspect has no setting 'fromat'; did you mean 'format'?\n"
 
 
-def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(head: RayHead, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["submit", "check_cluster=false", "collect", "Pendulum-v1", str(head.folder / "left"), "n_steps=100_000_000"]
-    process = subprocess.Popen(
+def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(head: RayHead) -> None:
+    command = ["submit", "check_cluster=false", *LONG, f"target={head.folder / 'left'}"]
+    with subprocess.Popen(
         [*D3RAY, *command],
         env=head.environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "collecting:" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert any("collecting:" in line for line in process.stdout), process.communicate(timeout=60)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
-    job = re.search(r"To stop it: ray job stop (\S+) --address (\S+)", errors)
+    job = re.search(r"To stop it: d3ray jobs stop (\S+) address=(\S+)", errors)
     assert job, errors
-    assert f"ray job logs --follow {job[1]} --address {job[2]}" in errors
-    for name, value in head.environment().items():
-        if name.startswith("RAY_"):
-            monkeypatch.setenv(name, value)
-    cluster = Cluster()
-    assert cluster.client.get_job_status(job[1]).value == "RUNNING"
-    end = cluster.stop(SubmittedJob(job[1], job[2]))
-    assert (end.status, end.exit_status) == ("STOPPED", 130)
-    log = cluster.client.get_job_logs(job[1])
+    assert f"d3ray jobs logs {job[1]} address={job[2]}" in errors
+    assert head.ask(f"/api/jobs/{job[1]}")["status"] == "RUNNING"
+    stopped = d3ray(head, "jobs", "stop", job[1], f"address={job[2]}")
+    assert stopped.stdout.startswith(f"{job[1]} is stopped.\n"), stopped.stderr
+    assert d3ray(head, "jobs", "wait", job[1]).returncode == 130
+    log = head.ask(f"/api/jobs/{job[1]}/logs")["logs"]
     assert "Interrupted; nothing half-made was kept." in log  # it was interrupted, not killed
     assert list(head.folder.glob("*left*")) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_asks_at_a_terminal_and_stops_the_job(head: RayHead) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*D3RAY, "submit", "check_cluster=false", "collect", "Pendulum-v1", str(head.folder / "asked"), "n_steps=100_000_000"],
+        [*D3RAY, "submit", "check_cluster=false", *LONG, f"target={head.folder / 'asked'}"],
         env=head.environment(),
         stdin=theirs,
         stdout=theirs,
@@ -157,7 +245,7 @@ def test_ctrl_c_asks_at_a_terminal_and_stops_the_job(head: RayHead) -> None:
     try:
         _read_until(ours, "collecting:")
         process.send_signal(signal.SIGINT)
-        assert re.search(r"Stop raysubmit_\w+ as well\? \[y/N\] $", _read_until(ours, "[y/N] "))
+        assert re.search(r"Stop collect-\w+ as well\? \[y/N\] $", _read_until(ours, "[y/N] "))
         os.write(ours, b"y\n")
         _read_until(ours, "stopped with exit status 130")
         assert process.wait(60) == 130
@@ -182,8 +270,8 @@ def test_what_the_cluster_lacks_is_named(head: RayHead, monkeypatch: pytest.Monk
         if name.startswith("RAY_"):
             monkeypatch.setenv(name, value)
     monkeypatch.setattr("d3ray.platform.cluster.requirements", lambda: ["no-such-thing>=3", "numpy>=99", "ray>=2"])
-    with staged_package() as staged, pytest.raises(StorageError) as refused:
-        Cluster(head.address).check(staged)
+    with cargo() as load, pytest.raises(StorageError) as refused:
+        Cluster(head.address).check(load)
     assert str(refused.value) == (
         f"The cluster {head.address} lacks what d3ray needs: no-such-thing>=3, numpy>=99 (it has {np.__version__})."
     )
