@@ -358,8 +358,9 @@ class TrialRun:
         environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
         with (folder / "policy").scratch() as scratch:
             write_package(algorithm, scratch / "package", self.dataset, environment)
-            self.writer.check()
-            (folder / "policy").put_tree(scratch / "package", f"seed-{seed}")
+            with folder.commit_lock():
+                self.writer.check()
+                (folder / "policy").put_tree(scratch / "package", f"seed-{seed}")
 
     def fail(self, error: BaseException) -> None:
         """Keeps why the trial ended early; what was committed stays, and `--resume` tries again."""
