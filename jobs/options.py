@@ -89,7 +89,7 @@ class Line:
 
 
 def extra(field: FieldInfo, name: str) -> Any:
-    """What `option` noted beside a field: `operand`, `example` or `source`."""
+    """What `option` noted beside a field: `operand`, `example` or `source`; `dotted` of a mapping whose names have dots."""
     return field.json_schema_extra.get(name) if isinstance(field.json_schema_extra, dict) else None
 
 
@@ -153,7 +153,7 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
         elif argument.startswith("-") and len(argument) > 1:
             put(*_flag(config_class, argument, title))
         elif pair := _PAIR.fullmatch(argument):
-            key = tuple(pair[1].split("."))
+            key = _key(config_class, pair[1])
             put(key, pair[2] if _is_text(config_class, key, pair[2]) else parse_value(pair[2], f"{title}: {pair[1]}"))
         else:
             alone.append(argument)
@@ -168,6 +168,13 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
             raise ConfigError(_one_too_many(config_class, argument, title))
         put((free[i],), argument)
     return Line(action, config, values)
+
+
+def _key(config_class: type[BaseModel], name: str) -> Key:
+    """The key that a dotted name means. What is below a field marked `dotted` is one name there, dots and all."""
+    first, _, rest = name.partition(".")
+    field = config_class.model_fields.get(first)
+    return (first, rest) if rest and field is not None and extra(field, "dotted") else tuple(name.split("."))
 
 
 def _setting(config_class: type[BaseModel], argument: str) -> str | None:
@@ -306,13 +313,19 @@ def leaves(document: Mapping[str, Any], above: Key = ()) -> Iterator[tuple[Key, 
 def _place(key: Key, value: Any, places: Mapping[Key, str], document: Any) -> str:
     if key in places:
         return places[key]
-    for depth in range(len(key) - 1, 0, -1):  # a field may have been written short: `environment: Hopper-v4` for its id
+    for depth in range(len(key) - 1, 0, -1):
         if key[:depth] in places:
-            given = document
-            for name in key[:depth]:
-                given = given.get(name) if isinstance(given, dict) else None
+            whole = _at(document, key[:depth])  # a field may have been written short: `environment: Hopper-v4` for its id
+            given = whole if whole == value else _at(document, key)
             return places[key[:depth]] if given == value and given is not None else DEFAULT
     return DEFAULT
+
+
+def _at(document: Any, key: Key) -> Any:
+    """What a nested mapping has at a key, None where it has nothing."""
+    for name in key:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
 def _sentence(config_class: type[BaseModel], error: ValidationError, title: str, places: Mapping[Key, str]) -> str:

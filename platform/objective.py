@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
-from scipy.special import stdtrit
 
 from ..data.config import Config, setting
 from .storage import is_cost
@@ -75,6 +74,8 @@ class Objective(Config):
         mean = math.fsum(ordered) / n
         if self.seeds != "lower_bound":
             return mean
+        from scipy.special import stdtrit
+
         error = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (n - 1) / n)
         margin = float(stdtrit(n - 1, _LEVEL)) * error
         return mean + margin if self.direction == "min" else mean - margin

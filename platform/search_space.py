@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from ..data.errors import ConfigError, D3rayError, did_you_mean
-from .experiment_config import ExperimentConfig
+from .experiment_config import AlgorithmChoice, ExperimentConfig
 from .spaces import KINDS, Choice, Space, read_space
 
 Configuration = dict[str, Any]
@@ -204,8 +204,6 @@ def applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> Exper
 
 
 def _applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> ExperimentConfig:
-    from ..algos.registry import make_algorithm
-
     document = {name: getattr(config, name) for name in ExperimentConfig.model_fields}
     algorithm = {"name": config.algorithm.name, "preset": config.algorithm.preset, **config.algorithm.settings}
     parts: Configuration = {}
@@ -216,7 +214,8 @@ def _applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> Expe
             parts[rest] = value
         else:
             algorithm[rest] = value
-    settings = make_algorithm(algorithm).check_settings().model_dump(mode="json")
+    chosen = config.model_copy(update={"algorithm": AlgorithmChoice.check(algorithm, title="algorithm")})
+    settings = chosen.make_algorithm(config.seeds[0]).check_settings().model_dump(mode="json")
     if parts:  # of settings: what is around them is what the algorithm would have
         for rest, value in parts.items():
             _put(settings, rest, value)

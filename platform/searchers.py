@@ -54,6 +54,9 @@ class SearcherConfig(Config):
         "random", f"who proposes configurations: {', '.join(OURS)}, or of Ray's, where installed, {', '.join(RAYS)}"
     )
     seed: int = setting(0, "of what it draws", ge=0)
+    max_concurrent: int | None = setting(
+        None, "most trials at a time, for a searcher that is to learn from each; null: as many as fit", gt=0
+    )
     start: tuple[str, ...] = setting((), "presets tried first, as [paper]; config stands for the settings of this file")
 
     @model_validator(mode="before")
@@ -67,7 +70,9 @@ class SearcherConfig(Config):
             raise ConfigError(f"searcher: there is no searcher {self.name!r}{did_you_mean(self.name, (*OURS, *RAYS))}")
         strange = next(iter(self.settings), None) if self.name in ("random", "grid") else None
         if strange is not None:
-            raise ConfigError(f"searcher: {self.name} has no setting {strange!r}{did_you_mean(strange, ('seed', 'start'))}")
+            raise ConfigError(
+                f"searcher: {self.name} has no setting {strange!r}{did_you_mean(strange, ('seed', 'start', 'max_concurrent'))}"
+            )
         return self
 
     @property

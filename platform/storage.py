@@ -320,6 +320,8 @@ class Experiment:
                 )
             if there is not None and resume:
                 _check_same(name, there, configuration, dataset)
+                if there["configuration"] != configuration:  # in what may change
+                    folder.write_json("experiment.json", there | {"configuration": dict(configuration)})
             replaced: list[str] = []
             if there is not None and replace:
                 replaced = [there["key"], *(key for trial in cls(folder).trials() for key in trial.runs.values())]
@@ -423,7 +425,7 @@ def _remove(folder: Folder, entry: str) -> None:
 
 def _check_same(name: str, there: Mapping[str, Any], configuration: Mapping[str, Any], dataset: Mapping[str, Any]) -> None:
     """Raises ConfigError naming the first setting in which an experiment was begun differently."""
-    before, now = dict(flatten(there["configuration"])), dict(flatten(configuration))
+    before, now = (dict(flatten({**one, "budget": None})) for one in (there["configuration"], configuration))  # which may be raised
     for key in [*before, *(key for key in now if key not in before)]:
         if before.get(key) != now.get(key):
             raise ConfigError(
