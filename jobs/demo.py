@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .base import RestartableConfig, Result, option
-from .console import note, progress
+from .console import note
+from .live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.runs import ExperimentResult, Progress
+    from ..platform.runs import ExperimentResult
 
 DATASET = "d3ray/cartpole-replay"
 SMALL = {"hidden_units": [64, 64]}
@@ -93,12 +94,8 @@ def _train(name: str, config: DemoConfig) -> ExperimentResult:
         "storage": config.storage,
     }
     experiment = ExperimentConfig.check(settings)
-    with progress(f"{name}, {len(config.seeds)} seeds", config.n_steps * len(config.seeds)) as advance:
-
-        def show(now: Progress) -> None:
-            advance(to=now.done, note=now.note())
-
-        return run_experiment(experiment, resume=config.resume, replace=config.replace, on_progress=show)
+    with live_experiment(experiment.storage_place, experiment.experiment) as on_progress:
+        return run_experiment(experiment, resume=config.resume, replace=config.replace, on_progress=on_progress)
 
 
 def _evaluate(model: str, config: DemoConfig) -> float:

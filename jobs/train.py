@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..platform.experiment_config import ExperimentConfig
 from .base import Result
-from .console import progress
+from .live_view import live_experiment
 from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
-    from ..platform.runs import ExperimentResult, Progress
+    from ..platform.runs import ExperimentResult
 
 
 class TrainConfig(PlannableConfig, ExperimentConfig):
@@ -47,13 +47,8 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
 
     if config.plan:
         return planned(train_work(config), config)
-    description = f"{config.experiment}, {len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
-    with progress(description, config.n_steps * len(config.seeds)) as advance:
-
-        def show(now: Progress) -> None:
-            advance(to=now.done, note=now.note())
-
-        result = run_experiment(config, resume=config.resume, replace=config.replace, on_progress=show)
+    with live_experiment(config.storage_place, config.experiment) as on_progress:
+        result = run_experiment(config, resume=config.resume, replace=config.replace, on_progress=on_progress)
     return describe(result)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import tempfile
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,9 +40,10 @@ class TrialProgress:
     step: int = 0  # gradient steps that each of its seeds has done
     state: Status | None = None  # None: it waits
     reason: str = ""
-    scores: dict[int, float] = field(default_factory=dict[int, float])  # the latest return, by seed
+    metrics: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])  # the last of each, by seed
     objective: float | None = None  # the latest, over its seeds
-    rate: float | None = None  # gradient steps a second of one seed; None: it does not run
+    moments: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=6))
+    # the newest epochs that this driver saw: seconds since 1970, and the step
 
 
 @dataclass
@@ -59,14 +61,6 @@ class Progress:
     def total(self) -> int:
         """Gradient steps that there will be, of the trials that are known."""
         return sum(one.n_steps * len(one.seeds) for one in self.trials.values())
-
-    def note(self) -> str:
-        """Scores and speed in a few words."""
-        rates = [one.rate for one in self.trials.values() if one.rate]
-        words = [f"{sum(rates):,.0f} steps/s"] if rates else []
-        if scores := {seed: score for one in self.trials.values() for seed, score in one.scores.items()}:
-            words.insert(0, "return " + ", ".join(f"{scores[seed]:.4g}" for seed in sorted(scores)))
-        return "; ".join(words)
 
     def add(self, trial: Trial) -> TrialProgress:
         """The entry of a trial, made from its folder where there is none."""

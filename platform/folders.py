@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -22,6 +24,7 @@ from ..data.files import Place, storage_errors, write_atomically
 _LEASE_SECONDS = 60.0  # a lock in an object store is a note that its holder renews; older ones are free
 _RENEWAL_SECONDS = 5.0
 _COMMIT_SECONDS = 120.0  # longest wait for another writer's rename
+_LOOK_SECONDS = 0.2  # whoever only asks whether a lock is free holds it for some microseconds; a taker outwaits that
 
 
 class Folder(Place):
@@ -70,6 +73,15 @@ class Folder(Place):
                 write_atomically(self.local / name, content)
                 return
         super().write(name, content)
+
+    def written(self, name: str) -> float | None:
+        """When a file was written, in seconds since 1970 by the clock of the storage; None where it is missing, or nobody knows."""
+        with storage_errors("read", f"{self.name}/{name}"):
+            if self.local is not None:
+                path = self.local / name
+                return path.stat().st_mtime if path.exists() else None
+            info = self._files.get_file_info(self._at(name))
+            return info.mtime_ns / 1e9 if info.is_file and info.mtime_ns else None
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files; what is not there is deleted already."""
@@ -180,7 +192,9 @@ class Lock:
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.held, self._owner = folder, False, uuid4().hex
-        self._file = None if folder.local is None else FileLock(folder.local / "lock", timeout=0, thread_local=False)
+        self._file: FileLock | None = None
+        if folder.local is not None:
+            self._file = FileLock(folder.local / "lock", timeout=_LOOK_SECONDS, poll_interval=0.01, thread_local=False)
 
     def acquire(self, *, wait: bool = False) -> bool:
         """Takes the lock; False where somebody else has it. In an object store `wait` outlasts the lease of a holder that died."""
@@ -215,11 +229,18 @@ class Lock:
         if self._file is None:
             note = self.folder.read_json("lock")
             return note is None or time.time() - note["time"] >= _LEASE_SECONDS
-        if not self._file_folder().is_dir():
+        try:  # flock can only be asked by trying; a shared one needs no right to write, and askers do not see one another
+            asked = os.open(self._file_folder() / "lock", os.O_RDONLY)
+        except FileNotFoundError:
             return True
-        if not self.acquire():
+        except OSError as error:
+            raise StorageError(f"{self.folder.name}/lock cannot be read: {error.strerror}.") from None
+        try:
+            fcntl.flock(asked, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return False
-        self.release()
+        finally:
+            os.close(asked)
         return True
 
     def renew(self) -> None:

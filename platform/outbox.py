@@ -80,9 +80,21 @@ def lines(folder: Folder, after: int, upto: int) -> Iterator[Line]:
     for step in part_steps(folder):
         if after < step <= upto:
             for text in (folder.read(_name(step)) or b"").splitlines():
-                at, when, metrics = json.loads(text)
-                if at > after:
-                    yield Line(at, when, {name: float(value) for name, value in metrics.items()})
+                if (line := _line(text)).step > after:
+                    yield line
+
+
+def newest_lines(folder: Folder, upto: int) -> Iterator[Line]:
+    """The lines of the parts up to step `upto`, the newest first; parts are read as lines are asked for."""
+    for step in reversed(part_steps(folder)):
+        if step <= upto:
+            for text in reversed((folder.read(_name(step)) or b"").splitlines()):
+                yield _line(text)
+
+
+def _line(text: bytes) -> Line:
+    step, when, metrics = json.loads(text)
+    return Line(step, when, {name: float(value) for name, value in metrics.items()})
 
 
 def _name(step: int) -> str:

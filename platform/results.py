@@ -158,6 +158,15 @@ def experiment_names(storage: str) -> list[str]:
     return [name for name in root.names() if not name.startswith(".") and (root / name).read("experiment.json") is not None]
 
 
+def find_experiment(storage: str, name: str) -> Experiment:
+    """An experiment, to be read. Raises ConfigError where there is none of that name; the nearest is named."""
+    if (Folder(storage) / name).read("experiment.json") is None:
+        names = experiment_names(storage)
+        near = did_you_mean(name, names) if names else "; storage=FOLDER names another place."
+        raise ConfigError(f"There is no experiment {name!r} in {storage}{near}")
+    return Experiment.look(storage, name)
+
+
 def read_results(storage: str, name: str) -> Results:
     """What an experiment has come to so far.
 
@@ -166,11 +175,7 @@ def read_results(storage: str, name: str) -> Results:
         DataError: it has no trials yet.
         StorageError: its folder cannot be read.
     """
-    if (Folder(storage) / name).read("experiment.json") is None:
-        names = experiment_names(storage)
-        near = did_you_mean(name, names) if names else "; storage=FOLDER names another place."
-        raise ConfigError(f"There is no experiment {name!r} in {storage}{near}")
-    experiment = Experiment.look(storage, name)
+    experiment = find_experiment(storage, name)
     status: Status = experiment.state["status"]
     if died := status == "RUNNING" and experiment.lock.is_free():
         status = "KILLED"

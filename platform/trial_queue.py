@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -88,10 +89,9 @@ class Watch(tune.Callback):
         """An epoch."""
         one = self._progress.trials[_identity(trial)]
         one.step, one.state = max(result["step"], one.step), "RUNNING"
-        one.rate, one.objective = result.get("time/updates_per_second"), result.get("objective", one.objective)
-        for seed, metrics in result.get("seeds", {}).items():
-            if "evaluation/return" in metrics:
-                one.scores[int(seed)] = metrics["evaluation/return"]
+        one.objective = result.get("objective", one.objective)
+        one.moments.append((time.time(), one.step))
+        one.metrics.update({int(seed): metrics for seed, metrics in result.get("seeds", {}).items()})
         self._changed()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -111,7 +111,6 @@ class Watch(tune.Callback):
         one = self._progress.trials[identity]
         folder = Trial(self._experiment.folder / "trials" / identity)
         settle_lost(folder, "it ended without saying why")
-        one.rate = None
         one.state, one.reason = overall(folder.status)
         self._changed()
 

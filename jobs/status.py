@@ -1,0 +1,94 @@
+"""`d3ray status [EXPERIMENT]`: how an experiment stands, running or dead, as its storage says; without a name, every one there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..data.errors import ConfigError, StorageError
+from .base import JobConfig, Result, option
+
+if TYPE_CHECKING:
+    from ..platform.status import View
+
+
+class StatusConfig(JobConfig):
+    """Which experiment, and how it is told."""
+
+    experiment: str | None = option(
+        None, "name of the experiment; null: a line about each in the storage", operand=True, example="TD3PlusBC-hopper"
+    )
+    storage: str = option("./d3ray_results", "folder or URI of all results")
+    watch: bool = option(False, "go on until the experiment does not run any more, or Ctrl-C")
+    rows: int = option(20, "configurations, or seeds of the only one, that are listed at most", gt=0)
+    format: Literal["text", "json"] = option("text", "json: everything about every trial, moments in seconds since 1970")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusResult(Result):
+    """How each experiment stands that was asked for."""
+
+    views: dict[str, View]
+
+
+def run(config: StatusConfig) -> StatusResult:
+    """Reads the storage; changes nothing there, and holds up nobody who does.
+
+    Raises:
+        ConfigError: there is no such experiment, or none at all; the nearest name is said.
+        StorageError: the storage cannot be read.
+    """
+    from ..platform.experiment_config import absolute
+    from ..platform.results import experiment_names
+    from ..platform.status_reader import StatusReader
+
+    storage = absolute(config.storage)
+    if config.experiment is None:
+        if config.watch:
+            raise ConfigError("watch follows one experiment: name it.")
+        names = experiment_names(storage)
+        if not names:
+            raise ConfigError(f"There are no experiments in {storage}; storage=FOLDER names another place.")
+        return _all(storage, names, config.format)
+    reader = StatusReader(storage, config.experiment)
+    if config.watch:
+        from .live_view import showing
+
+        with showing(reader.read) as over:
+            over.wait()
+    view = reader.read()
+    made = _json(view.as_json()) if config.format == "json" else _drawn(view, config.rows)
+    return StatusResult(made=made, views={view.name: view})
+
+
+def _all(storage: str, names: list[str], how: str) -> StatusResult:
+    from ..platform.status_reader import StatusReader
+    from .view_text import summary
+
+    views: dict[str, View] = {}
+    told: list[Any] = []
+    for name in names:
+        try:
+            view = views[name] = StatusReader(storage, name).read()
+        except StorageError as error:  # one that is damaged does not hide the others
+            told.append({"name": name, "trouble": [str(error)]} if how == "json" else f"{name}: {error}")
+            continue
+        told.append({key: value for key, value in view.as_json().items() if key != "trials"} if how == "json" else summary(view))
+    return StatusResult(made=_json(told) if how == "json" else "\n".join(told), views=views)
+
+
+def _drawn(view: View, rows: int) -> str:
+    """The drawing for stdout, coloured where that is a terminal."""
+    from rich.console import Console
+
+    from .view_text import Drawing
+
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(Drawing(view, rows))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, allow_nan=False)
