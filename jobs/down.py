@@ -1,0 +1,29 @@
+"""`d3ray down [FILE]`: end the Ray cluster that a file of Ray's cluster launcher describes, and its costs."""
+
+from __future__ import annotations
+
+from ..data.errors import ConfigError
+from .base import JobConfig, Result, option
+from .up import agreed
+
+
+class DownConfig(JobConfig):
+    """Which cluster."""
+
+    file: str = option("ray_cluster.yaml", "of Ray's cluster launcher, with which it was started", operand=True)
+    yes: bool = option(False, "end it without asking; what runs there is killed")
+
+    def after_interrupt(self, command: str) -> str:
+        return f"Interrupted; machines may still be running. Again: {command}"
+
+
+def run(config: DownConfig) -> Result:
+    """Checks, asks, and runs `ray down`. Raises ConfigError: something is wrong or missing; StorageError: it failed."""
+    from ..platform.launcher import ClusterFile
+
+    file = ClusterFile.read(config.file)
+    if lacking := file.lacking():
+        raise ConfigError(f"{config.file} cannot be used from here. {' '.join(lacking)}")
+    agreed(f"End the cluster of {config.file}, with all that runs there?", config.yes)
+    file.launch("down")
+    return Result(made=f"The cluster of {config.file} is down.")

@@ -1,0 +1,53 @@
+"""`d3ray up [FILE]`: start the Ray cluster that a file of Ray's cluster launcher describes."""
+
+from __future__ import annotations
+
+import sys
+
+from ..data.errors import ConfigError
+from .base import JobConfig, Result, option
+from .console import note
+
+
+class UpConfig(JobConfig):
+    """Which cluster."""
+
+    file: str = option("ray_cluster.yaml", "of Ray's cluster launcher", operand=True)
+    yes: bool = option(False, "start without asking; machines cost money")
+    dry_run: bool = option(False, "look whether the file and this machine are ready, and start nothing")
+
+    def after_interrupt(self, command: str) -> str:
+        return f"Interrupted; machines may be running. To end them: d3ray down {self.file}"
+
+
+def run(config: UpConfig) -> Result:
+    """Checks, asks, and runs `ray up`. Raises ConfigError: something is wrong or missing; StorageError: it failed."""
+    from ..platform.launcher import ClusterFile
+
+    file = ClusterFile.read(config.file)
+    if lacking := file.lacking():
+        raise ConfigError(f"{config.file} is fine, but cannot be used yet. {' '.join(lacking)}")
+    about = f"{file.provider}: a head and at most {file.prepared['max_workers']} workers"
+    if config.dry_run:
+        return Result(made=f"{config.file} is ready to be used ({about}).", look={"start it": f"d3ray up {config.file}"})
+    agreed(f"Start {about}?", config.yes)
+    note(f"Starting {about}.")
+    file.launch("up")
+    look = {
+        "reach it": f"ray dashboard {config.file} (leave it open)",
+        "use it": "d3ray submit address=http://127.0.0.1:8265 train …",
+        "end it": f"d3ray down {config.file}",
+    }
+    return Result(made=f"The cluster of {config.file} is up.", look=look)
+
+
+def agreed(question: str, yes: bool) -> None:
+    """Asks, where somebody can answer. Raises ConfigError: nobody can, without --yes; KeyboardInterrupt: the answer is no."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError(f"{question} There is no terminal to answer at; say --yes.")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise KeyboardInterrupt("Nothing was done.")
