@@ -9,7 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .algos.awac import AWAC
     from .algos.bc import BC
+    from .algos.crr import CRR
     from .algos.ddpg import DDPG
     from .algos.discrete_bc import DiscreteBC
     from .algos.dqn import DQN
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AWAC",
     "BC",
+    "CRR",
     "DDPG",
     "DQN",
     "IQL",
@@ -47,7 +51,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AWAC": "algos.awac",
     "BC": "algos.bc",
+    "CRR": "algos.crr",
     "DDPG": "algos.ddpg",
     "DQN": "algos.dqn",
     "Dataset": "data.dataset",

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from .base import Algorithm
 
 _HOMES = {
+    "AWAC": "awac",
     "BC": "bc",
+    "CRR": "crr",
     "DDPG": "ddpg",
     "DiscreteBC": "discrete_bc",
     "DQN": "dqn",

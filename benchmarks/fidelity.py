@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 import torch
 from arrays import cartpole_like, hopper_like
-from fidelity_cases import CASES, Case, Draws
+from fidelity_cases import BATCH, CASES, Case, Draws
 from torch import nn
 from workers import HERE, Worker, table
 
@@ -38,7 +38,7 @@ from d3ray.algos.registry import make_algorithm
 from d3ray.data.batch import Batch
 
 RESULTS = HERE / "results"
-BATCH, GAMMA, BOUND = 32, 0.99, 1e-5
+GAMMA, BOUND = 0.99, 1e-5
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
 SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py"}
 Arrays = dict[str, np.ndarray]

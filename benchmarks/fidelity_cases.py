@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+BATCH = 32
 HIDDEN = [64, 48]
 NETS: dict[str, Any] = {"hidden_units": HIDDEN}
 ACTOR_CRITIC: dict[str, Any] = {"actor_encoder": NETS, "critic_encoder": NETS}
@@ -107,6 +108,7 @@ FIXED = {"learn_temperature": False, "initial_temperature": 0.2}
 LOG_STD = "log σ = p here, clipped; log σ = -5 + 7 sigmoid(p) there: gradients compared through d log σ / dp, new p not"
 IQL_LOSSES = {"value_loss": "v_loss", "critic_loss": "q_loss", "actor_loss": "actor_loss"}
 IQL: dict[str, Any] = {"name": "IQL", **ACTOR_CRITIC, "value_encoder": NETS, "actor_optimizer": "adam"}
+AWAC: dict[str, Any] = {"name": "AWAC", **ACTOR_CRITIC, "actor_optimizer": {"name": "adam", "epsilon": 1e-8 / BATCH}}
 STILL = 1e-12  # a learning rate that leaves float32 weights where they are
 CASES = (
     d3rlpy("DDPG", {"name": "DDPG", "preset": "d3rlpy", **ACTOR_CRITIC}, {"name": "DDPG"}, losses=ACTOR_LOSSES),
@@ -221,6 +223,34 @@ CASES = (
         losses=IQL_LOSSES,
         slope={"policy/0/log_std": through_sigmoid(-5, 2)},
         difference=LOG_STD,
+    ),
+    d3rlpy(
+        "AWAC",
+        AWAC,
+        {"name": "AWAC", "normal_target": True},
+        losses=ACTOR_LOSSES,
+        factor={"actor_loss": 1 / BATCH, "policy": 1 / BATCH},
+        difference="L_π / B: d3rlpy sums over a batch what it has multiplied by B already; so Adam's ε is 1e-8 / B here. a' ~ "
+        "N(tanh μ, σ) and no entropy in L_Q here, a' = tanh N(μ, σ) and SAC's entropy there: their target was given ours",
+    ),
+    d3rlpy(
+        "AWAC, three actions",
+        {**AWAC, "n_action_samples": 3, "lam": 0.5},
+        {"name": "AWAC", "n_action_samples": 3, "lam": 0.5, "normal_target": True},
+        losses=ACTOR_LOSSES,
+        factor={"actor_loss": 1 / BATCH, "policy": 1 / BATCH},
+    ),
+    d3rlpy(
+        "CRR",
+        {"name": "CRR", **ACTOR_CRITIC, "n_critics": 2, "tau": 0.005, "target_update_interval": 1},
+        {"name": "CRR", "n_critics": 2, "target_update_type": "soft"},
+        losses=ACTOR_LOSSES,
+    ),
+    d3rlpy(
+        "CRR, best of four, binary, copied",
+        {"name": "CRR", **ACTOR_CRITIC, "advantage_type": "max", "weight_type": "binary", "target_update_interval": 1},
+        {"name": "CRR", "advantage_type": "max", "weight_type": "binary", "target_update_interval": 1},
+        losses=ACTOR_LOSSES,
     ),
     d3rlpy(
         "DQN, QR",

@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from d3rlpy.algos.qlearning.torch import bc_impl
+from d3rlpy.algos.qlearning.torch import awac_impl, bc_impl
 from d3rlpy.models.torch import ImitationLoss, build_gaussian_distribution
 from d3rlpy.torch_utility import TorchMiniBatch
 from fidelity_side import Named, compare, layers
@@ -46,7 +46,7 @@ def named(modules: Any, targets: bool) -> dict[str, Named]:
 def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int) -> None:
     """One update at gradient step `step` (from 0), on the weights, the batch and the draws of a file."""
     settings = dict(algorithm)
-    midpoints, likelihood = settings.pop("midpoints", False), settings.pop("likelihood", False)
+    midpoints, likelihood, normal = (settings.pop(name, False) for name in ("midpoints", "likelihood", "normal_target"))
     learner = make(settings.pop("name"), settings, "cpu")
     with np.load(arrays) as given:
         parts = {name.removeprefix("batch/"): torch.from_numpy(given[name]) for name in given if name.startswith("batch/")}
@@ -67,6 +67,7 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     with (
         mock.patch.object(torch, "linspace", at_midpoints) if midpoints else nullcontext(),
         mock.patch.object(bc_impl, "compute_stochastic_imitation_loss", negative_likelihood) if likelihood else nullcontext(),
+        mock.patch.object(awac_impl.AWACImpl, "compute_target", target_of_a_normal_draw) if normal else nullcontext(),
     ):
         compare(arrays, answer, named(modules, False), named(modules, True), lambda: learner.impl.update(batch, step))
 
@@ -74,6 +75,13 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
 def negative_likelihood(policy: Any, x: torch.Tensor, action: torch.Tensor) -> ImitationLoss:
     """In place of the squared error of a draw."""
     return ImitationLoss(loss=-build_gaussian_distribution(policy(x)).log_prob(action).mean())
+
+
+def target_of_a_normal_draw(self: Any, batch: TorchMiniBatch) -> torch.Tensor:
+    """In place of SAC's target, which squashes the draw of AWAC's policy and has an entropy."""
+    with torch.no_grad():
+        action = build_gaussian_distribution(self.modules.policy(batch.next_observations)).sample()
+        return self._targ_q_func_forwarder.compute_target(batch.next_observations, action, reduction="min")
 
 
 def at_midpoints(start: float, end: float, steps: int, **options: Any) -> torch.Tensor:

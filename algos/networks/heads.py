@@ -67,6 +67,7 @@ class _NormalHead(nn.Module):
         action_size: A.
         log_std: Bounds of the logarithm of the standard deviation, which is clipped to them.
         state_dependent: Whether the deviation is an output of the network; else one parameter an entry, which starts at 1.
+        spanning: Whether that parameter passes through a sigmoid that spans the bounds, in place of being clipped to them.
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class _NormalHead(nn.Module):
         action_size: int,
         log_std: tuple[float, float],
         state_dependent: bool,
+        *,
+        spanning: bool = False,
     ) -> None:
         super().__init__()
-        self.bounds = log_std
+        self.bounds, self.spanning = log_std, spanning
         self.encoder = encoder.build(observation)
         self.head = Linear(self.encoder.features, 2 * action_size if state_dependent else action_size)
         self.log_std = None if state_dependent else nn.Parameter(torch.zeros(action_size))
@@ -88,6 +91,9 @@ class _NormalHead(nn.Module):
         mean, log_std = self.head(self.encoder(observation)), self.log_std
         if log_std is None:
             mean, log_std = mean.chunk(2, -1)
+        elif self.spanning:
+            low, high = self.bounds
+            return mean, low + (high - low) * log_std.sigmoid()
         return mean, log_std.clamp(*self.bounds)
 
 
