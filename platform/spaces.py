@@ -156,7 +156,7 @@ def read_space(name: str, written: Any) -> Space:
     low, high, step = values[0], values[1], written.get("step")
     if low >= high:
         raise ConfigError(f"{where}: {kind} is {_shown(values)}; the first end must be below the second.")
-    if step is not None and not (_is_number(step) and 0 < step <= high - low):
+    if step is not None and not (_is_number(step) and 0 < step <= (high - low) * (1 + 1e-9)):
         raise ConfigError(
             f"{where}: step is {_shown(step)}; it must be above 0 and at most {high - low:g}, what lies between the ends."
         )
