@@ -14,11 +14,11 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data.errors import ConfigError, D3rayError
 from ..data.files import storage_errors, write_atomically
@@ -65,6 +65,34 @@ def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:
     return Affine(*(part.detach().to("cpu", wide, copy=True) for part in (affine.scale, affine.shift)))
 
 
+class Named(Protocol):
+    """What has a name, as an algorithm has."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class PortableModule(Protocol):
+    """A policy on the CPU, whoever trained it: a torch module, `forward` included."""
+
+    spec: Spec
+
+    @property
+    def algorithm(self) -> Named: ...
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Actions at inputs by name."""
+        ...
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
+        """What `forward` takes."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Weights and numbers by name."""
+        ...
+
+
 @dataclass(frozen=True)
 class Portable:
     """A policy ready to be written in any form.
@@ -75,7 +103,7 @@ class Portable:
         tolerance: How closely: 1e-5, or four times what the policy's own rounding to its float type changes, if that is more.
     """
 
-    module: PortablePolicy
+    module: PortableModule
     golden: Arrays
     tolerance: float
 
@@ -107,7 +135,23 @@ def portable(policy: Policy) -> Portable:
     used = _networks_used(policy, take(drawn, slice(2)))
     module = PortablePolicy(policy.module, used, spec)
     exact = PortablePolicy(policy.module, used, spec, torch.float64)
-    action = module.act_on(drawn)
+    return with_golden(module, exact, drawn, lambda inputs: _live(policy, inputs))
+
+
+def with_golden(module: PortableModule, exact: PortableModule, drawn: Arrays, live: Callable[[Arrays], np.ndarray]) -> Portable:
+    """A module ready to be written, with golden observations and actions.
+
+    Args:
+        module: What acts.
+        exact: The same in float64.
+        drawn: Observations by input name, eight times as many as are kept.
+        live: Actions of the policy that `module` was made from, as its algorithm gives them.
+
+    Raises:
+        ConfigError: actions are not finite.
+        StorageError: `module` does not act as `live` does.
+    """
+    spec, action = module.spec, module.act_on(drawn)
     if spec.discrete:  # golden actions are those that rounding cannot change
         others = (exact.act_on(drawn), module.act_on(nudged(drawn, 1e-3)), module.act_on(nudged(drawn, -1e-3)))
         kept = np.all([action == other for other in others], 0)
@@ -121,12 +165,12 @@ def portable(policy: Policy) -> Portable:
         first += n
         action = module.act_on(rows)
         if not np.isfinite(action).all():
-            raise ConfigError(f"The policy's actions are not finite, so {policy.module.algorithm.name} cannot be exported.")
+            raise ConfigError(f"The policy's actions are not finite, so {module.algorithm.name} cannot be exported.")
         if not spec.discrete:
             rounding = max(rounding, largest_gap(exact.act_on(rows), action))
         golden |= {f"batch_{n}/{name}": array for name, array in {**rows, "action": action}.items()}
     made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")))
-    made.check(lambda inputs: _live(policy, inputs).astype(action.dtype), "The policy's copy on the CPU")
+    made.check(lambda inputs: live(inputs).astype(action.dtype), "The policy's copy on the CPU")
     return made
 
 
@@ -241,7 +285,7 @@ def _example(policy: Portable) -> Arrays:
 def _program(policy: Portable) -> torch.export.ExportedProgram:
     batch, example = {0: torch.export.Dim("batch")}, policy.module.arguments(_example(policy))
     shapes = (dict.fromkeys(example, batch) if isinstance(example, dict) else batch,)
-    return torch.export.export(policy.module, (example,), dynamic_shapes=shapes)
+    return torch.export.export(cast("nn.Module", policy.module), (example,), dynamic_shapes=shapes)
 
 
 def _live(policy: Policy, inputs: Arrays) -> np.ndarray:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 from safetensors.numpy import load as load_arrays
@@ -32,7 +32,7 @@ from .policy_inputs import named_inputs
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from .base import Algorithm
-    from .export import Portable
+    from .export import Portable, PortablePolicy
     from .policy import Policy
 
 KIND = Kind("d3ray-policy", 1, "policy package")
@@ -110,20 +110,48 @@ def write_package(
 
     policy = portable(algorithm.policy())
     noted = {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else algorithm.fit_.data
-    if isinstance(environment, str):
-        environment = Environment(id=environment)
     config = algorithm.config_.model_dump(mode="json")
-    record = PolicyRecord(
+    return write_portable(
+        policy,
+        folder,
         algorithm=algorithm.name,
         config=config,
         seed=algorithm.seed,
         step=algorithm.step,
         dtype=algorithm.dtype,
-        networks=tuple(policy.module.networks),
-        spaces=policy.spec,
+        networks=tuple(cast("PortablePolicy", policy.module).networks),
         scalers={name: config.get(f"{name}_scaler") for name in ("observation", "action")},
-        data=DataRecord(name=_without_folders(noted["name"]), fingerprint=noted["fingerprint"]) if noted else None,
+        data=noted,
         environment=environment or (dataset.environment if dataset is not None else None),
+    )
+
+
+def write_portable(
+    policy: Portable,
+    folder: str | Path,
+    *,
+    data: Mapping[str, str] | None = None,
+    environment: Environment | str | None = None,
+    **about: Any,
+) -> PolicyRecord:
+    """Writes a policy that was made portable, whoever trained it, as a policy package.
+
+    Args:
+        policy: What acts.
+        folder: Where it will stand; written aside and renamed.
+        data: `name` and `fingerprint` of what it was trained on.
+        environment: Where it acts.
+        **about: Further fields of the record: `algorithm`, `config`, `seed`, `step`, `dtype`, `networks`, `scalers`.
+
+    Raises:
+        ConfigError: the policy cannot be exported.
+        StorageError: the place cannot be written or holds something else, or the graph does not act as the policy does.
+    """
+    record = PolicyRecord(
+        **about,
+        spaces=policy.spec,
+        data=DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"]) if data else None,
+        environment=Environment(id=environment) if isinstance(environment, str) else environment,
         inputs=tuple(_port(name, box) for name, box in named_inputs(policy.spec.observation).items()),
         outputs=(
             Port(name="action", dtype=str(policy.golden["batch_1/action"].dtype), shape=("batch", *policy.spec.action.shape)),

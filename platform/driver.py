@@ -180,7 +180,7 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
         "device": None if config.resources.gpu else "cpu",
         "threads": max(1, int(config.resources.cpu)),
         "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},
-        "resources": {"cpu": config.resources.cpu, "gpu": config.resources.gpu},
+        "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": config.resources.gpu},
         "folder": trial.folder.name,
     }
 

@@ -9,11 +9,11 @@ from ..algos.environments.evaluate import evaluate
 from ..algos.environments.make import make
 from ..algos.environments.scores import normalized_score
 from ..algos.environments.vector import VectorEnvironment
-from ..data.dataset import Dataset
 from ..data.errors import ConfigError
 from ..data.random import bits, fold, root_key
 from ..data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
 from .experiment_config import EvaluationConfig
+from .places import Data
 
 
 class Returns:
@@ -63,7 +63,7 @@ def evaluation_seed(seed: int, step: int) -> int:
     return int(bits(fold(fold(root_key(seed), "evaluation"), step), 1)) & 0x7FFFFFFF
 
 
-def environment_to_play(config: EvaluationConfig, dataset: Dataset) -> str | Environment | None:
+def environment_to_play(config: EvaluationConfig, dataset: Data) -> str | Environment | None:
     """The environment named, or the dataset's own.
 
     Raises:
@@ -77,7 +77,7 @@ def environment_to_play(config: EvaluationConfig, dataset: Dataset) -> str | Env
     return environment
 
 
-def check_spaces(dataset: Dataset, spec: Spec, environment: str) -> None:
+def check_spaces(dataset: Data, spec: Spec, environment: str) -> None:
     """Raises ConfigError where what is trained on a dataset cannot act in an environment with these spaces."""
     for what in ("observation", "action"):
         ours, theirs = _described(getattr(dataset.spec, what)), _described(getattr(spec, what))
@@ -105,7 +105,7 @@ def _described(space: ObservationSpace) -> str:
 
 
 def measured(
-    config: EvaluationConfig | None, environment: str | Environment | None, dataset: Dataset, algorithm: Algorithm
+    config: EvaluationConfig | None, environment: str | Environment | None, dataset: Data, algorithm: Algorithm
 ) -> list[str]:
     """The metrics that every trial has beside the algorithm's own losses."""
     found = [] if environment is None else ["evaluation/return", "evaluation/length"]

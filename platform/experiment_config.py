@@ -12,6 +12,8 @@ from pydantic import ConfigDict, Field, model_validator
 from ..data.config import Config, setting
 from ..data.errors import ConfigError
 from ..data.spec import Environment
+from .places import environment_place
+from .rllib.names import is_online, is_rllib
 
 if TYPE_CHECKING:
     from ..algos.base import Algorithm
@@ -86,8 +88,9 @@ class ExperimentConfig(Config):
     title: ClassVar[str] = "experiment"
 
     name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
-    dataset: str = Field(
-        description="dataset folder, URI or catalog name",
+    dataset: str | None = Field(
+        None,
+        description="dataset folder, URI or catalog name; null for algorithms of RLlib that learn in an environment alone",
         json_schema_extra={"operand": True, "example": "d3ray/cartpole-replay"},
     )
     algorithm: AlgorithmChoice = Field(
@@ -112,7 +115,10 @@ class ExperimentConfig(Config):
         self.make_algorithm(self.seeds[0])
         for name, every in (
             ("checkpoint.every", self.checkpoint.every),
+        self._check_dataset()
             ("evaluation.every", self.evaluation and self.evaluation.every),
+        if is_rllib(self.algorithm.name):
+            self._check_rllib()
         ):
             if every is not None and every % self.n_steps_per_epoch:
                 raise ConfigError(
@@ -124,7 +130,20 @@ class ExperimentConfig(Config):
 
     def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:
         """The algorithm, unfitted. Raises ConfigError."""
-        from ..algos.registry import make_algorithm
+        from .subjects import make_algorithm
+    def _check_dataset(self) -> None:
+        """A dataset may be missing only where an environment stands in its place."""
+        if self.dataset is None and not is_online(self.algorithm.name):
+            raise ConfigError(f"{self.algorithm.name} needs a dataset: a folder, URI or catalog name.")
+        if self.dataset is None and (self.evaluation is None or self.evaluation.environment is None):
+            raise ConfigError(f"{self.algorithm.name} needs a place to learn in: say evaluation=ENVIRONMENT, or a dataset.")
+
+    def _check_rllib(self) -> None:
+        if self.evaluation is not None and self.evaluation.holdout:
+            raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}; it measures d3ray's own algorithms only.")
+        if self.resources.gpu == "auto":
+            raise ConfigError(f"resources.gpu is auto, which is for d3ray's own algorithms: {self.algorithm.name} needs a number.")
+
 
         choice = {"name": self.algorithm.name, "preset": self.algorithm.preset, **self.algorithm.settings}
         return make_algorithm(choice, seed=seed, device=device)
@@ -134,8 +153,19 @@ class ExperimentConfig(Config):
         """The experiment's name, given or derived."""
         if self.name is not None:
             return self.name
-        data = self.dataset.rstrip("/").rpartition("/")[2].removesuffix(".d3ray") or "data"
-        return f"{self.algorithm.name}-{data}"
+        return f"{self.algorithm.name.replace('/', '-')}-{self.data_name}"
+
+    @property
+    def data_name(self) -> str:
+        """The dataset's or the environment's name, as part of a folder's."""
+        if self.dataset is None:
+            return self._environment.id.replace("/", "-")
+        return self.dataset.rstrip("/").rpartition("/")[2].removesuffix(".d3ray") or "data"
+
+    @property
+    def _environment(self) -> Environment:
+        environment = self.evaluation.environment if self.evaluation else None
+        return environment if isinstance(environment, Environment) else Environment(id=environment or "")
 
     @property
     def storage_place(self) -> str:
@@ -144,7 +174,9 @@ class ExperimentConfig(Config):
 
     @property
     def dataset_place(self) -> str:
-        """The dataset, a folder as an absolute path."""
+        """The dataset, a folder as an absolute path; or the environment in its place."""
+        if self.dataset is None:
+            return environment_place(self._environment)
         return absolute(self.dataset) if Path(self.dataset).expanduser().exists() else self.dataset
 
     def groups(self) -> list[tuple[int, ...]]:

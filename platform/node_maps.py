@@ -13,6 +13,7 @@ from typing import Any
 
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError, D3rayError, DataError
+from .places import is_environment_place
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def prepare_node_maps(*where: str | Path, resources: Mapping[str, float] | None 
 
     nodes = training_nodes(resources)
     task = ray.remote(num_cpus=0, max_retries=1)(_prepare)
-    locations = [str(Path(one).expanduser().absolute()) if _is_path(one) else str(one) for one in where]
+    places = [one for one in where if not is_environment_place(str(one))]  # there is nothing to map of those
+    locations = [str(Path(one).expanduser().absolute()) if _is_path(one) else str(one) for one in places]
     waiting = {
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote(locations): node
         for node in nodes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 
-from ..data.dataset import Dataset
 from ..data.errors import D3rayError, DataError
+from .places import Data, open_place
 
-_opened: dict[str, Dataset] = {}
+_opened: dict[str, Data] = {}
 
 
-def open_dataset(place: str) -> Dataset:
+def open_dataset(place: str) -> Data:
     """A dataset, opened once in a worker, whichever trials it runs after one another.
 
     Raises:
@@ -18,7 +18,7 @@ def open_dataset(place: str) -> Dataset:
     """
     if place not in _opened:
         try:
-            dataset = Dataset.open(place)
+            dataset = open_place(place)
             dataset.columns  # noqa: B018 - builds the node map where there is none
         except D3rayError as error:
             raise DataError(

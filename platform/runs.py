@@ -19,6 +19,7 @@ from .evaluation import check_spaces, environment_to_play, measured
 from .experiment_config import ExperimentConfig
 from .node_maps import prepare_node_maps
 from .packing import Repacked, pack, resources
+from .places import Data, open_place
 from .proposer import Listed, Proposer
 from .session import node_count, ray_session
 from .storage import Experiment, Status, Trial, check_name
@@ -125,7 +126,7 @@ def run_experiment(
 def train_work(config: ExperimentConfig) -> Work:
     """What training is made of. Raises as `run_experiment` before any work."""
     check_place(config)
-    dataset = Dataset.open(config.dataset_place)
+    dataset = open_place(config.dataset_place)
     check_data(config, dataset)
     about = describe_dataset(dataset, config.dataset_place)
     decided = config.configuration()
@@ -256,28 +257,29 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
     )
 
 
-def describe_dataset(dataset: Dataset, place: str) -> dict[str, Any]:
+def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
     """What the tracking server is told about the data, and what a resumed experiment is compared with. JSON."""
     return {
+    returns = dataset.statistics.return_ if isinstance(dataset, Dataset) else None
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
         "source": place,
         "n_transitions": dataset.n_transitions,
         "n_episodes": dataset.n_episodes,
         "environment": dataset.environment.id if dataset.environment else None,
-        "return_mean": dataset.statistics.return_.mean,
-        "return_std": dataset.statistics.return_.std,
+        "return_mean": returns and returns.mean,
+        "return_std": returns and returns.std,
         "schema": {name: [dtype, *shape] for name, (dtype, shape) in dataset.kinds.items()},
     }
 
 
-def check_data(config: ExperimentConfig, dataset: Dataset) -> None:
+def check_data(config: ExperimentConfig, dataset: Data) -> None:
     """Raises before any work what a trial would raise in its first second, or after its first evaluation."""
     from ..algos.environments.make import make
-    from ..algos.fit import fitted_config
+    from .subjects import check_data as check_learning
 
     algorithm, best = config.make_algorithm(config.seeds[0]), config.checkpoint.best
-    fitted_config(algorithm, dataset)
+    check_learning(algorithm, dataset, config.evaluation)
     environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)
     if environment is not None:
         with make(environment) as vector:

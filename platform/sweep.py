@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..data.dataset import Dataset
 from ..data.errors import ConfigError, did_you_mean
 from .budget import Spent
 from .driver import OnProgress, trial_config
 from .evaluation import environment_to_play, measured
 from .experiment_config import ExperimentConfig
+from .places import Data, open_place
 from .runs import Work, carry_out, check_data, check_place, describe_dataset
 from .schedulers import make_scheduler, told
 from .search_space import ALGORITHM, DATASET, Configuration, applied
@@ -224,7 +224,7 @@ def check_sweep(config: SweepConfig) -> dict[str, dict[str, Any]]:
     space, found = config.space, dict[str, dict[str, Any]]()
     for name in space.datasets or (config.dataset,):
         place = config.model_copy(update={"dataset": name}).dataset_place
-        dataset = Dataset.open(place)
+        dataset = open_place(place)
         found[place] = describe_dataset(dataset, place)
         for algorithm in space.algorithms:
             first = space.configuration(lambda _, one: one.at(0.0), {ALGORITHM: algorithm, DATASET: name})
@@ -234,7 +234,7 @@ def check_sweep(config: SweepConfig) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _check_metric(metric: str, config: ExperimentConfig, dataset: Dataset) -> None:
+def _check_metric(metric: str, config: ExperimentConfig, dataset: Data) -> None:
     if metric.startswith("train/") or metric.endswith("_loss"):  # the algorithm's own, which it names as it learns
         return
     environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)

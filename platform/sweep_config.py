@@ -10,6 +10,7 @@ from ..data.config import Config, setting
 from ..data.errors import ConfigError
 from .experiment_config import EvaluationConfig, ExperimentConfig
 from .objective import Objective
+from .rllib.names import is_rllib
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
 from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
 from .searchers import SearcherConfig
@@ -84,6 +85,8 @@ class SweepConfig(ExperimentConfig):
         return self
 
     def _check_population(self, chosen: PBT, space: SearchSpace) -> None:
+        if any(map(is_rllib, space.algorithms)):
+            raise ConfigError("scheduler: pbt changes coefficients while a trial trains, which is for d3ray's own algorithms.")
         if len(space.algorithms) > 1:
             raise ConfigError("scheduler: in pbt one trial goes on from another's weights, so all must have one algorithm.")
         limit = self.budget.configurations
@@ -102,9 +105,9 @@ class SweepConfig(ExperimentConfig):
         """The sweep's name, given or derived: sweep-ALGORITHM-DATASET, without what is searched."""
         if self.name is not None:
             return self.name
-        algorithm = self.algorithm.name
-        data = super().experiment.removeprefix(f"{algorithm}-")
-        return "-".join(["sweep", *[algorithm] * (ALGORITHM not in self.search), *[data] * (DATASET not in self.search)])
+        algorithm = self.algorithm.name.replace("/", "-")
+        known = [algorithm] * (ALGORITHM not in self.search) + [self.data_name] * (DATASET not in self.search)
+        return "-".join(["sweep", *known])
 
     def coefficients(self) -> dict[str, str]:
         """The searched numbers that may change while a trial trains, by name, with what the algorithm calls them."""

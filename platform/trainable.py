@@ -32,10 +32,10 @@ from typing import Any, ClassVar
 from ray import tune
 
 from ..algos.checkpoint import read_checkpoint, write_checkpoint
-from ..algos.registry import algorithm_class, algorithm_names
 from ..data.errors import D3rayError, StorageError
 from .folders import Folder
 from .storage import Trial, Writer
+from .subjects import check_name, subject_names
 from .trial_run import Rows, TrialConfig, TrialRun, note_failure
 
 _STATE = "d3ray"  # the checkpoint's folder within Tune's
@@ -197,7 +197,7 @@ _classes: dict[str, type[Training]] = {}
 
 def trainable(name: str) -> type[Training]:
     """The Trainable class of an algorithm. Raises ConfigError for a name that there is not, naming the nearest."""
-    algorithm_class(name)
+    check_name(name)
     return _trainable(name)
 
 
@@ -209,7 +209,7 @@ def _trainable(name: str) -> type[Training]:
 
 def register(*names: str) -> None:
     """Makes algorithms known to Tune as `d3ray/NAME`; none named: all there are, a user's own included."""
-    for name in names or algorithm_names():
+    for name in names or subject_names():
         tune.register_trainable(f"d3ray/{name}", _trainable(name))
 
 

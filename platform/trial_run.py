@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pydantic import Field
@@ -14,10 +14,8 @@ from torch import Tensor
 
 from ..algos.base import Algorithm
 from ..algos.held_out import HeldOut
-from ..algos.registry import make_algorithm
 from ..algos.stack import Stack
 from ..data.config import Config
-from ..data.dataset import Dataset
 from ..data.errors import ConfigError, D3rayError, StorageError, did_you_mean
 from .decisions import Exploit, donated, exploits_of, stop_of
 from .evaluation import Every, Returns, environment_to_play
@@ -27,6 +25,7 @@ from .objective import Objective
 from .opened_data import open_dataset
 from .outbox import Outbox
 from .storage import FencedError, Trial, Writer, is_better
+from .subjects import load_best, make_subject, write_package
 
 Rows = list[dict[str, float]]  # metrics, one dictionary a seed
 _PROGRAM = ("n_steps", "n_steps_per_epoch", "seeds", "evaluation", "dataset", "device", "threads", "folder", "plugins")
@@ -80,9 +79,10 @@ class TrialRun:
         if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
             torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
         import_plugins(config.plugins)
-        first = make_algorithm(config.algorithm, seed=config.seeds[0], device=config.device)
-        self.subject: Algorithm | Stack = first if len(config.seeds) == 1 else Stack(first, config.seeds)
         self.dataset = open_dataset(config.dataset)
+        self.subject: Algorithm | Stack = make_subject(
+            config.algorithm, config.seeds, config.device, self.dataset, config.evaluation
+        )
         if config.folder is not None:
             self._take_up(Trial(Folder(config.folder)))
 
@@ -152,14 +152,14 @@ class TrialRun:
         for one in self.subject.fitter(train, left, self.config.n_steps_per_epoch, evaluators):
             yield one.metrics if isinstance(one.metrics, list) else [one.metrics]
 
-    def prepare(self) -> tuple[Dataset, dict[str, Every]]:
+    def prepare(self) -> tuple[Any, dict[str, Every]]:
         """What is trained on, and the evaluators by name."""
-        config, train, found = self.config.evaluation, self.dataset, dict[str, Every]()
+        config, train, found = self.config.evaluation, cast("Any", self.dataset), dict[str, Every]()
         if config is None:
             return train, found
         when = config.every or self.config.n_steps_per_epoch, self.config.n_steps, self.offset
         if config.holdout:
-            train, test = self.dataset.split(config.holdout, seed=0)  # the same for every seed, so that seeds compare
+            train, test = train.split(config.holdout, seed=0)  # the same for every seed, so that seeds compare
             held_out = HeldOut(test)
             self._evaluators.append(held_out)
             found["holdout"] = Every(held_out, *when)
@@ -343,17 +343,13 @@ class TrialRun:
 
     def _write_policy(self, seed: int) -> None:
         """The package of the best checkpoint where a metric chooses one, else of the last weights."""
-        from ..algos.package import write_package
-
         if self.writer is None:
             return
         folder = self.writer.trial.folder
         algorithm = self.one(seed)
         if seed in self.best:
-            from ..algos.saving import load
-
             with (folder / "best" / f"seed-{seed}").as_local() as best:
-                algorithm = load(best, self.config.device)
+                algorithm = load_best(algorithm, best, self.config.device)
         evaluation = self.config.evaluation
         environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
         with (folder / "policy").scratch() as scratch:
@@ -372,8 +368,9 @@ class TrialRun:
         if self._epochs is not None:
             with contextlib.suppress(Exception):
                 self._epochs.close()  # pyright: ignore[reportAttributeAccessIssue]
-        for evaluator in self._evaluators:
-            evaluator.close()
+        for one in (*self._evaluators, self.subject):
+            if hasattr(one, "close"):  # RLlib's algorithms have processes and threads of their own
+                one.close()  # pyright: ignore[reportAttributeAccessIssue]
         self._evaluators, self._epochs = [], None
 
 

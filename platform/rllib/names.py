@@ -1,0 +1,22 @@
+"""Which algorithms of RLlib there are, without importing Ray."""
+
+from __future__ import annotations
+
+PREFIX = "rllib/"
+ONLINE = ("APPO", "DQN", "IMPALA", "PPO", "SAC")  # learn in an environment
+OFFLINE = ("BC", "CQL", "IQL", "MARWIL")  # learn from a dataset
+
+
+def rllib_names() -> list[str]:
+    """Every name that a config may say, sorted."""
+    return sorted(PREFIX + name for name in (*ONLINE, *OFFLINE))
+
+
+def is_rllib(name: object) -> bool:
+    """Whether a name means an algorithm of RLlib, be there one or not."""
+    return isinstance(name, str) and name.startswith(PREFIX)
+
+
+def is_online(name: object) -> bool:
+    """Whether a name means an algorithm of RLlib that learns in an environment, so that a dataset is not needed."""
+    return isinstance(name, str) and name.removeprefix(PREFIX) in ONLINE and name.startswith(PREFIX)
