@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from .algos.ddpg import DDPG
     from .algos.discrete_bc import DiscreteBC
     from .algos.dqn import DQN
+    from .algos.edac import EDAC
     from .algos.environments import datasets
     from .algos.iql import IQL
     from .algos.online_run import OnlineRun
     from .algos.sac import SAC
+    from .algos.sac_n import SACN
     from .algos.saving import load
     from .algos.stack import Stack
     from .algos.td3 import TD3
@@ -35,8 +37,10 @@ __all__ = [
     "CRR",
     "DDPG",
     "DQN",
+    "EDAC",
     "IQL",
     "SAC",
+    "SACN",
     "TD3",
     "Dataset",
     "DiscreteBC",
@@ -58,11 +62,13 @@ _HOMES = {
     "DQN": "algos.dqn",
     "Dataset": "data.dataset",
     "DiscreteBC": "algos.discrete_bc",
+    "EDAC": "algos.edac",
     "IQL": "algos.iql",
     "MDPDataset": "data.mdp_dataset",
     "OnlineRun": "algos.online_run",
     "ReplayBuffer": "data.replay",
     "SAC": "algos.sac",
+    "SACN": "algos.sac_n",
     "Stack": "algos.stack",
     "TD3": "algos.td3",
     "TD3PlusBC": "algos.td3_plus_bc",

@@ -18,8 +18,10 @@ _HOMES = {
     "DDPG": "ddpg",
     "DiscreteBC": "discrete_bc",
     "DQN": "dqn",
+    "EDAC": "edac",
     "IQL": "iql",
     "SAC": "sac",
+    "SACN": "sac_n",
     "TD3": "td3",
     "TD3PlusBC": "td3_plus_bc",
 }

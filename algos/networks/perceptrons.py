@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from ...data.spec import Dict, ObservationSpace
 from .layers import Dropout, Linear
 from .normalization import BatchNorm, LayerNorm
 from .precision import autocast, lowered
-from .vectors import Flat, Observation, vector_size
+from .vectors import Flat, Observation, beside, vector_size
 
 if TYPE_CHECKING:
     from .encoders import LayersConfig, PerceptronConfig
@@ -32,7 +33,8 @@ class EncoderModule(nn.Module):
     """What an encoder builds.
 
     Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
-    which `first` asks for the first so many members; without an ensemble `first` changes nothing.
+    which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
+    for each member.
     """
 
     features: int
@@ -99,8 +101,8 @@ class VectorNetwork(EncoderModule):
     def forward(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
         x = self.flat(observation)
         if action is not None:
-            x = torch.cat((x, action), -1)
-        return self.layers(x if first is None or self.members is None else x.expand(first, *x.shape))
+            x = beside(x, action)
+        return self.layers(x if first is None or self.members is None or x.ndim > 2 else x.expand(first, *x.shape))
 
 
 class KeysNetwork(EncoderModule):
@@ -131,7 +133,4 @@ class KeysNetwork(EncoderModule):
         plain = [] if self.flat is None else [self.flat({key: observation[key] for key in self.rest})]
         if action is not None:
             plain.append(action)
-        if self.members is not None:
-            n = self.members if first is None else first
-            plain = [x.expand(n, *x.shape) for x in plain]
-        return self.layers(torch.cat((*found, *plain), -1))
+        return self.layers(functools.reduce(beside, [*found, *plain]))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from ...data.errors import ConfigError
 from .layers import Convolution, Linear
 from .perceptrons import EncoderModule, after
-from .vectors import Observation
+from .vectors import Observation, beside
 
 if TYPE_CHECKING:
     from .encoders import PixelEncoder
@@ -53,7 +52,7 @@ class PixelNetwork(EncoderModule):
             n = self.members if first is None else first
             x = x.reshape(x.shape[0], n, -1).transpose(0, 1)
         if action is not None:
-            x = torch.cat((x, action if x.ndim == 2 else action.expand(x.shape[0], *action.shape)), -1)
+            x = beside(x, action)
         return self.layers(x)
 
 

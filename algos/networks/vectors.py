@@ -31,6 +31,13 @@ class Flat(nn.Module):
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
+def beside(x: Tensor, y: Tensor) -> Tensor:
+    """Side by side along the last axis; what lacks an ensemble's axis [members, B, ...] is the same for every member."""
+    if x.ndim != y.ndim:
+        x, y = (x, y.expand(x.shape[0], *y.shape)) if x.ndim > y.ndim else (x.expand(y.shape[0], *x.shape), y)
+    return torch.cat((x, y), -1)
+
+
 def _entries(leaf: Leaf) -> int:
     match leaf:
         case Discrete():
