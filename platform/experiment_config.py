@@ -112,13 +112,13 @@ class ExperimentConfig(Config):
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds are {list(self.seeds)}; each may stand there once.")
         import_plugins(self.plugins)
-        self.make_algorithm(self.seeds[0])
-        for name, every in (
-            ("checkpoint.every", self.checkpoint.every),
         self._check_dataset()
-            ("evaluation.every", self.evaluation and self.evaluation.every),
+        self.make_algorithm(self.seeds[0])
         if is_rllib(self.algorithm.name):
             self._check_rllib()
+        for name, every in (
+            ("checkpoint.every", self.checkpoint.every),
+            ("evaluation.every", self.evaluation and self.evaluation.every),
         ):
             if every is not None and every % self.n_steps_per_epoch:
                 raise ConfigError(
@@ -128,15 +128,12 @@ class ExperimentConfig(Config):
             raise ConfigError(f"checkpoint.best is {self.checkpoint.best}, which nothing measures: say evaluation too.")
         return self
 
-    def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:
-        """The algorithm, unfitted. Raises ConfigError."""
-        from .subjects import make_algorithm
     def _check_dataset(self) -> None:
         """A dataset may be missing only where an environment stands in its place."""
         if self.dataset is None and not is_online(self.algorithm.name):
-            raise ConfigError(f"{self.algorithm.name} needs a dataset: a folder, URI or catalog name.")
+            raise ConfigError(f"the dataset is missing, and {self.algorithm.name} learns from one: a folder, URI or catalog name.")
         if self.dataset is None and (self.evaluation is None or self.evaluation.environment is None):
-            raise ConfigError(f"{self.algorithm.name} needs a place to learn in: say evaluation=ENVIRONMENT, or a dataset.")
+            raise ConfigError(f"there is no place for {self.algorithm.name} to learn in: say evaluation=ENVIRONMENT, or a dataset.")
 
     def _check_rllib(self) -> None:
         if self.evaluation is not None and self.evaluation.holdout:
@@ -144,6 +141,9 @@ class ExperimentConfig(Config):
         if self.resources.gpu == "auto":
             raise ConfigError(f"resources.gpu is auto, which is for d3ray's own algorithms: {self.algorithm.name} needs a number.")
 
+    def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:
+        """The algorithm, unfitted. Raises ConfigError."""
+        from .subjects import make_algorithm
 
         choice = {"name": self.algorithm.name, "preset": self.algorithm.preset, **self.algorithm.settings}
         return make_algorithm(choice, seed=seed, device=device)

@@ -259,8 +259,8 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
 
 def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
     """What the tracking server is told about the data, and what a resumed experiment is compared with. JSON."""
-    return {
     returns = dataset.statistics.return_ if isinstance(dataset, Dataset) else None
+    return {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
         "source": place,

@@ -1,0 +1,116 @@
+"""`d3ray sweep --config FILE`: search settings, algorithms and datasets for the best configuration, over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..platform.sweep_config import SweepConfig as Settings
+from .base import Result
+from .live_view import live_experiment
+from .planning import PlannableConfig, PlanResult, planned
+from .yaml_text import to_text
+
+if TYPE_CHECKING:
+    from ..platform.sweep_results import ConfigurationResult
+    from ..platform.sweep_results import SweepResult as Swept
+
+
+class SweepConfig(PlannableConfig, Settings):
+    """A sweep, and whether to go on with an earlier one."""
+
+    def implied(self) -> Mapping[str, tuple[Any, str]]:
+        """The name, the limit of configurations and the mode, where they were not given."""
+        found: dict[str, tuple[Any, str]] = {"name": (self.experiment, "algorithm and dataset")} if self.name is None else {}
+        if self.budget.configurations is None and (most := self.max_configurations(self.space.size())) is not None:
+            found["budget.configurations"] = (most, "searcher")
+        if self.objective.mode is None:
+            found["objective.mode"] = (self.objective.direction, "metric")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult(Result):
+    """What came of each configuration."""
+
+    sweep: Swept
+
+
+def run(config: SweepConfig) -> SweepResult | PlanResult:
+    """Searches what is left of the budget, or plans it.
+
+    Raises:
+        ConfigError, DataError, StorageError: before any work, for what cannot be used.
+    """
+    from ..platform.sweep import run_sweep, sweep_work
+
+    if config.plan:
+        work = sweep_work(config)
+        at_most = "" if config.scheduler.name in ("none", "pbt") else f"{config.scheduler.name} stops configurations early"
+        budget, most = config.budget, work.configuration["budget"]["configurations"]
+        return planned(work, config, n_configurations=most, hours=budget.hours, gpu_hours=budget.gpu_hours, at_most=at_most)
+    with live_experiment(config.storage_place, config.experiment) as on_progress:
+        result = run_sweep(config, resume=config.resume, replace=config.replace, on_progress=on_progress)
+    return describe(result)
+
+
+def describe(result: Swept) -> SweepResult:
+    """What to print of a sweep."""
+    from ..platform.estimate import counted
+
+    experiment, objective = result.experiment, result.objective
+    ended = [one.outcome.ended for one in result.configurations if one.outcome is not None]
+    counts = ", ".join(f"{ended.count(how)} {how}" for how in ("finished", "stopped", "failed") if how in ended)
+    lines = [f"{experiment.name}: {counted(len(result.configurations), 'configuration')}{': ' if counts else ''}{counts}."]
+    for dataset, best in result.best.items():
+        where = f" on {dataset}" if len(result.best) > 1 else ""
+        lines += [f"  best{where}: configuration {best.number}, {_score(best, objective.metric, objective.seeds)}"]
+        lines += [f"    {name}: {to_text(value)}" for name, value in best.choice.items()]
+    if not result.best:
+        lines.append(f"  No configuration has both finished and measured {objective.metric}: there is no best one.")
+    look = {"folder": experiment.folder, "runs": experiment.look}
+    if result.best:
+        place, mark, options = next(iter(result.best.values())).folders[0].partition("?")  # of a URI
+        look["best policies"] = f"{place}/policy{mark}{options}"
+    for model in experiment.models:
+        which = "" if len(experiment.models) == 1 else f" {model}"
+        look |= {
+            f"model{which}": f"models:/{model}@candidate",
+            f"make {which.strip() or 'it'} the champion": f"d3ray promote {model}",
+        }
+    return SweepResult(made="\n".join(lines), look=look, failed=_problems(result), sweep=result)
+
+
+def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
+    """The objective, the interval of the mean, and how many seeds they are of."""
+    from ..platform.estimate import counted
+
+    assert best.outcome is not None
+    assert best.outcome.objective is not None
+    found, summary = f"{metric} {best.outcome.objective:.6g}", best.summary
+    if seeds != "mean":
+        found += f" ({seeds.replace('_', ' ')}" + (f"; mean {summary.mean:.6g})" if summary else ")")
+    if summary is not None and summary.interval is not None:
+        found += f", 95 % interval {summary.interval[0]:.6g} to {summary.interval[1]:.6g}"
+    return f"{found}, {counted(len(best.values), 'seed')}"
+
+
+def _problems(result: Swept) -> str:
+    """What did not succeed and may be mended: divergence, and what a scheduler stopped, are outcomes."""
+    from ..platform.estimate import counted
+
+    experiment = result.experiment
+    failed = [seed for seed in experiment.seeds if seed.status == "FAILED"]
+    problems: list[str] = []
+    if experiment.status == "FAILED" and failed:
+        first = next((seed for seed in failed if not seed.final), failed[0])
+        problems.append(
+            f"{len(failed)} of {counted(len(experiment.seeds), 'seed')} failed; configuration {first.number}, "
+            f"seed {first.seed}: {first.reason.rstrip('.?')}."
+        )
+        if not all(seed.final for seed in failed):
+            problems.append("Once that is mended, --resume goes on.")
+    if experiment.undelivered:
+        problems.append(experiment.undelivered)
+    return " ".join(problems)
