@@ -4,6 +4,7 @@
 #   make test        lint, then the tests (what continuous integration runs)
 #   make lint        ruff and the strict type checker
 #   make test-all    every test, the long ones too
+#   make test-faults the tests that kill nodes, drivers and servers of a local cluster, alone; REPEAT=10 of them one after another
 #   make benchmark   benchmark-fidelity, -speed, -data and -learning, beside d3rlpy and PFRL; they take minutes to hours and write
 #                    to benchmarks/results
 #   make peer        the environment that d3rlpy, PFRL and Minari run in (or name one's interpreter in D3RAY_PEER_PYTHON)
@@ -16,6 +17,7 @@
 INDEX ?=
 TESTS ?= tests
 WORKERS ?= 2
+REPEAT ?= 1
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -27,7 +29,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-all peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
+.PHONY: demo test lint test-all test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -43,6 +45,11 @@ lint: $(INSTALLED)
 
 test-all: lint
 	$(PYTEST) -m "" $(TESTS)
+
+test-faults: $(INSTALLED)
+	@for round in $$(seq $(REPEAT)); do \
+	    echo "round $$round of $(REPEAT)" && $(BIN)/python -m pytest -m "" tests/faults || exit 1; \
+	done
 
 peer: $(PEER)
 
