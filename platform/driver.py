@@ -25,6 +25,7 @@ _TUNE = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the command
     "RAY_AIR_NEW_OUTPUT": "0",  # prints tables whatever it is told
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
+    "TUNE_MAX_PENDING_TRIALS_PG": "200",  # of a searcher's it starts one worker after another; the queue says how many there may be
 }
 _DEATHS = 5  # of a trial's worker that Tune starts again; what a trial raises itself is not tried again
 
@@ -91,8 +92,8 @@ def prepare_environment() -> None:
     Ray's own ports listen on every interface whatever one says, so a token is what keeps others out.
     """
     os.environ.update({name: value for name, value in _TUNE.items() if name not in os.environ})
-    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
-        os.environ["RAY_AUTH_MODE"] = "token"
+    if os.environ.get("RAY_ADDRESS", "") in ("", "local") and os.environ.get("RAY_AUTH_MODE") != "token":
+        os.environ.pop("RAY_AUTH_MODE", None)  # a local Ray then asks for the token, also where Ray was imported before this
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)  # its snapshots are not read
 

@@ -96,17 +96,19 @@ def ran_out_of_memory(trial: Trial) -> bool:
 class Repacked:
     """A proposer whose trials come again with twice the share of a GPU where they ran out of its memory, up to a whole GPU.
 
-    They go on from their checkpoints. One that a whole GPU is too small for has failed, and its folder says what to lower.
+    They go on from their checkpoints, and trials of their kind that come later get as much from the first. One that a whole GPU is
+    too small for has failed, and its folder says what to lower.
 
     Args:
         proposer: Whose.
-        told: What a trial's worker is told.
+        told: What a trial's worker is told; see `resources`.
     """
 
     def __init__(self, proposer: Proposer, told: Callable[[Trial], Mapping[str, Any]]) -> None:
         self._proposer, self._told = proposer, told
         self._again: list[Trial] = []
         self._running: set[str] = set()
+        self._needed: dict[str, float] = {}  # by kind of trial, where one ran out of memory
 
     def has_more(self) -> bool:
         return bool(self._again) or self._proposer.has_more()
@@ -115,6 +117,9 @@ class Repacked:
         trial = self._again.pop(0) if self._again else self._fresh()
         if trial is not None:
             self._running.add(trial.identity)
+            told = self._told(trial)
+            if (needed := self._needed.get(_kind(told), 0.0)) > told["resources"]["gpu"]:
+                trial.folder.write_json(_FILE, {"gpu": needed})
         return trial
 
     def _fresh(self) -> Trial | None:
@@ -131,13 +136,18 @@ class Repacked:
     def ended(self, trial: Trial) -> None:
         self._running.discard(trial.identity)
         if ran_out_of_memory(trial):
-            had = resources(trial, self._told(trial))["resources"]["gpu"]
+            told = self._told(trial)
+            had = told["resources"]["gpu"]
             if 0 < had < 1:
-                trial.folder.write_json(_FILE, {"gpu": min(1.0, 2 * had)})
+                self._needed[_kind(told)] = min(1.0, 2 * had)
                 self._again.append(trial)
                 return
             _say_what_to_lower(trial)
         self._proposer.ended(trial)
+
+
+def _kind(told: Mapping[str, Any]) -> str:
+    return program({**told, "resources": None})
 
 
 def _say_what_to_lower(trial: Trial) -> None:

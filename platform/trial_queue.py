@@ -14,6 +14,23 @@ from .driver import OnProgress, Progress, overall, settle_lost
 from .proposer import Proposer
 from .storage import Experiment, Trial
 
+_SECONDS_BETWEEN_COUNTS = 5.0  # nodes come and go
+
+
+def slots(wanted: dict[str, float]) -> int:
+    """Trials with these resources, `cpu` and `gpu`, that the nodes of the cluster have room for at once."""
+    import ray
+
+    found = 0
+    for node in ray.nodes():
+        if node["Alive"]:
+            cpu, gpu = (node["Resources"].get(name, 0.0) for name in ("CPU", "GPU"))
+            fit = [cpu // wanted["cpu"]] if wanted["cpu"] else []
+            if wanted["gpu"]:
+                fit.append(gpu // wanted["gpu"] if wanted["gpu"] >= 1 else gpu // 1 * (1 // wanted["gpu"]))
+            found += int(min(fit, default=1))
+    return found
+
 
 class TrialQueue(Searcher):
     """A proposer as Tune's searcher. It keeps no state of its own: what it knows lies in the trials' folders.
@@ -26,10 +43,14 @@ class TrialQueue(Searcher):
     def __init__(self, proposer: Proposer, config: Callable[[Trial], dict[str, Any]]) -> None:
         super().__init__(metric="step", mode="max")
         self._proposer, self._config = proposer, config
+        self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
+        self._wanted: dict[str, float] | None = None  # resources of the newest trial
         self.trials: dict[str, Trial] = {}  # that Tune has and that have not ended, by Tune's id
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Tune's question for the next trial."""
+        """Tune's question for the next trial. As many as the cluster has room for are out at once, and a few that wait for it."""
+        if self._wanted is not None and len(self.trials) >= self._room(self._wanted):
+            return None
         try:
             trial = self._proposer.next()
         except StopIteration:
@@ -37,7 +58,20 @@ class TrialQueue(Searcher):
         if trial is None:
             return None
         self.trials[trial_id] = trial
-        return {"trial": self._config(trial)}
+        told = self._config(trial)
+        if told["resources"] != self._wanted:
+            self._wanted, self._until = told["resources"], 0.0
+        return {"trial": told}
+
+    def _room(self, wanted: dict[str, float]) -> int:
+        """Trials that may be out: those that run at once, and a twentieth more, so that a worker that is done finds another.
+
+        More would be proposed before the results are there that they could learn from.
+        """
+        if time.monotonic() > self._until:
+            at_once = max(slots(wanted), 1)
+            self._most, self._until = at_once + max(1, at_once // 20), time.monotonic() + _SECONDS_BETWEEN_COUNTS
+        return self._most
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Hands an epoch on."""

@@ -149,6 +149,27 @@ def test_each_node_evicts_what_was_used_longest_ago_and_nothing_in_use_and_repai
     assert all(b in maps(cache) for cache in caches)
 
 
+@pytest.mark.timeout(200)
+def test_maps_of_several_datasets_are_there_before_trials_that_hold_every_cpu_ask(caches: list[Path], tmp_path: Path) -> None:
+    sets = [walk(seed) for seed in range(11, 14)]
+    places = [tmp_path / f"set {k}" for k in range(3)]
+    for data, place in zip(sets, places, strict=True):
+        data.write(place, n_shards=2)
+    trials = hold_every_cpu()
+    made = prepare_node_maps(*places[:2], resources={"CPU": 1})  # two fit into a cache; what others left goes
+    names = [data.fingerprint for data in sets]
+    assert [found.fingerprint for found in made] == [names[0]] * 2 + [names[1]] * 2
+    assert len({(found.node, found.fingerprint) for found in made}) == 4
+    assert [maps(cache) for cache in caches] == [set(names[:2])] * 2
+    built = [file.stat().st_mtime_ns for cache in caches for file in cache.glob("node_maps/*/*.raw")]
+    for place in places[:2]:
+        ray.get([trial.hold.remote(str(place)) for trial in trials])
+    assert [file.stat().st_mtime_ns for cache in caches for file in cache.glob("node_maps/*/*.raw")] == built
+    end(trials)
+    with pytest.raises(StorageError, match=r"On the node .*: A node map of .* has no room"):  # said now, not by a trial later
+        prepare_node_maps(*places)
+
+
 def test_nodes_that_see_different_datasets_are_refused() -> None:
     maps = [NodeMap(f"node {k}", f"10.0.0.{k}", fingerprint, 0.0) for k, fingerprint in enumerate(["a" * 64, "a" * 64, "b" * 64])]
     _check_same(maps[:2])
