@@ -59,17 +59,23 @@ class CSVLog:
     def __call__(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None:
         step = round(metrics["step"])
         with storage_errors("written", f"The metrics in {self._folder}"):
-            for name, value in metrics.items():
-                if name != "step":
-                    file = self._folder.joinpath(*map(_as_file_name, f"{name}.csv".split("/")))
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    with file.open("a", encoding="utf-8") as stream:
-                        stream.write(f"{epoch},{step},{value!r}\n")
+            for path, text in csv_lines(epoch, step, metrics):
+                file = self._folder / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("a", encoding="utf-8") as stream:
+                    stream.write(text)
         if self._save_interval is not None and epoch % self._save_interval == 0:
             algorithm.save(self._folder / f"model_{step}")
 
     def close(self) -> None:
         """Nothing is open between two epochs."""
+
+
+def csv_lines(epoch: int, step: int, metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """The file of each metric, as a path with slashes, and the line that an epoch adds to it."""
+    for name, value in metrics.items():
+        if name != "step":
+            yield "/".join(map(_as_file_name, f"{name}.csv".split("/"))), f"{epoch},{step},{value!r}\n"
 
 
 class TensorBoardLogger:

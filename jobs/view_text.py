@@ -54,7 +54,7 @@ def _head(view: View, width: int) -> list[Text | Table]:
     """What is said of the whole: three to six lines."""
     doing = "running for" if view.is_running else "took" if view.state == "FINISHED" else "after"
     state = _state(view.state) if view.state != "RUNNING" else Text()
-    left = Text.assemble((view.name, "bold"), "  ", state, *([" "] if state else []), f"{doing} {duration(view.elapsed)}")
+    left = Text.assemble((view.name, "bold"), "  ", state, *(["  "] if state else []), f"{doing} {duration(view.elapsed)}")
     lines: list[Text | Table] = [*_two_sided(left, Text(time_left(view), style="dim" if view.eta is None else ""), width)]
     if view.reason and view.state != "RUNNING":
         lines.append(_cropped(Text(sentence(view.reason), style=_STYLES[view.state]), width))
@@ -119,8 +119,9 @@ def _more(n: int, what: str) -> list[Text]:
 
 def _columns(width: int, *names: tuple[str, int, int, bool]) -> tuple[Table, list[bool]]:
     """A table of the columns that fit: (heading, width, from which width of the terminal on, on the right)."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True, header_style="dim")
     kept = [width >= least for _, _, least, _ in names]
+    stretches = any(keep and not size for (_, size, _, _), keep in zip(names, kept, strict=True))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=stretches, header_style="dim")
     for (name, size, _, right), keep in zip(names, kept, strict=True):
         if keep:
             align, ratio = "right" if right else "left", None if size else 1
@@ -153,17 +154,29 @@ def _remark(trial: TrialView, seed: int) -> str:
 
 def _sweep_table(view: View, rows: Sequence[ConfigurationView], width: int) -> Table:
     metric = _short_metric(view)
-    names = (("#", 5, 0, True), ("state", 8, 0, False), ("step", 9, 0, True))
+    names = (("#", 5, 0, True), ("state", 8, 0, False), ("step", 9, 45, True))
     valued = ((metric, max(len(metric), 9), 0, True), ("95 % interval", 17, 90, True)) if view.metric else ()
-    table, kept = _columns(width, *names, *valued, ("updates/s", 9, 100, True), ("searched", 0, 0, False))
+    columns = (*names, *valued, ("updates/s", 9, 100, True))
+    free = width - sum(size + 2 for _, size, least, _ in columns if width >= least)
+    searched = _searched(rows, free)
+    table, kept = _columns(width, *columns, *((name, size, 0 if size else 50, size > 0) for name, size in searched))
     for one in rows:
-        style = "bold" if one is view.best else ""
         state = "STOPPED" if one.was_stopped else one.state
         cells: list[Text | str] = ["" if one.number is None else str(one.number), _state(state), f"{one.step:,}"]
         cells += [number(one.value), interval(one.interval)] if view.metric else []
-        cells += [f"{one.rate:,.0f}" if one.rate else "", one.label]
+        cells += [f"{one.rate:,.0f}" if one.rate else ""]
+        cells += [one.chosen.get(name, "") for name, size in searched if size] or [one.label]
+        style = "bold" if one is view.best else ""
         table.add_row(*(cell for cell, keep in zip(cells, kept, strict=True) if keep), style=style)
     return table
+
+
+def _searched(rows: Sequence[ConfigurationView], free: int) -> list[tuple[str, int]]:
+    """A column for each setting, with its width, where they fit; else one of all that is left, in which names stand too."""
+    names = {name: None for one in rows for name in one.chosen}
+    sizes = {name: max(len(name), *(len(one.chosen.get(name, "")) for one in rows)) for name in names}
+    fits = names and sum(size + 2 for size in sizes.values()) <= free
+    return [*sizes.items()] if fits else [("searched", 0)]
 
 
 # ---- in words
@@ -185,11 +198,8 @@ def line(view: View) -> str:
 
 def end_of(view: View, trial: TrialView) -> str:
     """How a trial ended, in one line."""
-    which = (
-        trial.label
-        if trial.number is None
-        else f"#{trial.number} ({trial.label}), seed{'s' * (len(trial.seeds) > 1)} " + ", ".join(map(str, trial.seeds))
-    )
+    named = "" if trial.number is None else f"#{trial.number} ({trial.label}), "
+    which = f"{named}{seeds_words(trial.seeds)}"
     state = "STOPPED" if trial.was_stopped else trial.state
     scores = ", ".join(number(trial.scores[seed]) for seed in trial.seeds if seed in trial.scores)
     measured = f", {view.metric} {scores}" if scores else ""
@@ -209,7 +219,8 @@ def best_words(view: View) -> str:
         return ""
     words = [f"{view.metric} {number(best.value)}", *([f"95 % {interval(best.interval)}"] if best.interval else [])]
     words.append(f"{len(best.scores)} seed{'s' * (len(best.scores) > 1)}")
-    return ", ".join(words + ([f"step {best.step:,}"] if best.state != "FINISHED" else []))
+    going = best.state != "FINISHED" and len(view.configurations) > 1
+    return ", ".join(words + ([f"step {best.step:,}"] if going else []))
 
 
 def counted(view: View) -> str:
@@ -237,10 +248,12 @@ def _by_state(view: View) -> str:
 
 
 def _limits(view: View) -> str:
-    limits = [
-        f"{view.budget[name]:g} {name.replace('gpu_hours', 'GPU hours')}" for name in ("hours", "gpu_hours") if name in view.budget
+    words = [
+        f"{view.spent.get(name, 0.0):.3g} of {view.budget[name]:g} {unit}"
+        for name, unit in (("hours", "hours"), ("gpu_hours", "GPU hours"))
+        if name in view.budget
     ]
-    return f"; at most {' and '.join(limits)}" if limits else ""
+    return "".join(f"; {word}" for word in words)
 
 
 def time_left(view: View) -> str:
@@ -271,12 +284,12 @@ def sentence(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the two units that tell most: 45 s, 8 min 5 s, 1 h 20 min, 2 d 3 h."""
+    """Seconds in words, two digits or more of them: 45 s, 8 min 5 s, 18 min, 1 h 20 min, 2 d 3 h."""
     s = round(seconds)
     for name, size, below, small in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if s >= size:
             rest = s % size // small
-            return f"{s // size} {name}" + (f" {rest} {below}" if rest else "")
+            return f"{s // size} {name}" + (f" {rest} {below}" if rest and s < 10 * size else "")
     return f"{s} s"
 
 
@@ -285,20 +298,15 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     size = abs(value)
-    return (
-        f"{value:,.0f}"
-        if 1e5 <= size < 1e9
-        else f"{value:.1f}"
-        if 1e3 <= size < 1e5
-        else f"{value:.2f}"
-        if 10 <= size < 1e3
-        else f"{value:.4g}"
-    )
+    for least, below, decimals in ((1e5, 1e9, 0), (1e3, 1e5, 1), (10, 1e3, 2), (1, 10, 3)):
+        if least <= size < below:
+            return f"{value:,.0f}" if decimals == 0 else f"{value:.{decimals}f}"
+    return f"{value:.4g}"
 
 
 def interval(ends: tuple[float, float] | None) -> str:
     """An interval in brackets; nothing for None."""
-    return "" if ends is None else f"[{number(ends[0])}, {number(ends[1])}]"
+    return "" if ends is None else f"[{', '.join(number(end) if abs(end) >= 1e5 else f'{end + 0.0:.4g}' for end in ends)}]"
 
 
 def _named(one: ConfigurationView) -> str:

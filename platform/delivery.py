@@ -21,6 +21,7 @@ from typing import Any, Self
 from ..data.errors import D3rayError, StorageError
 from .best import by_configuration, objective_of, objective_value
 from .folders import Folder
+from .metric_files import MetricFiles
 from .models import register
 from .outbox import Line, lines
 from .statistics import summarise
@@ -41,8 +42,11 @@ def patience() -> float:
 class Delivery:
     """Delivers in a thread while an experiment runs, as a context. A server that is away is tried again; training goes on."""
 
-    def __init__(self, tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]) -> None:
+    def __init__(
+        self, tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], files: MetricFiles | None = None
+    ) -> None:
         self.tracking, self.experiment = tracking, experiment
+        self.files = files or MetricFiles(experiment, ())
         self.trials = {trial.identity: trial for trial in trials}
         self.trouble = ""  # why the last pass failed; empty when it did not
         self._begun = False
@@ -55,6 +59,7 @@ class Delivery:
     def add(self, trial: Trial) -> None:
         """A trial that goes on, to look after."""
         self.tracking.settled.discard(trial.key)
+        self.files.forget(trial)
         self.trials.setdefault(trial.identity, trial)
 
     def start(self, *, runs: bool) -> None:
@@ -74,6 +79,7 @@ class Delivery:
     def _attempt(self) -> bool:
         try:
             self.experiment.lock.renew()
+            self.files.update(list(self.trials.values()))  # first: a server that is away does not hold them up
             deliver(self.tracking, self.experiment, list(self.trials.values()))
             self.trouble = ""
         except D3rayError as error:
@@ -357,7 +363,9 @@ def settle(storage: str, tracking: Tracking) -> list[str]:
         try:
             if status == "RUNNING":
                 experiment.set_state("KILLED", "its command died")
-            deliver(tracking, experiment, experiment.trials())
+            trials = experiment.trials()
+            MetricFiles.begun_before(experiment).update(trials)
+            deliver(tracking, experiment, trials)
             found.append(name)
         except ServerAwayError:
             if status == "RUNNING":

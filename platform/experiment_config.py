@@ -104,6 +104,9 @@ class ExperimentConfig(Config):
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what is kept")
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="CPUs and GPUs of a trial")
     retries: int = setting(3, "how often --resume tries again what failed; then it stays failed", ge=0)
+    loggers: tuple[Literal["csv", "tensorboard"], ...] = setting(
+        (), "metrics as files too, beside MLflow: csv, tensorboard; folders of these names in the experiment's own"
+    )
     storage: str = setting("./d3ray_results", "folder or URI of all results")
     plugins: tuple[str, ...] = setting((), "modules to import first: your own algorithms, environments, scalers")
 

@@ -149,6 +149,7 @@ def check_place(config: ExperimentConfig) -> None:
 def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None) -> ExperimentResult:
     """Runs what is unfinished of an experiment. Raises as `run_experiment`."""
     from .delivery import Delivery, settle
+    from .metric_files import MetricFiles
     from .tracking import Tracking
 
     config = work.config
@@ -163,7 +164,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         for trial in experiment.trials():
             trial.give_up_after(config.retries)
         proposer = work.proposer(experiment)
-        with Delivery(tracking, experiment, experiment.trials()) as delivery:
+        with Delivery(tracking, experiment, experiment.trials(), MetricFiles(experiment, config.loggers)) as delivery:
             unfinished = proposer.has_more()
             if unfinished:
                 for trial in experiment.trials():

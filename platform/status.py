@@ -31,7 +31,7 @@ class TrialView:
     identity: str
     number: int | None  # of its configuration in a sweep
     configuration: str  # equal for trials that differ in their seeds alone
-    label: str  # what tells its configuration from others, as "alpha=2.5"; empty where there is one only
+    chosen: Mapping[str, str]  # what tells its configuration from others; empty where there is one only
     kind: str  # algorithm and dataset: trials of one kind are expected to be equally fast
     seeds: tuple[int, ...]
     state: State
@@ -44,6 +44,11 @@ class TrialView:
     rate: float | None = None  # updates a second, of all its seeds, evaluations included; None: not measured yet
     at: float | None = None  # seconds since 1970 of its newest sign of life
     attempts: int = 0  # how often a worker began it
+
+    @property
+    def label(self) -> str:
+        """What tells its configuration from others: alpha=2.5, learning_rate=0.0003."""
+        return ", ".join(f"{name}={value}" for name, value in self.chosen.items())
 
     @property
     def ended(self) -> bool:
@@ -75,8 +80,13 @@ class ConfigurationView:
 
     @property
     def label(self) -> str:
-        """What was searched."""
+        """What was searched, in words."""
         return self.trials[0].label
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """What was searched."""
+        return self.trials[0].chosen
 
     @property
     def state(self) -> State:
@@ -159,6 +169,7 @@ class View:
     configurations: tuple[ConfigurationView, ...]
     expected: int | None = None  # configurations that the budget allows; None: those that there are, or nobody knows
     budget: Mapping[str, float] = field(default_factory=dict[str, float])  # configurations, hours, gpu_hours, where limited
+    spent: Mapping[str, float] = field(default_factory=dict[str, float])  # of hours and gpu_hours, over every resume
     may_stop: str = ""  # the scheduler that may stop trials before their end
     trouble: Sequence[str] = ()  # what could not be read
 
@@ -254,7 +265,7 @@ class View:
             heapq.heappush(slots, heapq.heappop(slots) + length)
         left = max(slots)
         if hours := self.budget.get("hours"):
-            most = max(hours * 3600 - self.elapsed, 0.0)
+            most = max((hours - self.spent.get("hours", 0.0)) * 3600, 0.0)
             left = most if self.expected is None else min(left, most)
         return left
 
@@ -284,7 +295,7 @@ class View:
             **{name: getattr(self, name) for name in _TOLD},
             **{name: getattr(self, name) for name in ("metric", "mode", "expected")},
             "counts": self.counts,
-            "budget": dict(self.budget),
+            "budget": {"limits": dict(self.budget), "spent": dict(self.spent)},
             "best": None if best is None else {"number": best.number, "label": best.label, **_valued(best)},
             "errors": [{"at": f.at, "number": f.number, "seeds": list(f.seeds), "reason": f.reason} for f in self.faults],
             "trouble": list(self.trouble),

@@ -45,7 +45,7 @@ class StatusReader:
         self.experiment = find_experiment(storage, name)
         self._created = float(self.experiment.folder.read_json("experiment.json")["created"])
         self._about: dict[str, Trial] = {}  # by identity
-        self._labels: dict[str, tuple[str, str]] = {}  # by identity: what tells its configuration from others, and its label
+        self._labels: dict[str, tuple[str, dict[str, str]]] = {}  # by identity: a name of its configuration, and what was chosen
         self._settled: dict[str, TrialView] = {}
         self._since = 0.0
 
@@ -101,6 +101,7 @@ class StatusReader:
             configurations=arrange(views, objective),
             expected=budget.get("configurations"),
             budget=budget,
+            spent=self._spent() if {"hours", "gpu_hours"} & set(budget) else {},
             may_stop="" if scheduler in ("none", "pbt") else scheduler,
             trouble=trouble,
         )
@@ -113,6 +114,10 @@ class StatusReader:
         if status == "RUNNING" and self.experiment.lock.is_free():
             return "KILLED", "its command died"
         return status, str(kept.get("reason", ""))
+
+    def _spent(self) -> dict[str, float]:
+        kept = self.experiment.folder.read_json("spent.json") or {}
+        return {"hours": kept.get("seconds", 0.0) / 3600, "gpu_hours": kept.get("gpu_seconds", 0.0) / 3600}
 
     def _each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Work on many small files: side by side where each is a request to a server."""
@@ -149,20 +154,20 @@ class StatusReader:
         """What tells a trial's configuration from others: in a sweep its number and what was chosen, else where they differ."""
         if "search" in self.experiment.configuration:
             chosen = self._each(lambda trial: trial.folder.read_json(_CHOICE) or {}, new)
-            self._labels |= {t.identity: (str(t.number), _label(choice)) for t, choice in zip(new, chosen, strict=True)}
+            self._labels |= {t.identity: (str(t.number), _chosen(choice)) for t, choice in zip(new, chosen, strict=True)}
             return
         keys = {i: json.dumps([t.dataset.get("fingerprint"), t.configuration], sort_keys=True) for i, t in self._about.items()}
         settings = {keys[identity]: trial.configuration for identity, trial in self._about.items()}
-        words = map(_label, differences(list(settings.values())) if len(settings) > 1 else [{}])
-        told = {key: (str(n), label) for n, (key, label) in enumerate(zip(settings, words, strict=True))}
+        chosen = map(_chosen, differences(list(settings.values())) if len(settings) > 1 else [{}])
+        told = {key: (str(n), choice) for n, (key, choice) in enumerate(zip(settings, chosen, strict=True))}
         self._labels = {identity: told[key] for identity, key in keys.items()}
 
     def _trial(self, identity: str, overall: State, metric: str | None) -> TrialView:
         trial = self._about[identity]
-        configuration, label = self._labels[identity]
+        configuration, chosen = self._labels[identity]
         kind = f"{trial.configuration.get('algorithm', {}).get('name')} on {trial.dataset.get('fingerprint')}"
         about: dict[str, Any] = {
-            **{"identity": identity, "number": trial.number, "configuration": configuration, "label": label, "kind": kind},
+            **{"identity": identity, "number": trial.number, "configuration": configuration, "chosen": chosen, "kind": kind},
             **{"seeds": trial.seeds, "n_steps": trial.n_steps},
         }
         ended = trial.status
@@ -256,13 +261,9 @@ def _objective(experiment: Experiment, trials: Iterable[Trial]) -> Objective | N
     return Objective.check({"metric": "holdout/action_match" if discrete else "holdout/action_error"})
 
 
-def _label(chosen: Mapping[str, Any]) -> str:
-    """Settings with their values, by the last part of their names: alpha=2.5, learning_rate=0.0003."""
-    return ", ".join(f"{_last(name)}={_short(value)}" for name, value in chosen.items())
-
-
-def _last(name: str) -> str:
-    return name.removesuffix(".name").rpartition(".")[2]
+def _chosen(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings with their values, short, by the last part of their names: alpha, learning_rate."""
+    return {name.removesuffix(".name").rpartition(".")[2]: _short(value) for name, value in settings.items()}
 
 
 def _short(value: Any) -> str:

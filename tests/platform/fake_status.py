@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,18 @@ def configuration(n_steps: int = 1000, **settings: Any) -> dict[str, Any]:
 
 
 def begin(storage: Path | str, name: str, **more: Any) -> Experiment:
-    """An experiment that this process holds and that says RUNNING; close it, and it has died."""
+    """An experiment that this process holds and that runs since an hour; close it, and it has died."""
     experiment = Experiment.begin(str(storage), name, {**configuration(), **more}, DATASET)
     experiment.set_state("RUNNING")
+    since(experiment, time.time() - 3600)
     return experiment
+
+
+def since(experiment: Experiment, moment: float) -> None:
+    """The experiment was begun at that moment."""
+    folder = experiment.folder
+    folder.write_json("state.json", {**folder.read_json("state.json"), "since": moment})
+    folder.write_json("experiment.json", {**folder.read_json("experiment.json"), "created": moment})
 
 
 def write_trial(

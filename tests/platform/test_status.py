@@ -22,6 +22,7 @@ from d3ray.platform.status_reader import StatusReader
 from d3ray.platform.storage import Experiment
 
 from .fake_status import METRIC, SEARCH, begin, configuration, write_trial
+from .fake_status import since as begun_at
 
 NOW = float(int(time.time()))  # files that are written now are of this moment
 DIVERGED = {"status": "FAILED", "reason": "diverged at step 217", "final": True, "step": 217, "time": (NOW - 50) * 1000}
@@ -34,9 +35,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def since(experiment: Experiment, seconds: float) -> None:
     """The experiment was begun, or taken up again, so long ago."""
-    folder = experiment.folder
-    folder.write_json("state.json", {**folder.read_json("state.json"), "since": NOW - seconds})
-    folder.write_json("experiment.json", {**folder.read_json("experiment.json"), "created": NOW - seconds})
+    begun_at(experiment, NOW - seconds)
 
 
 def look(storage: Path | str, name: str = "one") -> View:
@@ -161,7 +160,7 @@ def test_a_budget_counts_what_is_still_to_be_proposed(tmp_path: Path) -> None:
     usual = (10 + 77) / 2  # steps a second: measured now, and as the finished one says itself
     assert view.eta == pytest.approx(50 + 2 * 1000 / usual)
     assert (view.expected, view.budget) == (4, {"configurations": 4, "hours": 1.0})
-    since(experiment, 3590)
+    experiment.folder.write_json("spent.json", {"seconds": 3590.0, "gpu_seconds": 0.0})
     assert look(tmp_path).eta == pytest.approx(10.0)  # the hour is over
 
 
