@@ -112,7 +112,7 @@ def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Them
         A PNG.
     """
     rows, columns = -(-len(panels) // 2), min(2, len(panels))
-    figure, grid = _figure(rows, columns, 4.2 if len(panels) == 1 else 3.6, len(panels), theme)
+    figure, grid = frame(rows, columns, 4.2 if len(panels) == 1 else 3.6, len(panels), theme)
     for k, panel in enumerate(panels):
         axes = grid[k]
         if len(panels) > 1:
@@ -134,7 +134,7 @@ def losses(panels: Sequence[Panel], metrics: Sequence[str], theme: Theme) -> byt
     """Small multiples: each metric of each task in a panel of its own. A scale is logarithmic where values span a factor of 100."""
     cells = [(p, m) for p in panels for m in metrics if any(series.seeds(m) for series in p.series)]
     columns = min(3, len(cells))
-    figure, grid = _figure(-(-len(cells) // columns), columns, 2.2, len(cells), theme)
+    figure, grid = frame(-(-len(cells) // columns), columns, 2.2, len(cells), theme)
     for k, (panel, metric) in enumerate(cells):
         axes = grid[k]
         title = metric.removeprefix("train/").replace("_", " ")
@@ -217,7 +217,7 @@ def _explanation(panels: Sequence[Panel], metrics: Sequence[str]) -> str:
 # ---- frame
 
 
-def _figure(rows: int, columns: int, height: float, used: int, theme: Theme) -> tuple[Figure, list[Any]]:
+def frame(rows: int, columns: int, height: float, used: int, theme: Theme) -> tuple[Figure, list[Any]]:
     """A figure with panels of that height in inches, and its axes row by row. Those beyond `used` stay empty."""
     figure = Figure(figsize=(_WIDTH, rows * height), dpi=_DPI, facecolor=theme.ground)
     FigureCanvasAgg(figure)
@@ -235,7 +235,7 @@ def _figure(rows: int, columns: int, height: float, used: int, theme: Theme) -> 
         one.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
         one.xaxis.set_major_formatter(FuncFormatter(lambda value, place: _steps(value)))
         one.yaxis.set_major_locator(MaxNLocator(5))
-        one.yaxis.set_major_formatter(FuncFormatter(lambda value, place: _plain(value)))
+        one.yaxis.set_major_formatter(FuncFormatter(lambda value, place: plain(value)))
     for one in axes[used:]:
         one.set_visible(False)
     return figure, axes
@@ -254,7 +254,7 @@ def _short(text: str, most: int) -> str:
     return (text if len(text) <= most else text[: most - 1] + "…").lstrip("_")
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
     """A tick's number: 1,500; 0.25; 3e-05."""
     text = f"{value:,.10g}" if abs(value) >= 1e-4 and abs(value) < 1e6 else f"{value:.4g}"
     return text.replace("-", "−")
@@ -287,7 +287,7 @@ def _finished(figure: Figure, panels: Sequence[Panel], metrics: Sequence[str], t
     for text in legend.get_texts():
         text.set_parse_math(False)  # a dollar in a name is a dollar
     figure.text(0.01, 0.08 / tall, "\n".join(words), color=theme.muted, fontsize=8.5, ha="left", va="bottom", linespacing=1.35)
-    return _png(figure)
+    return png(figure)
 
 
 def _distinct(panels: Sequence[Panel]) -> Iterator[Series]:
@@ -299,7 +299,7 @@ def _distinct(panels: Sequence[Panel]) -> Iterator[Series]:
                 yield series
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
     """The figure with a palette of 256 colours: a quarter of the bytes, and a page holds each figure twice."""
     figure.canvas.draw()
     canvas: Any = figure.canvas

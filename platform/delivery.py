@@ -74,9 +74,10 @@ class Delivery:
 
     def _work(self) -> None:
         while not self._stop.wait(_SECONDS_AFTER_FAILURE if self.trouble else _SECONDS_BETWEEN):
-            self._attempt()
+            self.attempt()
 
-    def _attempt(self) -> bool:
+    def attempt(self) -> bool:
+        """One pass; whether it went through. `trouble` says why not."""
         try:
             self.experiment.lock.renew()
             self.files.update(list(self.trials.values()))  # first: a server that is away does not hold them up
@@ -92,7 +93,7 @@ class Delivery:
         """Delivers the rest; what could not be, in one sentence."""
         self._end_thread()
         deadline = time.monotonic() + patience()
-        while not self._attempt():
+        while not self.attempt():
             if time.monotonic() > deadline:
                 return f"Not everything is in MLflow yet: {self.trouble} The same command with --resume delivers the rest."
             time.sleep(min(_SECONDS_BETWEEN, patience()))
@@ -110,7 +111,7 @@ class Delivery:
             reason = "stopped by the user" if stopped else f"{type(error).__name__}: {error}"
             with suppress(StorageError):  # a disk that is full: what is being raised says so
                 self.experiment.set_state("KILLED" if stopped else "FAILED", reason)
-            self._attempt()
+            self.attempt()
 
 
 def deliver(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]) -> None:
@@ -148,6 +149,7 @@ def deliver(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial])
                 _conclude(tracking, experiment, trials, parent, status)
             tracking.set_status(parent, status, state.get("reason", ""))
             experiment.folder.write_json("tracking.json", {**note, "run": parent, "status": status, **tracking.place})
+            tracking.analyse()
 
 
 def _parent(tracking: Tracking, experiment: Experiment) -> str:

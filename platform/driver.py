@@ -178,6 +178,7 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
         "seeds": list(trial.seeds),
         "evaluation": decided["evaluation"],
         "plugins": list(config.plugins),
+        "system_metrics": config.system_metrics,
         "device": None if config.resources.gpu else "cpu",
         "threads": max(1, int(config.resources.cpu)),
         "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},

@@ -107,6 +107,7 @@ class ExperimentConfig(Config):
     loggers: tuple[Literal["csv", "tensorboard"], ...] = setting(
         (), "metrics as files too, beside MLflow: csv, tensorboard; folders of these names in the experiment's own"
     )
+    system_metrics: bool = setting(False, "metrics of CPUs, memory and GPUs too, as `system/…`, an epoch each")
     storage: str = setting("./d3ray_results", "folder or URI of all results")
     plugins: tuple[str, ...] = setting((), "modules to import first: your own algorithms, environments, scalers")
 

@@ -23,13 +23,18 @@ from jinja2 import StrictUndefined
 from markupsafe import Markup
 
 from ..data.errors import ConfigError, D3rayError, did_you_mean
+from .best import objective_of
 from .charts import MOST, THEMES, Panel, Series, learning_curves, losses
 from .folders import Folder
 from .report_text import conditions, experiment_words, lead, table
 from .results import RETURN, Configuration, Results, differences, read_results
 from .storage import is_cost
+from .sweep_charts import search_figure
+from .sweep_text import best_first, configurations_csv, sweep_words
 
 PAGE, CURVES, LOSSES, SCORES = "report.html", "learning-curves.png", "losses.png", "scores.csv"
+SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
+SHOWN = 20  # configurations of a sweep that have a row of scores, the best; the rest is in a figure and in `configurations.csv`
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
     names = list(dict.fromkeys(names))
     if not names:
         raise ConfigError("A report needs the name of an experiment.")
-    results = tuple(read_results(storage, name) for name in names)
+    results = tuple(shown(read_results(storage, name)) for name in names)
     remark = settle_the_dead(storage, results)
     metric = choose_metric(results, metric)
     page = PAGE
@@ -94,7 +99,7 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
     made = compose(results, metric)
     for name, content in made.items():  # the page last: it is what a reader waits for
         folder.write(page if name == PAGE else name, content)
-    for name in {CURVES, LOSSES} - set(made):  # of an earlier report: it would be taken for this one's
+    for name in {CURVES, LOSSES, SEARCH, CONFIGURATIONS} - set(made):  # of an earlier report: it would be taken for this one's
         folder.delete([name])
     others = tuple(f"{folder.name}/{name}" for name in made if name != PAGE)
     return Report(f"{folder.name}/{page}", others, folder.name, results, metric, remark)
@@ -102,7 +107,7 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
 
 def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
     """Says in MLflow too that commands died, where any did. Why that could not be done; empty otherwise."""
-    dead = [one.name for one in results if one.died]
+    dead = [one.name for one in results if one.died or one.tracking.get("status", one.status) != one.status]
     if not dead:
         return ""
     from .delivery import settle
@@ -111,14 +116,25 @@ def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
     try:
         settle(storage, Tracking.open(storage))
     except D3rayError as error:
-        return f"MLflow does not know yet that {' and '.join(dead)} died: {error}"
+        return f"MLflow does not know yet how {' and '.join(dead)} ended: {error}"
     return ""
+
+
+def shown(results: Results) -> Results:
+    """The results with the best `SHOWN` configurations of a sweep; those of other experiments as they are."""
+    if not results.sweep:
+        return results
+    numbers = [one.number for one in best_first(results.sweep, objective_of(results.configuration))[:SHOWN]]
+    return replace(results, configurations=tuple(one for one in results.configurations if one.number in numbers))
 
 
 def choose_metric(results: Sequence[Results], metric: str | None) -> str | None:
     """The metric that is the score; None where nothing was scored. Raises ConfigError for one that nothing measured."""
     known = list({name: None for one in results for c in one.configurations for name in c.metrics()})
     if metric is None:
+        objectives = {objective_of(one.configuration).metric for one in results if one.sweep}
+        if len(objectives) == 1 and (found := objectives.pop()) in known:
+            return found
         held_out = [name for name in known if name.startswith("holdout/")]
         return RETURN if RETURN in known else next(iter(held_out), None)
     if metric not in known:
@@ -141,8 +157,13 @@ def compose(results: Sequence[Results], metric: str | None) -> dict[str, bytes]:
             figures.setdefault(CURVES, {})[theme] = learning_curves(drawn, metric, axis_name(results, metric), colors)
         if names:
             figures.setdefault(LOSSES, {})[theme] = losses([replace(p, data_return=None) for p in drawn], names, colors)
+    for theme, colors in THEMES.items():
+        if (drawing := search_figure(results, colors)) is not None:
+            figures.setdefault(SEARCH, {})[theme] = drawing
     made = {name: themes["light"] for name, themes in figures.items()}
     made[SCORES] = scores(tasks, metric).encode()
+    if any(one.sweep for one in results):
+        made[CONFIGURATIONS] = configurations_csv(results).encode()
     made[PAGE] = page(results, tasks, drawn, figures, metric, n_left_out).encode()
     return made
 
@@ -151,7 +172,9 @@ def group(results: Sequence[Results]) -> list[Task]:
     """Configurations by task, in order, with labels that tell them apart."""
     found: dict[tuple[Any, Any], list[tuple[Results, Configuration]]] = {}
     for one in results:
-        found.setdefault((one.dataset.get("fingerprint"), one.environment), []).extend((one, c) for c in one.configurations)
+        for c in one.configurations:
+            of_task = replace(one, dataset=c.dataset, environment=c.environment)
+            found.setdefault((c.dataset.get("fingerprint"), c.environment), []).append((of_task, c))
     return [Task(tuple({one.name: one for one, _ in members}.values()), tuple(label(members))) for members in found.values()]
 
 
@@ -161,14 +184,26 @@ def label(members: Sequence[tuple[Results, Configuration]]) -> list[Configuratio
     for results, configuration in members:
         alike = [c for _, c in members if c.algorithm == configuration.algorithm]
         mine = [c for c in results.configurations if c.algorithm == configuration.algorithm]
-        words = [configuration.algorithm]
+        words = [configuration.algorithm] if configuration.number is None else [f"{configuration.number}:", configuration.algorithm]
         if len({c.experiment for c in alike}) > 1:
             words.append(f"({results.name})")
-        telling = differences([c.settings for c in mine])[mine.index(configuration)]
+        if configuration.number is None:
+            telling = differences([c.settings for c in mine])[mine.index(configuration)]
+        else:
+            telling = {
+                name.rpartition(".")[2]: _rounded(value) for name, value in configuration.choice.items() if name not in _SAID
+            }
         shown = [f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in telling.items()]
         words.append(", ".join([*shown[:3], *(["…"] if len(shown) > 3 else [])]))
         labelled.append(replace(configuration, label=" ".join(filter(None, words))))
     return labelled
+
+
+_SAID = ("algorithm.name", "dataset")  # of what a sweep searched: labels and headings name them already
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def ranked(configurations: Sequence[Configuration], metric: str | None) -> list[Configuration]:
@@ -277,6 +312,9 @@ def page(
         score_name="Return" if metric == RETURN else metric,
         normalized=metric == RETURN and any(task.results.reference for task in tasks),
         reference=next((task.results.reference.label for task in tasks if task.results.reference), ""),
+        sweeps=[sweep_words(one) for one in results if one.sweep],
+        search=pictures.get(SEARCH),
+        search_alt=f"Objective of every configuration of {' and '.join(one.name for one in results if one.sweep)}.",
         curves=pictures.get(CURVES),
         losses=pictures.get(LOSSES),
         curves_alt=_alt("Learning curves", drawn, tasks),

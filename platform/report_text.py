@@ -12,6 +12,7 @@ from typing import Any
 
 from .experiment_config import ExperimentConfig
 from .results import RETURN, Configuration, Results, Score, SeedRun
+from .rllib.names import is_online
 from .statistics import FEW
 from .surroundings import describe_git
 from .uris import without_password
@@ -186,13 +187,14 @@ def lead(experiments: Sequence[Results], configurations: Sequence[Configuration]
     seeds = count(n_seeds[0], "seed") if len(n_seeds) == 1 else f"{n_seeds[0]} to {n_seeds[-1]} seeds"
     what = listed(algorithms)
     if len(configurations) > len(algorithms):
-        what = f"{count(len(configurations), 'configuration')} of {what}"
+        shown, of = len(configurations), sum(len(one.sweep) for one in experiments)
+        what = f"{f'The best {shown} of ' if of > shown else ''}{count(max(shown, of), 'configuration')} of {what}"
     steps = max(one.n_steps for one in configurations)
     size = f"{count(data['n_transitions'], 'transition')} in {count(data['n_episodes'], 'episode')}"
-    said = [
-        f"{what} learned from the dataset {data['name']} ({size}) for {count(steps, 'gradient step')}, with {seeds}"
-        f"{' each' * (len(configurations) > 1)}."
-    ]
+    came = f"from the dataset {data['name']} ({size}) for {count(steps, 'gradient step')}"
+    if all(map(is_online, algorithms)):
+        came = f"in {data['environment']} for {count(steps, 'environment step')}"
+    said = [f"{what} learned {came}, with {seeds}{' each' * (len(configurations) > 1)}."]
     said += _outcome(results, configurations, metric)
     said += _casualties(runs)
     if running := [one.name for one in experiments if one.status == "RUNNING"]:
@@ -242,8 +244,9 @@ def conditions(experiments: Sequence[Results]) -> list[tuple[str, list[tuple[str
 
 def _conditions(results: Results) -> list[tuple[str, str]]:
     data = results.dataset
+    size = f"{count(data['n_transitions'], 'transition')} in {count(data['n_episodes'], 'episode')}"
     found = [
-        ("Dataset", f"{data['name']}: {count(data['n_transitions'], 'transition')} in {count(data['n_episodes'], 'episode')}"),
+        ("Dataset", f"{data['name']}: {size}") if data["n_transitions"] else ("Environment", str(data["name"])),
         ("Fingerprint", f"{str(data['fingerprint'])[:12]}"),
     ]
     if results.data_return is not None:

@@ -1,6 +1,7 @@
 """What an experiment has come to, read from its folders: configurations, seeds, metrics by gradient step, and honest scores.
 
-Nothing here changes anything, and MLflow is not asked: its runs are copies of what lies here.
+Nothing here changes anything, and MLflow is not asked: its runs are copies of what lies here. Metrics are read when they are asked
+for: of a sweep of thousands of configurations a page shows the curves of a few.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..algos.environments.scores import Reference, reference_score
 from ..data.errors import ConfigError, DataError, did_you_mean
+from .best import by_configuration, objective_of
 from .folders import Folder
-from .outbox import lines
+from .outbox import Line, lines, newest_lines
 from .statistics import Summary, summarise
 from .storage import Experiment, Status, Trial, flatten, is_cost
 from .surroundings import read_surroundings
+from .sweep_results import CHOICE, ConfigurationResult, read_sweep
 
 RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
 
@@ -45,10 +49,24 @@ class SeedRun:
     reason: str  # why it failed; empty otherwise
     step: int  # gradient steps that its newest checkpoint stands for
     n_steps: int
-    curves: dict[str, Curve]
     run_id: str | None  # in MLflow
     seeds_together: int  # seeds of its trial, which trained as one stack
-    times: tuple[int, int] | None  # of its first and last metrics, in milliseconds since 1970
+    last_sign: int | None  # the time of its last metrics, in milliseconds since 1970
+    outbox: Folder  # where its metrics lie
+    committed: int  # the newest step that counts
+
+    @cached_property
+    def _lines(self) -> list[Line]:
+        return list(lines(self.outbox, -1, self.committed))
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        """What it has measured, by name."""
+        points: dict[str, list[tuple[int, float]]] = {}
+        for line in self._lines:
+            for name, value in line.metrics.items():
+                points.setdefault(name, []).append((line.step, value))
+        return {name: _curve(found) for name, found in points.items()}
 
     def best(self, metric: str) -> tuple[float, int] | None:
         """The best finite value of a metric and its step: the largest, of losses and errors the smallest."""
@@ -86,7 +104,12 @@ class Configuration:
     settings: dict[str, Any]  # the trials' configuration
     n_steps: int
     seeds: tuple[SeedRun, ...]
+    dataset: dict[str, Any]  # as its trials keep it
+    environment: str | None  # where it was scored, or else its data recorded
+    number: int | None = None  # in a sweep
+    choice: dict[str, Any] = field(default_factory=dict[str, Any])  # what a sweep searched, with the values that it has
     label: str = ""  # what tells it from the others on a page
+    _scores: dict[str, Score] = field(default_factory=dict[str, "Score"])
 
     def metrics(self) -> list[str]:
         """Names of what any seed has measured, in the order of their first appearance."""
@@ -97,6 +120,11 @@ class Configuration:
 
         Seeds that failed never count, nor do those without a finite number there.
         """
+        if metric not in self._scores:
+            self._scores[metric] = self._score(metric)
+        return self._scores[metric]
+
+    def _score(self, metric: str) -> Score:
         finished = [seed for seed in self.seeds if seed.status == "FINISHED"]
         compared = [s for s in finished or self.seeds if s.status != "FAILED" and metric in s.curves]
         ends = [int(seed.curves[metric].steps[-1]) for seed in compared]
@@ -135,6 +163,7 @@ class Results:
     died: bool  # its command is gone and has not said so
     tracking: dict[str, Any]  # `uri`, `run`, `experiment_id` of MLflow; empty where nothing was delivered
     surroundings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    sweep: tuple[ConfigurationResult, ...] = ()  # of a sweep, all of them
 
     @property
     def data_return(self) -> float | None:
@@ -179,27 +208,28 @@ def read_results(storage: str, name: str) -> Results:
     status: Status = experiment.state["status"]
     if died := status == "RUNNING" and experiment.lock.is_free():
         status = "KILLED"
-    found: dict[str, list[SeedRun]] = {}
-    settings: dict[str, dict[str, Any]] = {}
-    for trial in experiment.trials():
-        key = json.dumps(trial.configuration, sort_keys=True)
-        settings[key] = trial.configuration
-        found.setdefault(key, []).extend(_read_trial(trial, status))
-    if not found:
+    trials = experiment.trials()
+    if not trials:
         raise DataError(f"The experiment {name!r} in {storage} has no trials yet: there is nothing to report.")
-    configurations = [
-        Configuration(
-            experiment.name,
-            str(settings[key].get("algorithm", {}).get("name", "?")),
-            settings[key],
-            int(settings[key].get("n_steps", 0)),
-            tuple(sorted(seeds, key=lambda one: one.seed)),
+    configurations: list[Configuration] = []
+    for members in by_configuration(trials):
+        settings, seeds = members[0].configuration, [seed for trial in members for seed in _read_trial(trial, status)]
+        configurations.append(
+            Configuration(
+                experiment.name,
+                str(settings.get("algorithm", {}).get("name", "?")),
+                settings,
+                int(settings.get("n_steps", 0)),
+                tuple(sorted(seeds, key=lambda one: one.seed)),
+                members[0].dataset,
+                _id((settings.get("evaluation") or {}).get("environment")) or _id(members[0].dataset.get("environment")),
+                members[0].number,
+                members[0].folder.read_json(CHOICE) or {},
+            )
         )
-        for key, seeds in found.items()
-    ]
-    times = [seed.times for one in configurations for seed in one.seeds if seed.times]
+    signs = [seed.last_sign for one in configurations for seed in one.seeds if seed.last_sign]
     about = experiment.folder.read_json("experiment.json")
-    evaluation = next((s["evaluation"] for s in settings.values() if s.get("evaluation")), None) or {}
+    evaluation = next((one.settings["evaluation"] for one in configurations if one.settings.get("evaluation")), None) or {}
     return Results(
         name=experiment.name,
         status=status,
@@ -210,10 +240,11 @@ def read_results(storage: str, name: str) -> Results:
         configuration=experiment.configuration,
         configurations=tuple(configurations),
         begun=float(about["created"]),
-        ended=max((last / 1000 for _, last in times), default=float(about["created"])),
+        ended=max((sign / 1000 for sign in signs), default=float(about["created"])),
         died=died,
         tracking=experiment.folder.read_json("tracking.json") or {},
         surroundings=read_surroundings(experiment.folder),
+        sweep=read_sweep(experiment, objective_of(experiment.configuration)) if "search" in experiment.configuration else (),
     )
 
 
@@ -225,13 +256,7 @@ def _read_trial(trial: Trial, overall: Status) -> list[SeedRun]:
     ended, delivered, committed = trial.status, trial.delivered, trial.committed
     seeds: list[SeedRun] = []
     for seed in trial.seeds:
-        points: dict[str, list[tuple[int, float]]] = {}
-        times: list[int] = []
-        for line in lines(trial.outbox(seed), -1, committed):
-            times.append(line.time)
-            for name, value in line.metrics.items():
-                points.setdefault(name, []).append((line.step, value))
-        about = ended.get(seed, {"status": "RUNNING" if overall == "RUNNING" else "KILLED"})
+        outbox, about = trial.outbox(seed), ended.get(seed, {"status": "RUNNING" if overall == "RUNNING" else "KILLED"})
         seeds.append(
             SeedRun(
                 seed=seed,
@@ -239,10 +264,11 @@ def _read_trial(trial: Trial, overall: Status) -> list[SeedRun]:
                 reason=about.get("reason", ""),
                 step=int(about.get("first_bad_step", about.get("step", max(committed, 0)))),
                 n_steps=int(trial.configuration.get("n_steps", 0)),
-                curves={name: _curve(found) for name, found in points.items()},
                 run_id=delivered.get(seed, {}).get("run"),
                 seeds_together=len(trial.seeds),
-                times=(min(times), max(times)) if times else None,
+                last_sign=about.get("time") or next((line.time for line in newest_lines(outbox, committed)), None),
+                outbox=outbox,
+                committed=committed,
             )
         )
     return seeds

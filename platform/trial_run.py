@@ -26,6 +26,7 @@ from .opened_data import open_dataset
 from .outbox import Outbox
 from .storage import FencedError, Trial, Writer, is_better
 from .subjects import load_best, make_subject, write_package
+from .system_metrics import SystemMetrics
 
 Rows = list[dict[str, float]]  # metrics, one dictionary a seed
 _PROGRAM = ("n_steps", "n_steps_per_epoch", "seeds", "evaluation", "dataset", "device", "threads", "folder", "plugins")
@@ -41,6 +42,7 @@ class TrialConfig(Config):
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     evaluation: EvaluationConfig | None = None
     plugins: tuple[str, ...] = ()
+    system_metrics: bool = False
     device: str | None = None
     threads: int = Field(1, gt=0)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
@@ -75,6 +77,7 @@ class TrialRun:
         self._exploited = 0  # how many of the exploits that were decided are done
         self._epochs: Iterator[Rows] | None = None
         self._evaluators: list[Returns | HeldOut] = []
+        self._system = SystemMetrics() if config.system_metrics else None
         torch.set_num_threads(config.threads)
         if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
             torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
@@ -110,8 +113,10 @@ class TrialRun:
         if self._epochs is None:
             self._epochs = self._start()
         rows = next(self._epochs)
+        system = self._system() if self._system is not None else {}
         for k, (seed, metrics) in enumerate(zip(self.config.seeds, rows, strict=True)):
             metrics["step"] = float(self.step)
+            metrics.update(system)
             if seed in self.failed:  # it failed in an earlier epoch: its numbers mean nothing
                 continue
             if self.config.perturbed:
@@ -372,6 +377,8 @@ class TrialRun:
             if hasattr(one, "close"):  # RLlib's algorithms have processes and threads of their own
                 one.close()  # pyright: ignore[reportAttributeAccessIssue]
         self._evaluators, self._epochs = [], None
+        if self._system is not None:
+            self._system.close()
 
 
 def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapping[str, Any]]) -> None:
