@@ -387,7 +387,7 @@ class Experiment:
 def identity(configuration: Mapping[str, Any], seeds: Sequence[int], number: int | None = None) -> str:
     """A trial's name: its configuration's number in a sweep, its algorithm, a hash of its configuration, its seeds."""
     text = json.dumps(configuration, sort_keys=True, allow_nan=False)
-    label = str(configuration.get("algorithm", {}).get("name", "trial"))
+    label = str(configuration.get("algorithm", {}).get("name", "trial")).replace("/", "-")
     listed = "-".join(map(str, seeds))
     if len(seeds) > 4:
         listed = f"{seeds[0]}-to-{seeds[-1]}-{hashlib.sha256(listed.encode()).hexdigest()[:6]}"

@@ -16,7 +16,7 @@ from ..data.spec import Environment
 from .evaluation import environment_to_play
 from .experiment_config import EvaluationConfig
 from .places import Data
-from .rllib.names import is_rllib, rllib_names
+from .rllib.names import PREFIX, is_rllib, rllib_names
 
 if TYPE_CHECKING:
     from .rllib.algorithm import RllibAlgorithm
@@ -30,7 +30,8 @@ def subject_names() -> list[str]:
 def check_name(name: str) -> None:
     """Raises ConfigError for a name that there is not, naming the nearest."""
     if name not in subject_names():
-        raise ConfigError(f"There is no algorithm {name!r}{did_you_mean(name, subject_names())}")
+        meant = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in rllib_names() else did_you_mean(name, subject_names())
+        raise ConfigError(f"There is no algorithm {name!r}{meant}")
     if not is_rllib(name):
         algorithm_class(name)
 

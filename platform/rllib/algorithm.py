@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _ENVIRONMENT = "d3ray"  # what RLlib knows the environment by
 _LEARNED = ("curr_log_alpha", "curr_kl_coeffs_per_module", "moving_avg_sqd_adv_norms_per_module")  # what RLlib's own state lacks
 _ON_POLICY = ("rllib/APPO", "rllib/IMPALA", "rllib/PPO")
+_FOR_EVER = 2**62
 _COUNTS = ("num_", "weights_seq_no", "diff_num_", "module_train_batch_size", "timers", "learner_connector", "last_target_update_ts")
 _TIMESTAMPS = ("last_update_ts_by_mid", "_last_update_ts_by_mid")  # when target networks were last brought up to date
 
@@ -132,7 +133,10 @@ class RllibAlgorithm:
     def _offline_epoch(self, target: int) -> dict[str, float]:
         assert self._transitions is not None
         begun, first = time.perf_counter(), self.step
+        cloned, held = self.settings.training.get("bc_iters", 0), vars(self._built.learner_group._learner.config)
         while self.step < target:
+            if cloned:  # RLlib's own count of CQL's steps begins anew with every update, so that it would clone for ever
+                held["bc_iters"] = 0 if self.step >= cloned else _FOR_EVER
             self._built.training_step()
             self.step += 1
         speed = (self.step - first) / (time.perf_counter() - begun)
@@ -153,7 +157,7 @@ class RllibAlgorithm:
         runners = result.get("env_runners", {})
         if self.is_online:
             metrics["train/environment_steps"] = float(self.environment_steps)
-            for ours, theirs in (("train/return", "episode_return_mean"), ("train/length", "episode_len_mean")):
+            for ours, theirs in (("rollout/return", "episode_return_mean"), ("rollout/length", "episode_len_mean")):
                 if math.isfinite(value := _number(runners.get(theirs))):
                     metrics[ours] = value
         if self._diverged():

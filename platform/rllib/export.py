@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from ...algos.export import Portable, with_golden
 from ...algos.golden import BATCHES, Arrays, golden_observations
 from ...algos.package import write_portable
 from ...data.spec import Environment
-from .policy import RllibPolicy
+from .policy import RllibPolicy, module_of
 
 if TYPE_CHECKING:
     from ..places import Data
@@ -25,10 +25,32 @@ def portable(policy: RllibPolicy) -> Portable:
     numbers = {} if seen is None else {"observation": (1 / (seen.std + 1e-8), -seen.mean / (seen.std + 1e-8))}
     drawn = golden_observations(policy.spec.observation, 8 * sum(BATCHES), numbers)
 
-    def live(inputs: Arrays) -> np.ndarray:
-        return policy.predict(inputs["observation"])
+    return with_golden(policy.portable(), policy.portable(torch.float64), drawn, lambda inputs: module_actions(policy, inputs))
 
-    return with_golden(policy.portable(), policy.portable(torch.float64), drawn, live)
+
+def module_actions(policy: RllibPolicy, inputs: Arrays) -> np.ndarray:
+    """What RLlib's own module and functions make of raw observations: what `RllibPolicyModule` must give too."""
+    import gymnasium
+    from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
+
+    module, seen, bounds = module_of(policy), policy.module.seen, policy.module.bounds
+    observation = inputs["observation"]
+    if seen is not None:
+        observation = (observation - seen.mean) / (seen.std + 1e-8)
+        observation = observation if seen.clip is None else np.clip(observation, -seen.clip, seen.clip)
+    with torch.no_grad():
+        out: Any = module.forward_inference({"obs": torch.as_tensor(observation.astype(np.float32), device=policy.device)})  # pyright: ignore[reportCallIssue]
+        if "actions" in out:
+            action = out["actions"]
+        else:
+            distribution = module.get_inference_action_dist_cls().from_logits(out["action_dist_inputs"])  # pyright: ignore[reportCallIssue]
+            mode = distribution.to_deterministic().sample()
+            action = distribution._squash(mode) if hasattr(distribution, "_squash") else mode
+    if bounds is None:
+        return action.cpu().numpy()
+    low, high = (np.asarray(bound, np.float32) for bound in (bounds.low, bounds.high))
+    space = gymnasium.spaces.Box(low, high)
+    return np.asarray((unsquash_action if bounds.scales else clip_action)(action.cpu().numpy(), space))
 
 
 def write_package(algorithm: RllibAlgorithm, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
