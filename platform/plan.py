@@ -18,6 +18,7 @@ from .node_maps import prepare_node_maps, training_nodes
 from .packing import pack
 from .probe import SECONDS, Measured, probe
 from .rehearsal import proposed, rehearsal
+from .rllib.names import is_rllib
 from .session import ray_session
 from .storage import Experiment, Trial
 
@@ -128,6 +129,8 @@ def plan(
                 raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
             configs = [work.trial_config(work.config, trial) for trial in sample]
             n_trials = len(sample) if complete or n_configurations is None else _trials(sample, n_configurations)
+            if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
+                raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
             probed = _probe(configs, nodes, n_trials, seconds)
     jobs = [_job(probed.of(config), config, left.get(t.identity)) for config, t in zip(configs, sample, strict=True)]
     paper = schedule([jobs[k % len(jobs)] for k in range(n_trials)], list(nodes.values()))
