@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .algos.awac import AWAC
     from .algos.bc import BC
+    from .algos.cql import CQL
     from .algos.crr import CRR
     from .algos.ddpg import DDPG
     from .algos.discrete_bc import DiscreteBC
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AWAC",
     "BC",
+    "CQL",
     "CRR",
     "DDPG",
     "DQN",
@@ -57,6 +59,7 @@ __all__ = [
 _HOMES = {
     "AWAC": "algos.awac",
     "BC": "algos.bc",
+    "CQL": "algos.cql",
     "CRR": "algos.crr",
     "DDPG": "algos.ddpg",
     "DQN": "algos.dqn",

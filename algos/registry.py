@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AWAC": "awac",
     "BC": "bc",
+    "CQL": "cql",
     "CRR": "crr",
     "DDPG": "ddpg",
     "DiscreteBC": "discrete_bc",

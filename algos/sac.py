@@ -102,12 +102,15 @@ class SAC(DistributionPolicy):
 
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
-        with torch.no_grad():
-            noise = nets.noise("next action", batch.action.shape)
-            action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)
-            following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
-            goal = batch.reward + batch.discount * (following - self.temperature(nets, h) * log_prob)
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return nets.critic.td_loss(batch.observation, batch.action, self.goal(nets, batch, h))
+
+    @torch.no_grad()
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        """What Q goes towards, [atoms, B]."""
+        noise = nets.noise("next action", batch.action.shape)
+        action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)
+        following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
+        return batch.reward + batch.discount * (following - self.temperature(nets, h) * log_prob)
 
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]; and L_α, if the temperature is learnt: neither has a gradient in the other's network."""

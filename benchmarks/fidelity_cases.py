@@ -71,6 +71,14 @@ def fractions(members: int) -> Callable[[Draws], list[np.ndarray]]:
     return tape
 
 
+def of_three_kinds(draws: Draws) -> list[np.ndarray]:
+    """d3rlpy's CQL draws its uniform actions after the policy's, as [B · N, A] where ours has [N, B, A]."""
+    at = next(k for k, (_, numbers) in enumerate(draws) if numbers.ndim == 3 and numbers.min() > 0 and numbers.max() < 1)
+    anywhere = draws[at][1].swapaxes(0, 1).reshape(-1, draws[at][1].shape[-1])
+    rest = [numbers for _, numbers in draws[:at] + draws[at + 1 :]]
+    return [*rest[: at + 2], anywhere, *rest[at + 2 :]]
+
+
 def greedy_first(n: int) -> Callable[[Draws], list[np.ndarray]]:
     """d3rlpy's DQN draws fractions to choose the next action by, where ours takes midpoints."""
 
@@ -109,7 +117,11 @@ LOG_STD = "log σ = p here, clipped; log σ = -5 + 7 sigmoid(p) there: gradients
 IQL_LOSSES = {"value_loss": "v_loss", "critic_loss": "q_loss", "actor_loss": "actor_loss"}
 IQL: dict[str, Any] = {"name": "IQL", **ACTOR_CRITIC, "value_encoder": NETS, "actor_optimizer": "adam"}
 AWAC: dict[str, Any] = {"name": "AWAC", **ACTOR_CRITIC, "actor_optimizer": {"name": "adam", "epsilon": 1e-8 / BATCH}}
+SAC_LOSSES = {"critic_loss": "critic_loss", "actor_loss": "actor_loss + temp_loss"}
+STEPPED = "critic and actor see α and the temperature before their steps here, after them there: their rates are 1e-12 or 0"
 STILL = 1e-12  # a learning rate that leaves float32 weights where they are
+CQL: dict[str, Any] = {"name": "CQL", **ACTOR_CRITIC, "temp_learning_rate": STILL}
+THEIR_CQL: dict[str, Any] = {"name": "CQL", "temp_learning_rate": STILL, "alpha_learning_rate": 0.0, "alpha_threshold": 0.0}
 CASES = (
     d3rlpy("DDPG", {"name": "DDPG", "preset": "d3rlpy", **ACTOR_CRITIC}, {"name": "DDPG"}, losses=ACTOR_LOSSES),
     d3rlpy("TD3", {"name": "TD3", **ACTOR_CRITIC}, {"name": "TD3"}, step=1, losses=ACTOR_LOSSES, difference=PHASE),
@@ -251,6 +263,30 @@ CASES = (
         {"name": "CRR", **ACTOR_CRITIC, "advantage_type": "max", "weight_type": "binary", "target_update_interval": 1},
         {"name": "CRR", "advantage_type": "max", "weight_type": "binary", "target_update_interval": 1},
         losses=ACTOR_LOSSES,
+    ),
+    d3rlpy("CQL", {**CQL, "backup": "mode"}, THEIR_CQL, losses=SAC_LOSSES, tape=of_three_kinds, difference=STEPPED),
+    d3rlpy(
+        "CQL, goal with entropy",
+        {**CQL, "backup": "soft"},
+        {**THEIR_CQL, "soft_q_backup": True},
+        losses=SAC_LOSSES,
+        tape=of_three_kinds,
+    ),
+    d3rlpy(
+        "CQL, goal of the best of ten",
+        {**CQL, "backup": "max"},
+        {**THEIR_CQL, "max_q_backup": True},
+        losses=SAC_LOSSES,
+        tape=of_three_kinds,
+    ),
+    d3rlpy(
+        "CQL, α learnt, rate 1e-12",
+        {**CQL, "backup": "mode", "learn_alpha": True, "alpha_learning_rate": STILL, "alpha_threshold": 2.0},
+        {**THEIR_CQL, "alpha_learning_rate": STILL, "alpha_threshold": 2.0},
+        losses=SAC_LOSSES,
+        skip=("loss/critic_loss",),
+        tape=of_three_kinds,
+        difference="L_Q and L_α are one loss here; " + STEPPED,
     ),
     d3rlpy(
         "DQN, QR",

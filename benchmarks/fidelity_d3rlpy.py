@@ -26,6 +26,7 @@ NETWORKS = {
     "q_funcs": ("critic", CRITIC),
     "value_func": ("value", {"_fc": "head"}),
     "log_temp": ("temperature", {"_parameter": "log"}),
+    "log_alpha": ("alpha", {"_parameter": "log"}),
 }
 TARGETS = {"targ_policy": "policy", "targ_q_funcs": "q_funcs"}
 

@@ -61,8 +61,12 @@ def replaying(tape: list[np.ndarray]) -> Iterator[None]:
         shape = normal._extended_shape(torch.Size(sample_shape))
         return normal.loc + normal.scale * following(shape)
 
+    def within(x: torch.Tensor, low: float = 0.0, high: float = 1.0, **_: Any) -> torch.Tensor:
+        return x.copy_(low + (high - low) * following(x.shape))
+
     normal = torch.distributions.Normal
     with (
+        mock.patch.object(torch.Tensor, "uniform_", within),
         mock.patch.object(torch, "randn", sized),
         mock.patch.object(torch, "rand", sized),
         mock.patch.object(torch, "randn_like", lambda x, **_: following(x.shape)),
@@ -95,7 +99,7 @@ def compare(
     }
     with np.load(arrays) as given:
         only = {name for name in given if name.startswith(("live/", "target/"))} ^ set(tensors)
-        if only - {"live/temperature/0/log"}:  # where it is fixed, our side has no network for it
+        if only - {"live/temperature/0/log", "live/alpha/0/log"}:  # where they are fixed, our side has no network for them
             raise RuntimeError(f"only one side has {', '.join(sorted(only))}")
         with torch.no_grad():
             for name, parameter in tensors.items():
