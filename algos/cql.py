@@ -74,7 +74,7 @@ class CQL(SAC):
         "alpha_optimizer": "only learn_alpha has an α",
         "initial_alpha": "only learn_alpha has an α",
         "alpha_threshold": "only learn_alpha has an α",
-        "terminated_steps_look_no_further": "the gap's sum has actions that the policy would take at s', though they are judged at s",
+        "terminated_steps_look_no_further": "the gap's sum has the policy's actions of s', which are judged at s",
     }
     presets: ClassVar = {
         "paper": Preset(
