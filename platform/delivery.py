@@ -196,7 +196,7 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
             )
             note |= {"attempt": worker["attempt"], "status": ""}  # whatever it was, it is to be said of this attempt
         while found := _some(trial.outbox(seed), int(note["step"]), committed):
-            tracking.send(run, found)
+            tracking.send(run, _with_objective(experiment, found))
             note["step"] = found[-1].step
             trial.note_delivered({**delivered, seed: note})
         about = ended.get(seed, {"status": "RUNNING" if overall == "RUNNING" else "KILLED"})
@@ -216,6 +216,17 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
             delivered[seed] = note
             trial.note_delivered(delivered)
     return len(ended) == len(trial.seeds)
+
+
+def _with_objective(experiment: Experiment, found: list[Line]) -> list[Line]:
+    """In a sweep a seed's metrics with its objective, the first of them: so it is what MLflow compares runs by at first sight."""
+    if "objective" not in experiment.configuration:
+        return found
+    name = objective_of(experiment.configuration).metric
+    return [
+        line._replace(metrics={"objective": line.metrics[name], **line.metrics} if name in line.metrics else line.metrics)
+        for line in found
+    ]
 
 
 def _is_done(
@@ -297,7 +308,7 @@ def _score_configurations(
 ) -> None:
     """The objective of configurations whose last trial has ended for good: on the parent by number, and on each seed's run.
 
-    A run has its own value as `objective`, and that of its configuration with the ends of its interval as `configuration/…`.
+    There it is `configuration/objective`, with the ends of its interval beside it; the seed's own was sent with its metrics.
     """
     objective, numbers = objective_of(experiment.configuration), {trial.number for trial in ended}
     for members in by_configuration(trial for trial in trials if trial.number in numbers):
@@ -321,16 +332,14 @@ def _send_objective(
     value: float,
 ) -> None:
     counted = {seed: one.get("metrics", {}) for seed, one in about.items() if one["status"] != "FAILED"}
-    values = {seed: metrics[metric] for seed, metrics in counted.items() if metric in metrics}
-    interval = summarise(list(values.values())).interval
+    interval = summarise([metrics[metric] for metrics in counted.values() if metric in metrics]).interval
     shared = {"configuration/objective": value}
     if interval is not None:
         shared |= {"configuration/objective_low": interval[0], "configuration/objective_high": interval[1]}
     when = max(one.get("time", 0) for one in about.values())
     for trial, note in zip(members, notes, strict=True):
         for seed in trial.seeds:
-            own = {"objective": values[seed]} if seed in values else {}
-            tracking.send(note[seed]["run"], [Line(about[seed]["step"], when, {**own, **shared})])
+            tracking.send(note[seed]["run"], [Line(about[seed]["step"], when, shared)])
     tracking.send(parent, [Line(members[0].number or 0, when, {"objective": value})])
 
 

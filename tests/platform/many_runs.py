@@ -200,12 +200,12 @@ class Template:
                     new |= {"name": tags["mlflow.runName"], "status": "FAILED" if failed else "FINISHED"}
                 elif table in ("tags", "params"):
                     new["value"] = (tags if table == "tags" else params).get(new["key"], new["value"])
-                elif new["key"] == "evaluation/return":
+                elif new["key"] == "evaluation/return" or new["key"] == "objective":
                     new["value"] = score(number, seed, new["step"])
                 elif "objective" in new["key"]:
                     if failed:
                         continue
-                    new["value"] = score(number, seed) if new["key"] == "objective" else np.mean([score(number, s) for s in SEEDS])
+                    new["value"] = float(np.mean([score(number, s) for s in SEEDS]))
                 rows.append(tuple(new[column] for column in columns))
             if table == "tags" and failed:
                 reason = trial.status[seed]["reason"]

@@ -57,6 +57,8 @@ def test_runs_have_their_objective_and_their_configurations(storage: Path) -> No
     values = [score(0, seed) for seed in SEEDS]
     for seed, run in children(tracking, 0).items():
         metrics = run.data.metrics
+        own = tracking.client.get_metric_history(run.info.run_id, "objective")
+        assert [(metric.step, metric.value) for metric in own] == [(step, score(0, int(seed), step)) for step in EPOCHS]
         assert metrics["objective"] == values[int(seed)]
         assert metrics["configuration/objective"] == pytest.approx(np.mean(values))
         assert (metrics["configuration/objective_low"], metrics["configuration/objective_high"]) == (min(values), max(values))

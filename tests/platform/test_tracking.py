@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import torch
 
 from d3ray.data.errors import ConfigError
@@ -304,6 +305,43 @@ def test_an_outage_stalls_nothing_and_loses_nothing(
         assert case.runs(tracking)["parent"].info.status == "FINISHED"
     finally:
         way.end()
+
+
+@pytest.mark.slow
+def test_mlflow_checks_who_asks(tmp_path: Path, storage: Path, tracking: Tracking) -> None:
+    """The command that jobs print: it listens on loopback only, and refuses another site's page in the user's browser."""
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", tracking.uri, "--port", str(port), "--workers", "1"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=tmp_path,
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+    )
+    try:
+        url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get?experiment_id={tracking.experiment_id}"
+        until(lambda: answer(url) == 200, 240)
+        assert answer(url, {"Host": "evil.example"}) == 403
+        search = f"http://127.0.0.1:{port}/api/2.0/mlflow/runs/search"
+        assert answer(search, {"Origin": "http://evil.example"}, {"experiment_ids": [tracking.experiment_id]}) == 403
+        assert answer(search, {}, {"experiment_ids": [tracking.experiment_id]}) == 200
+        with socket.socket() as probe:  # a loopback address of its own stands for the other ways to this machine
+            assert probe.connect_ex(("127.0.0.2", port)) != 0
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def answer(url: str, headers: dict[str, str] | None = None, body: Any = None) -> int:
+    """The status of a request; 0 where nobody listens."""
+    try:
+        if body is None:
+            return requests.get(url, headers=headers, timeout=60).status_code
+        return requests.post(url, headers=headers, json=body, timeout=60).status_code
+    except requests.ConnectionError:
+        return 0
 
 
 def until(condition: Any, seconds: float = 60) -> None:
