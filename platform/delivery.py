@@ -339,7 +339,7 @@ def _send_objective(
     when = max(one.get("time", 0) for one in about.values())
     for trial, note in zip(members, notes, strict=True):
         for seed in trial.seeds:
-            tracking.send(note[seed]["run"], [Line(about[seed]["step"], when, shared)])
+            tracking.send(note[seed]["run"], [Line(0, when, shared)])  # MLflow draws what stands at step 0 alone as bars
     tracking.send(parent, [Line(members[0].number or 0, when, {"objective": value})])
 
 
