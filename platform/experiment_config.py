@@ -89,7 +89,6 @@ class ExperimentConfig(Config):
 
     name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
     dataset: str | None = Field(
-        None,
         description="dataset folder, URI or catalog name; null for algorithms of RLlib that learn in an environment alone",
         json_schema_extra={"operand": True, "example": "d3ray/cartpole-replay"},
     )
@@ -110,6 +109,16 @@ class ExperimentConfig(Config):
     system_metrics: bool = setting(False, "metrics of CPUs, memory and GPUs too, as `system/…`, an epoch each")
     storage: str = setting("./d3ray_results", "folder or URI of all results")
     plugins: tuple[str, ...] = setting((), "modules to import first: your own algorithms, environments, scalers")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_dataset(cls, value: Any) -> Any:
+        """Who learns in an environment need not say that there is no dataset."""
+        if not isinstance(value, dict) or "dataset" in value:
+            return value
+        algorithm = value.get("algorithm")
+        name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
+        return {**value, "dataset": None} if isinstance(name, str) and is_online(name) else value
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -129,13 +129,13 @@ class SearchSpace:
                     applied(config, {**base, name: value})
 
     def _check_name(self, name: str) -> None:
-        from ..algos.registry import algorithm_names
+        from .subjects import subject_names
 
         head, dot, rest = name.partition(".")
         if name in (*_PLAIN, ALGORITHM, PRESET):
             return
         if head != "algorithm":
-            near = difflib.get_close_matches(head, algorithm_names(), n=1)
+            near = difflib.get_close_matches(head, subject_names(), n=1)
             if dot and near and near[0] != head:
                 raise ConfigError(f"search: {name}: there is no algorithm {head!r}; did you mean {near[0]!r}?")
             if not dot or not near:
@@ -164,7 +164,7 @@ class SearchSpace:
 
 
 def _check_words(name: str, space: Space) -> None:
-    from ..algos.registry import algorithm_class
+    from .subjects import check_name
 
     if not isinstance(space, Choice):
         raise ConfigError(f"search: {name} is a range of numbers; it needs choice or grid.")
@@ -175,14 +175,19 @@ def _check_words(name: str, space: Space) -> None:
             raise ConfigError(f"search: {name} has {value!r}, which is no name.")
         if name == ALGORITHM:
             try:
-                algorithm_class(value)
+                check_name(value)
             except ConfigError as error:
                 raise ConfigError(f"search: {name}: {error}") from None
 
 
 def _fields(algorithm: str) -> list[str]:
     from ..algos.registry import algorithm_class
+    from .rllib.names import is_rllib
 
+    if is_rllib(algorithm):
+        from .subjects import make_algorithm
+
+        return list(make_algorithm({"name": algorithm}, seed=0).check_settings().model_dump())
     return ["preset", *algorithm_class(algorithm).Config.model_fields]
 
 

@@ -329,9 +329,7 @@ def make_searcher(asked: SearcherConfig, space: SearchSpace, config: ExperimentC
 
 def _starts(names: Sequence[str], space: SearchSpace, config: ExperimentConfig, point: Configuration) -> list[Configuration]:
     """The configurations of presets, one for each algorithm that has it; what is searched may lie outside its space there."""
-    from ..algos.registry import algorithm_class
-
-    known = {algorithm: list(algorithm_class(algorithm).presets) for algorithm in space.algorithms}
+    known = {algorithm: list(applied(config, {ALGORITHM: algorithm}).make_algorithm(0).presets) for algorithm in space.algorithms}
     found: list[Configuration] = []
     for name in names:
         if name != "config" and not any(name in presets for presets in known.values()):

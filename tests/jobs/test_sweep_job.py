@@ -1,0 +1,150 @@
+"""`d3ray sweep`: its example, its provenance, its errors, its summary, its plan, and what it does after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from d3ray.jobs.base import BAD_INPUT, INTERRUPTED, run_command
+from d3ray.jobs.options import resolve
+from d3ray.jobs.sweep import SweepConfig, describe
+from d3ray.platform.objective import Objective
+from d3ray.platform.runs import ExperimentResult
+from d3ray.platform.storage import Experiment
+from d3ray.platform.sweep_results import ConfigurationResult, Outcome, SweepResult
+
+YAML = """
+name: tiny
+dataset: d3ray/cartpole-replay
+algorithm: {name: DQN, batch_size: 8}
+n_steps: 40
+n_steps_per_epoch: 20
+seeds: [0, 1]
+evaluation: {holdout: 0.05, episodes: 1}
+search:
+  algorithm.learning_rate: {loguniform: [1e-4, 1e-2]}
+objective: holdout/td_error
+searcher: {name: random, start: []}
+budget: {configurations: 2}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(YAML)
+    return path
+
+
+def test_the_example_is_a_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run_command("sweep", ["--example"]) == 0
+    (tmp_path / "example.yaml").write_text(said := capsys.readouterr().out)
+    assert "algorithm.learning_rate:" in said
+    config, _ = resolve(SweepConfig, tmp_path / "example.yaml")
+    assert config.search == {"algorithm.learning_rate": {"loguniform": [1e-5, 1e-3]}}
+    assert config.max_configurations(None) == 20
+
+
+def test_every_value_says_where_it_comes_from(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--config", str(file), "--print-config", "search.algorithm.gamma={choice: [0.9, 0.99]}", "searcher=optuna"]
+    assert run_command("sweep", arguments) == 0
+    said = capsys.readouterr().out
+    assert f"    loguniform: [0.0001, 0.01]  # {file}:10" in said
+    assert "  algorithm.gamma:\n    choice: [0.9, 0.99]  # command line" in said
+    assert "  name: optuna  # command line" in said
+    assert f"  configurations: 2  # {file}:13" in said
+    assert "seeds_per_trial: 2  # default" in said
+    assert "# objective.mode: min  # metric" in said
+    assert run_command("sweep", ["--config", str(file), "--print-config", "budget={}"]) == 0
+    assert "# budget.configurations: 20  # searcher" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["search.algorithm.gama=0.9"], "d3ray sweep: search: algorithm.gama: DQN has no setting 'gama'; did you mean 'gamma'?"),
+        (["search.algorithm.gamma={uniform: [1, 0]}"], "d3ray sweep: search: algorithm.gamma: uniform is [1, 0]; the first end"),
+        (["searcher=optna"], "did you mean 'optuna'?"),
+        (["objective=holdout/td_eror"], "measures no 'holdout/td_eror'; did you mean 'holdout/td_error'?"),
+        (["dataset=d3ray/cartpole-repla"], "did you mean 'd3ray/cartpole-replay'?"),
+        (["searcher=grid"], "searcher grid: algorithm.learning_rate has no end of values"),
+        (["objectve=holdout/td_error"], "did you mean 'objective'?"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    file: Path, tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command("sweep", ["--config", str(file), f"storage={tmp_path / 'results'}", *arguments]) == BAD_INPUT
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "results").exists()
+
+
+def _result(configurations: tuple[ConfigurationResult, ...], seeds: str = "mean") -> SweepResult:
+    experiment = ExperimentResult("tiny", "FINISHED", [], "/results/tiny", "sqlite:////results/mlflow.db", "run", ("tiny",))
+    return SweepResult(experiment, Objective.check({"metric": "evaluation/return", "seeds": seeds}), configurations)
+
+
+def _configuration(number: int, outcome: Outcome | None, *values: float, dataset: str = "one") -> ConfigurationResult:
+    choice = {"algorithm.gamma": 0.9 + number / 100}
+    return ConfigurationResult(number, choice, dataset, outcome, dict(enumerate(values)), {}, (f"/results/tiny/trials/{number}",))
+
+
+def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
+    finished, stopped = Outcome("finished", 3.0, 40), Outcome("stopped", 9.0, 20)
+    said = describe(_result((_configuration(0, finished, 2.0, 4.0), _configuration(1, stopped, 9.0), _configuration(2, None))))
+    assert said.made.splitlines() == [
+        "tiny: 3 configurations: 1 finished, 1 stopped.",
+        "  best: configuration 0, evaluation/return 3, 95 % interval 2 to 4, 2 seeds",
+        "    algorithm.gamma: 0.9",
+    ]
+    assert said.look["best policies"] == "/results/tiny/trials/0/policy"
+    assert said.look["runs"] == "mlflow ui --backend-store-uri sqlite:////results/mlflow.db"
+    assert said.look["make it the champion"] == "d3ray promote tiny"
+    assert said.failed == ""
+    bound = describe(_result((_configuration(0, Outcome("finished", -3.3, 40), 2.0, 4.0),), "lower_bound"))
+    assert "evaluation/return -3.3 (lower bound; mean 3), 95 % interval 2 to 4, 2 seeds" in bound.made
+    two = describe(_result((_configuration(0, finished, 3.0), _configuration(1, finished, 3.0, dataset="two"))))
+    assert "  best on one: configuration 0" in two.made
+    assert "  best on two: configuration 1, evaluation/return 3, 1 seed" in two.made
+    nothing = describe(_result((_configuration(0, Outcome("failed", None, 0)),)))
+    assert "there is no best one" in nothing.made
+
+
+@pytest.mark.timeout(900)
+def test_after_ctrl_c_resume_does_the_rest(file: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "results"
+    command = [sys.executable, "-m", "d3ray.jobs", "sweep", "--config", str(file), f"storage={storage}", "n_steps=1000"]
+    command += ["evaluation.holdout=0.05", "evaluation.every=500", "n_steps_per_epoch=100", "resources.cpu=1"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS")}
+    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    try:
+        deadline = time.monotonic() + 280
+        while not list(storage.glob("tiny/trials/*/checkpoints/step-*")):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=240)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert process.returncode == INTERRUPTED, error
+    assert "To go on, say the same with --resume." in error
+    before = {trial.identity: trial.key for trial in Experiment.look(str(storage), "tiny").trials()}
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"tiny: 2 configurations: 2 finished\.", done.stdout)
+    trials = Experiment.look(str(storage), "tiny").trials()
+    assert len(trials) == 2
+    assert before.items() <= {trial.identity: trial.key for trial in trials}.items()
+    assert all(about["status"] == "FINISHED" and about["step"] == 1000 for trial in trials for about in trial.status.values())
