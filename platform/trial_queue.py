@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,8 @@ class TrialQueue(Searcher):
         self._proposer, self._config = proposer, config
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
+        self._deaths = Counter[str]()  # of workers of a trial, over what Tune takes for several trials
+        self._again = deque[Trial]()
         self.trials: dict[str, Trial] = {}  # that Tune has and that have not ended, by Tune's id
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -52,9 +55,9 @@ class TrialQueue(Searcher):
         if self._wanted is not None and len(self.trials) >= self._room(self._wanted):
             return None
         try:
-            trial = self._proposer.next()
+            trial = self._again.popleft() if self._again else self._proposer.next()
         except StopIteration:
-            return Searcher.FINISHED
+            return None if self.trials else Searcher.FINISHED  # one that is out may have to be handed out again
         if trial is None:
             return None
         self.trials[trial_id] = trial
@@ -82,6 +85,19 @@ class TrialQueue(Searcher):
         """Hands the end on. After an error `lost` does it, once the folder says why."""
         if not error and trial_id in self.trials:
             self._proposer.ended(self.trials.pop(trial_id))
+
+    def given_up(self, trial_id: str, deaths: int, most: int) -> bool:
+        """Hands a trial out again that Tune gave up before its worker had died more often than `most`; False where it had.
+
+        Where two calls to a worker fail one after the other, as when its node dies, Tune begins the trial again after the first,
+        and takes the second for a failure of one that has not begun, which it does not try again.
+        """
+        trial = self.trials[trial_id]
+        self._deaths[trial.identity] += deaths
+        if self._deaths[trial.identity] > most:
+            return False
+        self._again.append(self.trials.pop(trial_id))
+        return True
 
     def lost(self, trial_id: str) -> None:
         """A trial's worker died for good, and its folder says so now."""
@@ -133,12 +149,16 @@ class Watch(tune.Callback):
         self._end(_identity(trial))
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Its worker died for good."""
+        """Its worker died, for good or as Tune believes."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
-            last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
-            settle_lost(ours, f"its worker died {trial.num_failures} times, at last: {last}")
-            self._queue.lost(trial.trial_id)
-            self._end(ours.identity)
+            if self._queue.given_up(trial.trial_id, trial.num_failures, trial.max_failures):
+                self._progress.add(ours).state = None
+                self._changed()
+            else:
+                last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
+                settle_lost(ours, f"its worker died {trial.num_failures} times, at last: {last}")
+                self._queue.lost(trial.trial_id)
+                self._end(ours.identity)
         trial.run_metadata.pickled_error_filename = None  # a pickle in the storage, which Tune would read at its end
 
     def _end(self, identity: str) -> None:

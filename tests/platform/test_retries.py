@@ -129,3 +129,22 @@ def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> Non
     assert trial.folder.read("attempt") == b"1"
     thrown_away.cleanup()
     used.cleanup()
+
+
+@pytest.mark.usefixtures("plugins")  # a Ray
+def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path) -> None:
+    """As when a node dies under two calls to one worker: the second failure finds the trial waiting, not running."""
+    from d3ray.platform.proposer import Listed
+    from d3ray.platform.trial_queue import Searcher, TrialQueue
+
+    trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 2}, (0,), {})
+    queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})
+    first = queue.suggest("a")
+    assert queue.suggest("b") is None  # not finished: "a" may come back
+    assert queue.given_up("a", 2, most=5)
+    assert queue.suggest("c") == first
+    assert queue.given_up("c", 3, most=5)
+    assert queue.suggest("d") == first
+    assert not queue.given_up("d", 1, most=5)  # the sixth death
+    queue.lost("d")
+    assert queue.suggest("e") == Searcher.FINISHED
