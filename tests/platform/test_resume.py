@@ -6,13 +6,10 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +22,8 @@ from d3ray.platform.outbox import lines
 from d3ray.platform.storage import Experiment, Trial
 from d3ray.platform.tracking import Tracking
 from d3ray.platform.trial_run import TrialConfig, TrialRun
+
+from ..faults.processes import Command, clean_environment
 
 # A disk that stops at a checkpoint for as long as a file is there, so that a test can kill in the middle of a write.
 SLOW_DISK = """
@@ -44,63 +43,14 @@ N_STEPS, EPOCH = 240, 40
 ALGORITHM = {"name": "DQN", "encoder": {"hidden_units": [16]}, "batch_size": 8, "target_update_interval": 50}
 
 
-class Command:
-    """`python -m d3ray.jobs train …` in a session of its own, which holds Ray's processes too."""
-
-    def __init__(self, place: Path, *arguments: str) -> None:
-        env = {k: v for k, v in os.environ.items() if k not in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS")}
-        env["PYTHONPATH"] = os.pathsep.join([str(place), env.get("PYTHONPATH", "")])
-        self.place, self.log = place, place / "log.txt"
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "d3ray.jobs", "train", "--config", str(place / "train.yaml"), *arguments],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=place,
-                env=env,
-            )
-
-    def members(self, named: str = "") -> list[int]:
-        """Processes of the session whose command line holds `named`."""
-        found: list[int] = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == self.process.pid:
-                    alive = (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-                    if alive and named.encode() in (entry / "cmdline").read_bytes().replace(b"\0", b" "):
-                        found.append(int(entry.name))
-            except (OSError, IndexError):
-                continue
-        return found
-
-    def until(self, condition: Callable[[], Any], seconds: float = 150) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < deadline, self.log.read_text()
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
-        return found
-
-    def end(self) -> None:
-        """Kills whatever is left of it."""
-        while left := self.members():
-            for one in left:
-                try:
-                    os.kill(one, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            self.process.poll()
-            time.sleep(0.05)
-        self.process.wait()
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     begun: list[Command] = []
+    env = {**clean_environment(), "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
 
     def begin(*arguments: str) -> Command:
-        begun.append(Command(tmp_path, *arguments))
+        """`d3ray train` in a session of its own, which holds Ray's processes too."""
+        begun.append(Command(["d3ray.jobs", "train", "--config", str(tmp_path / "train.yaml"), *arguments], tmp_path, env))
         return begun[-1]
 
     yield begin

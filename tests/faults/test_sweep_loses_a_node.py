@@ -1,0 +1,79 @@
+"""A sweep of 6 configurations and 3 seeds on the Pendulum replay loses one of three nodes half way, and ends as if it had not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from d3ray.algos.environments.evaluate import evaluate
+from d3ray.algos.environments.make import make
+from d3ray.algos.package import read_package
+from d3ray.platform.evaluation import evaluation_seed
+from d3ray.platform.ingest import ingest
+from d3ray.platform.registered import registered_package
+
+from .cluster import LocalCluster
+from .processes import Command
+from .runs import Runs, assert_delivered_once, assert_trained_as_alone
+
+N_STEPS, EPOCH, EPISODES = 5_000, 1_000, 20
+SWEEP = {
+    "name": "pendulum",
+    "algorithm": {"name": "TD3PlusBC", "action_scaler": "min_max"},
+    "search": {"algorithm.alpha": {"grid": [1.0, 2.5, 5.0]}, "algorithm.actor_learning_rate": {"grid": [3e-4, 1e-3]}},
+    "searcher": "grid",
+    "n_steps": N_STEPS,
+    "n_steps_per_epoch": EPOCH,
+    "seeds": [0, 1, 2],
+    "seeds_per_trial": 1,
+    "evaluation": {"environment": "Pendulum-v1", "episodes": EPISODES, "every": N_STEPS},
+}
+
+
+def run(job: str, *arguments: str, place: Path, env: Mapping[str, str]) -> str:
+    """What a command says that succeeds."""
+    place.mkdir()
+    command = Command(["d3ray.jobs", job, *arguments], place, env)
+    try:
+        assert command.wait() == 0, command.log.read_text()
+    finally:
+        command.end()
+    return command.log.read_text()
+
+
+@pytest.mark.timeout(3600)
+def test_a_sweep_loses_a_node_half_way(cluster: LocalCluster, tmp_path: Path, test_data: Path) -> None:
+    ingest(test_data / "d3rlpy/pendulum_replay.h5", tmp_path / "pendulum")
+    runs = Runs(tmp_path / "sweep", {**SWEEP, "dataset": str(tmp_path / "pendulum")}, cluster.environment(), "sweep")
+    try:
+        command = runs.start()
+        command.until(lambda: sum(trial.is_settled for trial in runs.trials()) >= 9, 1500)
+        lost = next(node for node in cluster.nodes if node.processes("ray::Training"))
+        lost.kill()
+        assert command.wait(1500) == 0, command.log.read_text()
+    finally:
+        runs.end()
+    trials = runs.trials()
+    assert sorted((trial.number, *trial.seeds) for trial in trials) == [(k, seed) for k in range(6) for seed in range(3)]
+    assert_delivered_once(runs)  # 18 finished runs and their parent, each step of each metric once
+    steps = {step for trial in trials for _, step, _ in runs.tracked(trial, trial.seeds[0])}
+    assert steps == set(range(EPOCH, N_STEPS + 1, EPOCH))
+    assert_trained_as_alone(max(trials, key=lambda trial: int(trial.folder.read("attempt") or 0)), tmp_path / "alone")
+
+    said = run("promote", "pendulum", "episodes=400", place=tmp_path / "promote", env=runs.env)
+    score = """SELECT t.value, s.value, m.value FROM registered_model_aliases a
+        JOIN model_versions v ON v.name = a.name AND v.version = a.version
+        JOIN model_version_tags t ON t.name = a.name AND t.version = a.version AND t.key = 'd3ray.seed'
+        JOIN model_version_tags s ON s.name = a.name AND s.version = a.version AND s.key = 'd3ray.step'
+        JOIN metrics m ON m.run_uuid = v.run_id AND m.key = 'evaluation/return' AND m.step = s.value
+        WHERE a.name = 'pendulum' AND a.alias = 'champion'"""
+    ((seed, step, tracked),) = runs.rows(score)
+    with registered_package("models:/pendulum@champion", runs.env["MLFLOW_TRACKING_URI"]) as package:
+        policy = read_package(package)  # onnxruntime plays it, without torch
+        with make("Pendulum-v1", n=10) as vector:
+            played = evaluate(policy, vector, episodes=EPISODES, seed=evaluation_seed(int(seed), int(step)))
+    print(json.dumps({"champion": said.splitlines()[0], "MLflow": tracked, "ONNX": played.mean}))
+    assert played.mean == pytest.approx(tracked, rel=1e-4)
