@@ -78,28 +78,28 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
 
 @pytest.mark.parametrize("seeds", [(3,), (3, 4)])
 def test_an_exploit_takes_weights_and_leaves_the_trial_itself(tmp_path: Path, data: Path, seeds: tuple[int, ...]) -> None:
-    sweep = Sweep(tmp_path, data, seeds=seeds, evaluation={"episodes": 1, "every": 20}, checkpoint={"every": 20})
+    sweep = Sweep(tmp_path, data, seeds=seeds, evaluation={"episodes": 1, "every": 20}, checkpoint={"every": 10})
     donor, taker = sweep.trial(0, score=0.9, learning_rate=1e-3), sweep.trial(1, score=0.1, learning_rate=2e-3)
-    best = epochs(TrialRun(sweep.worker(donor, **TOLD)), 40)
+    best = epochs(TrialRun(sweep.worker(donor, **TOLD)), 30)
     run = epochs(TrialRun(sweep.worker(taker, **TOLD)), 20)
     learner, keys = run.subject.fit_.learner, dict(taker.runs)
-    note_exploit(taker, Exploit(20, donor.identity, 40, {"score": 0.7, "learning_rate": 5e-4}))
+    note_exploit(taker, Exploit(20, donor.identity, 30, {"score": 0.7, "learning_rate": 5e-4}))
     run.heed()
     assert_same(weights(run), weights(best))
     assert run.subject.fit_.learner is learner  # written in place: what was compiled for it holds
-    assert (run.step, run.subject.step) == (20, 40)
+    assert (run.step, run.subject.step) == (20, 30)
     assert learner.seeds == seeds
     assert learner.values["score"] == [0.7] * len(seeds)
     assert learner.values["learning_rate"] == [5e-4] * len(seeds)
     assert float(learner.hyper["score"].reshape(-1)[0]) == pytest.approx(0.7)
     run.heed()  # once
-    assert (run.step, run.subject.step) == (20, 40)
+    assert (run.step, run.subject.step) == (20, 30)
     epochs(run, 80)
     assert Trial(taker.folder).runs == keys
     for seed in seeds:
         assert curve(taker, "train/score", seed) == pytest.approx({10: 0.1, 20: 0.1} | dict.fromkeys(range(30, 90, 10), 0.7))
         assert curve(taker, "hyper/learning_rate", seed) == {10: 2e-3, 20: 2e-3} | dict.fromkeys(range(30, 90, 10), 5e-4)
-        assert curve(taker, "time/gradient_steps", seed) == {10: 10, 20: 20} | {step: step + 20 for step in range(30, 90, 10)}
+        assert curve(taker, "time/gradient_steps", seed) == {10: 10, 20: 20} | {step: step + 10 for step in range(30, 90, 10)}
         assert list(curve(taker, "evaluation/return", seed)) == [20, 40, 60, 80]
     assert coefficients(taker, SPACES) == {"score": 0.7, "learning_rate": 5e-4}
     assert coefficients(donor, SPACES) == {"score": 0.9, "learning_rate": 1e-3}
@@ -178,7 +178,7 @@ class Members:
 
 def test_the_worst_go_on_from_the_best_once_all_have_been_measured(tmp_path: Path, data: Path) -> None:
     members = Members(tmp_path, data, 4)
-    for k, score in ((1, 0.1), (3, 0.9), (2, 0.2)):
+    for k, score in ((3, 0.9), (2, 0.2), (1, 0.1)):
         assert members.report(k, 10, score) == []  # before the interval
         assert members.report(k, 20, score) == []  # one is missing
     assert members.report(0, 20, 0.05) == [(20, 3, 0.6)]  # the best one's coefficient is 0.3, times 2

@@ -136,13 +136,13 @@ def test_the_median_rule_by_hand(tmp_path: Path, data: Path) -> None:
     scheduler = make_scheduler(Median(grace_steps=20, min_samples=2), sweep.config, sweep.experiment, SCORE, {}, 0)
     assert isinstance(scheduler, Stopping)
     a, b, c = (sweep.trial(number) for number in range(3))
-    for step, score in ((10, 100), (20, 4), (30, 6)):  # means from 20 on: 4, 5
+    for step, score in ((10, 100), (20, 4), (20, 4), (20, 4), (30, 6)):  # means from 20 on: 4, 5; what comes again counts once
         assert report(scheduler, a, step, score) is None
     for step, score in ((10, 0), (20, 2), (30, 4)):  # 2, 3
         assert report(scheduler, b, step, score) is None
     assert report(scheduler, c, 10, 1) is None  # too early
-    assert report(scheduler, c, 20, 3) is None  # the median of 4 and 2 is 3
-    assert report(scheduler, c, 30, 2) == "stopped by median at step 30"  # its best is 3, the median of 5 and 3 is 4
+    assert report(scheduler, c, 20, 3.8) is None  # the median of 4 and 2 is 3
+    assert report(scheduler, c, 30, 2) == "stopped by median at step 30"  # its best is 3.8, the median of 5 and 3 is 4
 
 
 def slow_asha(heard: list[tuple[int, int, float]], factor: float, first: int, last: int) -> dict[int, int]:
