@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import threading
@@ -209,7 +210,9 @@ def test_looking_changes_nothing_and_holds_nobody_up(tmp_path: Path) -> None:
     stop.set()
     for asker in askers:
         asker.join()
-    assert look(tmp_path).state == "KILLED"
+    with (tmp_path / "one" / "lock").open() as another:  # that asks at the very same moment
+        fcntl.flock(another, fcntl.LOCK_SH)
+        assert look(tmp_path).state == "KILLED"
     after = files()
     lock_file = str(tmp_path / "one" / "lock")
     assert {name: after[name] for name in after if name != lock_file} == {
