@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -150,7 +151,7 @@ def reading(experiment: Experiment, trials: list[Trial]) -> dict[str, float]:
     }
 
 
-def tune_loop(folder: Path, results: int = 400) -> dict[str, float]:
+def tune_loop(folder: Path, results: int = 200, trials: int = 14) -> dict[str, float]:
     """What Tune and the callbacks take for a result, and for a trial's beginning and end, in this process's CPU time."""
     from ray import tune
     from ray.tune.schedulers import FIFOScheduler
@@ -165,15 +166,15 @@ def tune_loop(folder: Path, results: int = 400) -> dict[str, float]:
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             return True
 
-    def seconds(trials: int, each: int) -> float:
+    def seconds(n: int, each: int) -> float:
         begin = time.process_time()
         tune.Tuner(
             tune.with_resources(Reports, {"cpu": 1}),
             param_space={"n": each},
-            tune_config=tune.TuneConfig(num_samples=trials, reuse_actors=True),
+            tune_config=tune.TuneConfig(num_samples=n, reuse_actors=True),
             run_config=tune.RunConfig(
                 storage_path=str(folder),
-                name=f"{trials}x{each}",
+                name=f"{n}x{each}",
                 verbose=0,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
@@ -183,7 +184,7 @@ def tune_loop(folder: Path, results: int = 400) -> dict[str, float]:
     os.environ |= {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_AIR_NEW_OUTPUT": "0", "TUNE_GLOBAL_CHECKPOINT_S": "3600"}
     with ray_session(num_cpus=2):
         seconds(1, 1)
-        few, many, wide = seconds(2, 5), seconds(2, results // 2), seconds(40, 5)
+        few, many, wide = seconds(2, 5), seconds(2, results // 2), seconds(trials, 5)
 
     class Controller:
         def __init__(self, n: int) -> None:
@@ -196,7 +197,7 @@ def tune_loop(folder: Path, results: int = 400) -> dict[str, float]:
     made = least(lambda: Controller(10_000)) / 10_000
     return {
         "result": 1000 * (many - few) / (results - 10),
-        "trial": 1000 * (wide - few) / 38,
+        "trial": 1000 * (wide - few) / (trials - 2),
         "scan": max(scan - made, 0.0),
     }
 
@@ -237,6 +238,7 @@ def main() -> None:
         costs |= reading(experiment, trials)
         costs |= deliveries(experiment, trials)
         experiment.close()
+        print({name: round(value, 4) for name, value in costs.items()}, file=sys.stderr, flush=True)
         costs |= tune_loop(Path(scratch) / "tune")
     found = parts(costs, options)
     at_once = min(options.nodes * options.slots, options.trials)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .runs import Work
 
 _SAMPLE = 64  # trials of a sweep that are looked at; more are taken to be like them
+RESULT_SECONDS = 0.01  # that the driver takes for an epoch's result, with room for the rest of its work; see docs/scaling.md
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,9 @@ def plan(
             if not sample:
                 raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
             configs = [work.trial_config(work.config, trial) for trial in sample]
-            n_trials = len(sample) if complete or n_configurations is None else _trials(sample, n_configurations)
             if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
                 raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
+            n_trials = len(sample) if complete or n_configurations is None else _trials(sample, n_configurations)
             probed = _probe(configs, nodes, n_trials, seconds)
     jobs = [_job(probed.of(config), config, left.get(t.identity)) for config, t in zip(configs, sample, strict=True)]
     paper = schedule([jobs[k % len(jobs)] for k in range(n_trials)], list(nodes.values()))
@@ -157,7 +158,7 @@ def plan(
         at_most=at_most,
         gpu_share=float(work.config.resources.gpu),
         probed={"seconds": probed.seconds, "side": probed.side, "kinds": probed.n_measured, "of_kinds": len(probed.found)},
-        notes=_notes(probed, len(nodes), len(sample), n_trials),
+        notes=_notes(probed, len(nodes), len(sample), n_trials, _short(probed, configs, paper.at_once)),
     )
 
 
@@ -221,13 +222,26 @@ def _job(one: Measured, config: dict[str, Any], left: int | None) -> Job:
     return Job(wanted["cpu"], wanted["gpu"], trial_seconds(one, config, left), first)
 
 
-def _notes(probed: _Probed, n_nodes: int, n_seen: int, n_trials: int) -> list[str]:
+def _short(probed: _Probed, configs: Sequence[dict[str, Any]], at_once: int) -> tuple[float, float] | None:
+    """Seconds of the shortest epoch, and what it should take at least, where it does not."""
+    epoch = min(config["n_steps_per_epoch"] * probed.of(config).update for config in configs)
+    least = at_once * RESULT_SECONDS
+    return (epoch, least) if epoch < least else None
+
+
+def _notes(probed: _Probed, n_nodes: int, n_seen: int, n_trials: int, short: tuple[float, float] | None) -> list[str]:
     """What to know of the numbers."""
     notes: list[str] = []
     if late := [one.late for one in probed.found.values() if one.late]:
         notes.append(f"The probe's time was over before {late[0]} was, so trials take longer than said.")
     if n_nodes > 1:
         notes.append("One node was measured; the others are taken to be as fast.")
+    if short is not None:
+        seconds, least = short
+        notes.append(
+            f"Epochs of {rounded(seconds)} s are shorter than one driver can follow with so many trials at once; raise "
+            f"n_steps_per_epoch until they take {rounded(least)} s, or trials wait for it."
+        )
     if n_trials > n_seen:
         notes.append(f"The first {n_seen} trials were looked at; the others are taken to be like them.")
     return notes

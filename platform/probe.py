@@ -72,29 +72,30 @@ class Probe:
             setup = time.monotonic() - begin
             n = max(1, min(_WARM_UP, int(1.0 / self._train(1))))
             self._train(n)
-            self._guess = self._train(n) / n
+            self._guess = self._train(n)
         except D3rayError as error:
             return error
         return {"setup": setup}
 
     def _train(self, n: int) -> float:
-        """Seconds that some gradient steps take, with what every epoch asks for."""
-        run, begin = self._run, time.perf_counter()
+        """Seconds of a gradient step, over some, with what every epoch asks for. RLlib may do more of them than are asked for."""
+        run, begin, first = self._run, time.perf_counter(), self._run.subject.step
         for epoch in run.subject.fitter(self._data, n, run.config.n_steps_per_epoch):
             rows = epoch.metrics if isinstance(epoch.metrics, list) else [epoch.metrics]
             self._row |= rows[0]
-        return time.perf_counter() - begin
+        return (time.perf_counter() - begin) / max(run.subject.step - first, 1)
 
     def train(self, seconds: float) -> dict[str, float]:
         """Trains half of the time where training begins, and half of it where it is half way: what is due may differ."""
         run, places = self._run, list[float]()
         for start in (run.subject.step, run.config.n_steps // 2):
-            run.subject.fit_.learner.step = start
+            if (learner := getattr(run.subject.fit_, "learner", None)) is not None:  # RLlib's has one of another kind
+                learner.step = start
             self._train(min(_WARM_UP, 2 * run.config.n_steps_per_epoch))
             until, times = time.monotonic() + seconds / 2, list[float]()
             while not times or time.monotonic() < until:
                 n = max(1, min(int(seconds / 8 / self._guess), run.config.n_steps_per_epoch))
-                times.append(self._train(n) / n)
+                times.append(self._train(n))
             places.append(statistics.median(times))
         return {"update": statistics.fmean(places), "gpu_memory": gpu_memory(), **self._metrics()}
 

@@ -26,11 +26,16 @@ def slots(wanted: dict[str, float]) -> int:
     for node in ray.nodes():
         if node["Alive"]:
             cpu, gpu = (node["Resources"].get(name, 0.0) for name in ("CPU", "GPU"))
-            fit = [cpu // wanted["cpu"]] if wanted["cpu"] else []
-            if wanted["gpu"]:
-                fit.append(gpu // wanted["gpu"] if wanted["gpu"] >= 1 else gpu // 1 * (1 // wanted["gpu"]))
-            found += int(min(fit, default=1))
+            fit = [_times(cpu, wanted["cpu"])] if wanted["cpu"] else []
+            if (share := wanted["gpu"]) > 0:
+                fit.append(_times(gpu, share) if share >= 1 else int(gpu) * _times(1.0, share))
+            found += min(fit, default=1)
     return found
+
+
+def _times(has: float, wanted: float) -> int:
+    """How often it fits, as exact as Ray counts: 0.1 fits ten times into 1."""
+    return int(has / wanted + 1e-6)
 
 
 class TrialQueue(Searcher):

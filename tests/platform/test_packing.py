@@ -21,6 +21,7 @@ from d3ray.platform.packing import Repacked, pack, resources, share
 from d3ray.platform.proposer import Listed
 from d3ray.platform.runs import run_experiment, train_work
 from d3ray.platform.storage import Trial, Writer
+from d3ray.platform.trial_queue import slots
 from d3ray.platform.trial_run import note_failure
 
 
@@ -49,6 +50,29 @@ def test_as_many_as_a_share_says_fit_as_ray_counts() -> None:
         assert round(part * 10_000) * (n + 1) > 10_000
 
 
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "expected"),
+    [
+        (1, 0, 8 + 4),
+        (3, 0, 2 + 1),
+        (0.1, 0, 80 + 40),
+        (1, 0.1, 8),  # the node without GPUs has no room, and CPUs are what there is least of
+        (0.1, 0.1, 20),
+        (0.1, 0.6, 2),  # one on each GPU
+        (1, 2, 1),
+        (16, 0, 0),
+    ],
+)
+def test_room_for_trials_on_a_cluster(monkeypatch: pytest.MonkeyPatch, cpu: float, gpu: float, expected: int) -> None:
+    nodes: list[dict[str, Any]] = [
+        {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 2.0}},
+        {"Alive": True, "Resources": {"CPU": 4.0}},
+        {"Alive": False, "Resources": {"CPU": 100.0, "GPU": 8.0}},
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert slots({"cpu": cpu, "gpu": gpu}) == expected
+
+
 def out_of_memory(trial: Trial) -> None:
     note_failure(Writer(trial), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), {})
 
@@ -61,8 +85,8 @@ def told(trial: Trial) -> Mapping[str, Any]:
 
 def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_not(tmp_path: Path) -> None:
     configuration = {"algorithm": {"name": "DQN", "batch_size": 32}, "n_steps": 10}
-    made = (("a", (0, 1)), ("b", (2,)), ("c", (3, 4)))
-    greedy, modest, later = (Trial.create(Folder(tmp_path / name), configuration, seeds, {}) for name, seeds in made)
+    made = (("a", (0, 1)), ("b", (2,)), ("c", (3, 4)), ("d", (5,)))
+    greedy, modest, later, other = (Trial.create(Folder(tmp_path / name), configuration, seeds, {}) for name, seeds in made)
     queue = Repacked(Listed([greedy, modest]), told)
     assert (queue.next(), queue.next()) == (greedy, modest)
     assert queue.next() is None  # either may come again
@@ -83,9 +107,10 @@ def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_n
     reason = "a whole GPU has too little memory for it: lower seeds_per_trial (2 seeds are stacked) or algorithm.batch_size (32)"
     assert {seed: ended["reason"] for seed, ended in greedy.status.items()} == {0: reason, 1: reason}
     assert not queue.has_more()
-    queue._proposer = Listed([later])
-    queue.next()
-    assert [told(trial)["resources"]["gpu"] for trial in (greedy, modest, later)] == [1.0, 0.3, 1.0]  # as many seeds: of its kind
+    queue._proposer = Listed([later, other])
+    assert (queue.next(), queue.next()) == (later, other)
+    shares = [told(trial)["resources"]["gpu"] for trial in (greedy, modest, later, other)]
+    assert shares == [1.0, 0.3, 1.0, 0.3]  # a stack of as many seeds is of its kind, and one of one seed is not
 
 
 PLUGIN = """
