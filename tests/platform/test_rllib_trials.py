@@ -20,6 +20,7 @@ from d3ray.data.spec import Environment
 from d3ray.platform.evaluation import evaluation_seed
 from d3ray.platform.experiment_config import ExperimentConfig
 from d3ray.platform.outbox import lines
+from d3ray.platform.places import environment_place
 from d3ray.platform.runs import ExperimentResult, Progress, run_experiment
 from d3ray.platform.storage import Experiment
 from d3ray.platform.trial_run import TrialConfig, TrialRun
@@ -162,3 +163,26 @@ def test_an_offline_algorithm_goes_on_bit_for_bit(place: Path, algorithm: dict[s
     for row, other in zip(rows, again, strict=True):
         assert row["train/total_loss"] == other["train/total_loss"]
     assert rows[0]["train/total_loss"] != rows[1]["train/total_loss"]  # of two seeds
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("place")
+def test_ppo_learns_to_balance() -> None:
+    """A policy that learned nothing holds the pole for 10 to 60 steps."""
+    algorithm = {
+        "name": "rllib/PPO",
+        "lr": 1e-3,
+        "train_batch_size_per_learner": 2000,
+        "minibatch_size": 125,
+        "num_epochs": 8,
+        "vf_loss_coeff": 0.01,
+        "num_envs_per_env_runner": 8,
+        "model": {"fcnet_hiddens": [64, 64]},
+    }
+    about = {"dataset": environment_place("CartPole-v1"), "n_steps": 60_000, "n_steps_per_epoch": 10_000, "device": "cpu"}
+    run = TrialRun(TrialConfig.check({**about, "algorithm": algorithm, "evaluation": {"environment": "CartPole-v1"}}))
+    returns: list[float] = []
+    while not run.done and max(returns, default=0.0) < 195:
+        returns.append(run.epoch()[0]["evaluation/return"])
+    run.close()
+    assert max(returns) >= 195
