@@ -12,6 +12,10 @@ from typing import Any
 from ..data.errors import StorageError
 from .staging import LOAD_SECRETS, load_secrets
 
+# Ray's ports for Prometheus are open to the whole network and ask for no token: those of its agent, its autoscaler and its
+# dashboard's process. A port that cannot be, its programs note in their logs and go on without.
+_NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
+
 
 @contextmanager
 def ray_session(*, address: str | None = None, **options: Any) -> Generator[None]:
@@ -34,13 +38,23 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
     if address == "local":
         options = {"include_dashboard": False, **options}
         os.environ.setdefault("RAY_worker_niceness", "0")  # a trial is the work itself; Ray's 15 is for what may wait
+        for name, value in _NO_METRICS.items():
+            os.environ.setdefault(name, value)
     else:
         options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
     if load_secrets():  # in the job's driver; its workers do the same as they start
         options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": LOAD_SECRETS}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+        for attempt in (1, 2):
+            try:
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+                break
+            except Exception as error:
+                # Its processes wait 15 s for one another, which is little on a machine that is busy at that moment.
+                if attempt == 2 or "timed out during startup" not in str(error):
+                    raise
+                _shut_down()
     except (ConnectionError, AuthenticationError) as error:
         raise StorageError(
             f"The Ray cluster {address!r} cannot be used: {str(error).strip().splitlines()[0].rstrip('.')}."

@@ -34,6 +34,7 @@ class RayHead:
     address: str
     token: str
     folder: Path  # where it was started: the working folder of jobs
+    process: int  # the id of `ray start --block`, which all others come from
 
     def environment(self) -> dict[str, str]:
         """Variables with which a command on this machine reaches it."""
@@ -113,7 +114,7 @@ def ray_head() -> Generator[RayHead]:
                 start_new_session=True,
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - one C call, and no thread of ours runs yet
             )
-        head = RayHead(f"http://127.0.0.1:{dashboard}", token, folder / "work")
+        head = RayHead(f"http://127.0.0.1:{dashboard}", token, folder / "work", process.pid)
         try:
             _wait_until_it_takes_jobs(head, process, agent)
             yield head
