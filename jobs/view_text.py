@@ -260,6 +260,8 @@ def time_left(view: View) -> str:
     """The time left and when that is, or why nobody knows."""
     if not view.is_running:
         return ""
+    if view.trials and view.share >= 1:
+        return "finishing"
     if view.eta is None:
         return "time left: unknown before the first epoch"
     at = time.strftime("%H:%M" if view.eta < 20 * 3600 else "%d %b %H:%M", time.localtime(view.now + view.eta))

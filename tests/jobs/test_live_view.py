@@ -219,8 +219,8 @@ def test_in_a_terminal_it_stays_in_place_follows_its_size_and_leaves_nothing(tmp
         first = terminal.text
         until(lambda: is_whole() and terminal.text != first)  # time goes on, in place
         assert terminal.text.count("pendulum-sweep") == 1
-        resize(20, 60)
-        terminal.resize(60, 20)
+        resize(40, 60)
+        terminal.resize(60, 40)
         until(lambda: terminal.text.startswith("pendulum-sweep") and terminal.text.count("Last errors") == 1)
         settled = terminal.text
         until(lambda: terminal.text != settled and "Last errors" in terminal.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError
+from d3ray.jobs import live_view
 from d3ray.jobs.base import BAD_INPUT, run_command
 from d3ray.jobs.status import StatusConfig, run
 from d3ray.platform.delivery import settle
@@ -38,6 +40,28 @@ def until(condition: Callable[[], Any], process: subprocess.Popen[bytes], log: P
         assert process.poll() is None, log.read_text()
         time.sleep(0.1)
     return found
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a command with all of its session: Ray's workers are in groups of their own, and would go on for a moment."""
+    deadline = time.monotonic() + 60
+    while left := [int(one.name) for one in Path("/proc").glob("[0-9]*") if session(int(one.name)) == process.pid]:
+        assert time.monotonic() < deadline
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.poll()
+        time.sleep(0.05)
+    process.wait()
+
+
+def session(pid: int) -> int | None:
+    """The session of a process that lives."""
+    try:
+        state, _, _, number = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+    except OSError:
+        return None
+    return None if state == "Z" else int(number)
 
 
 @pytest.mark.timeout(600)
@@ -63,8 +87,7 @@ def test_a_real_one_while_it_runs_and_after_it_was_killed(tmp_path: Path, capsys
         assert shown.rate > 0
         until(lambda: "% of 2 seeds of 400,000 updates" in log.read_text(), process, log)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        end(process)
     assert "\x1b" not in log.read_text()  # no control characters in a log
     assert "\r" not in log.read_text()
 
@@ -116,18 +139,28 @@ def test_every_experiment_of_a_storage_in_a_line_each(tmp_path: Path, capsys: py
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["damaged", "done", "running"]
 
 
-def test_watch_follows_until_the_experiment_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_follows_until_the_experiment_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = begin(tmp_path, "one")
     trial = write_trial(experiment, (0,), epochs=[(500, time.time() - 5, {0: 1.0})])
 
-    def end() -> None:
+    said, say = threading.Event(), live_view.line
+
+    def line(view: Any) -> str:
+        said.set()
+        return say(view)
+
+    def finish() -> None:
+        assert said.wait(60)
         trial.settle({0: {"status": "FINISHED", "step": 1000, "metrics": {"evaluation/return": 7.0}}})
         experiment.set_state("FINISHED")
 
-    timer = threading.Timer(2.0, end)
-    timer.start()
+    monkeypatch.setattr(live_view, "line", line)
+    finisher = threading.Thread(target=finish)
+    finisher.start()
     assert run_command("status", ["one", f"storage={tmp_path}", "watch=true"]) == 0
-    timer.join()
+    finisher.join()
     told = capsys.readouterr()
     assert "one: 50 % of 1 seed of 1,000 updates" in told.err
     assert "one: seed 0 finished at step 1,000, evaluation/return 7.000" in told.err
