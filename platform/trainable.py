@@ -21,7 +21,6 @@ over by another trial (population based training): its seed, random numbers, log
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 import traceback
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ray import tune
+from ray.train._internal.session import _TrainingResult  # pyright: ignore[reportPrivateUsage]
 
 from ..algos.checkpoint import read_checkpoint, write_checkpoint
 from ..data.errors import D3rayError, StorageError
@@ -138,17 +138,22 @@ class Training(tune.Trainable):
         with contextlib.suppress(StorageError):  # a folder that this machine cannot see or write: the driver says it then
             note_failure(Writer(Trial(Folder(str(settings.folder)))), error, {})
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Everything to go on from, in d3ray's own format. A trial with a folder keeps it there, and gives where that is."""
-        if self.run is None:
-            return
-        if not hasattr(self.run.subject, "fit_"):
-            raise D3rayError("A trial that has not trained yet has nothing to checkpoint.")
-        if self.run.writer is not None:
+    def save(self, checkpoint_dir: str | None = None) -> _TrainingResult:
+        """What Tune asks for before it pauses a trial. One with a folder goes on from there, so Tune gets nothing to keep.
+
+        A copy would be a second one, and on a node that does not see Tune's own folder it could not be made.
+        """
+        if self._told.folder is None:
+            return super().save(checkpoint_dir)
+        if self.run is not None and self.run.step:
             self.run.commit()
-            place = {"folder": self.run.config.folder, "step": self.run.step}
-            (Path(checkpoint_dir) / "place.json").write_text(json.dumps(place))
-        else:
+        return _TrainingResult(checkpoint=None, metrics=dict(self._last_result or {}))
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Everything to go on from, in d3ray's own format."""
+        if self.run is not None:
+            if not hasattr(self.run.subject, "fit_"):
+                raise D3rayError("A trial that has not trained yet has nothing to checkpoint.")
             write_checkpoint(Path(checkpoint_dir) / _STATE, *self._labelled())
 
     def _labelled(self) -> tuple[Any, dict[str, Any]]:
@@ -159,8 +164,8 @@ class Training(tune.Trainable):
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Goes on from a checkpoint: this trial's own exactly, another's with this trial's seed, logging step and coefficients."""
         run = self.run
-        if run is None or run.writer is not None:
-            return  # its own folder is as far: it went on from there
+        if run is None:
+            return
         tensors, meta, _ = read_checkpoint(Path(checkpoint) / _STATE)
         foreign = meta["tune_trial"] != self.trial_id
         reached = self._reached if foreign else None

@@ -21,6 +21,7 @@ from d3ray.platform.scheduler_config import PBT
 from d3ray.platform.schedulers import make_scheduler, told
 from d3ray.platform.spaces import Integers, Uniform
 from d3ray.platform.storage import Trial
+from d3ray.platform.trainable import Training
 from d3ray.platform.trial_run import TrialRun
 
 from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, plugins, ray_here, write_dataset
@@ -143,6 +144,22 @@ def test_where_the_donors_checkpoint_is_gone_its_newest_serves(tmp_path: Path, d
     note_exploit(taker, Exploit(20, donor.identity, 60, {"score": 0.6, "learning_rate": 5e-4}))
     with pytest.raises(StorageError, match=r"was to go on from .*, which has no checkpoint that is whole"):
         run.heed()
+
+
+def test_a_pause_commits_and_leaves_nothing_with_tune(tmp_path: Path, data: Path) -> None:
+    """A worker gives its trial up for another, and takes it up again from its folder."""
+    sweep = Sweep(tmp_path, data, checkpoint={"every": 40})
+    trial, other = sweep.trial(0, score=0.5), sweep.trial(1, score=0.25)
+    worker = Training(config={"trial": sweep.told(trial)})
+    assert worker.save().checkpoint is None  # it has not begun
+    worker.train()
+    assert worker.save().checkpoint is None
+    assert trial.committed == 10
+    worker.reset_config({"trial": sweep.told(other)})
+    assert worker.train()["objective"] == 0.25
+    worker.reset_config({"trial": sweep.told(trial)})
+    assert worker.train()["step"] == 20
+    assert curve(trial, "train/score") == {10: 0.5}
 
 
 # ---- who takes over from whom
