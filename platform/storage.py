@@ -27,29 +27,20 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 from uuid import uuid4
 
-from torch import Tensor
-
-from ..algos.checkpoint import checkpoint_name
 from ..data.errors import ConfigError, StorageError
 from .folders import Folder, Lock
-from .outbox import Outbox
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 
 
-class FencedError(StorageError):
-    """Another worker has begun this trial since: this one must not write any more."""
-
-
 class Trial:
-    """The folder of a trial, for whoever reads it. `Writer` is the one that writes."""
+    """The folder of a trial, for whoever reads it; `writer.Writer` is the one that writes."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -121,7 +112,7 @@ class Trial:
 
     @property
     def delivered(self) -> dict[int, dict[str, Any]]:
-        """What the tracking server has of each seed: `run`, `step` (the newest), `status`, `model`, …"""
+        """What the tracking server has of each seed: `run`, `step` (the newest), `status`, `model` and others."""
         return {int(seed): note for seed, note in (self.folder.read_json("delivered.json") or {}).items()}
 
     def note_delivered(self, delivered: Mapping[int, Mapping[str, Any]]) -> None:
@@ -155,106 +146,6 @@ class Trial:
                 changed[seed] = {**about, "final": used_up, "retries_used": used_up}
         if changed != ended:
             self.settle(changed)
-
-
-class Writer:
-    """The one worker that may write a trial's folder, until another begins.
-
-    Args:
-        trial: Whose.
-
-    Attributes:
-        attempt: How often this trial was begun, this time included.
-    """
-
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-        self.checkpoints = trial.folder / "checkpoints"
-        with trial.folder.commit_lock():
-            self.attempt = self._attempt() + 1
-            trial.folder.write("attempt", str(self.attempt).encode())
-            trial.folder.write_json("worker.json", {"attempt": self.attempt, "host": socket.gethostname()})
-            self._sweep()
-
-    def _attempt(self) -> int:
-        return int(self.trial.folder.read("attempt") or 0)
-
-    def _sweep(self) -> None:
-        """Deletes what killed writers left half-made."""
-        for folder in (self.checkpoints, self.trial.folder / "best", self.trial.folder / "policy"):
-            for name in folder.names():
-                if name.startswith((".tmp-", ".deleted-")):
-                    (folder / name).remove()
-
-    def check(self) -> None:
-        """Raises FencedError where another worker has begun this trial."""
-        if (now := self._attempt()) != self.attempt:
-            raise FencedError(
-                f"The trial {self.trial.identity} was begun again elsewhere (attempt {now}); this is attempt {self.attempt}."
-            )
-
-    def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint that is whole, or None. Newer ones that are not are deleted; outboxes must have begun before."""
-        for step in reversed(self.checkpoints.checkpoint_steps()):
-            try:
-                tensors, meta, _ = self.checkpoints.read_checkpoint(step)
-            except StorageError:
-                (self.checkpoints / checkpoint_name(step)).remove()
-                continue
-            return tensors, meta
-        return None
-
-    def begin_outboxes(self) -> dict[int, Outbox]:
-        """An outbox for each seed, going on after what is committed or delivered."""
-        committed, delivered = self.trial.committed, self.trial.delivered
-        boxes: dict[int, Outbox] = {}
-        for seed in self.trial.seeds:
-            boxes[seed] = Outbox(self.trial.outbox(seed))
-            boxes[seed].begin(max(committed, delivered.get(seed, {}).get("step", -1)))
-        return boxes
-
-    def commit(
-        self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], outboxes: Sequence[Outbox], keep: int
-    ) -> None:
-        """A checkpoint with the metrics up to it; older ones than the newest `keep` are deleted.
-
-        Raises:
-            FencedError: another worker has begun this trial.
-            StorageError: the disk is full, or the place cannot be written. Nothing is left behind.
-        """
-
-        def parts() -> None:
-            for outbox in outboxes:
-                outbox.write(step)
-
-        self._guarded(self.checkpoints, checkpoint_name(step), tensors, meta, parts)
-        for outbox in outboxes:
-            outbox.written()
-        for old in self.checkpoints.checkpoint_steps()[:-keep]:
-            (self.checkpoints / checkpoint_name(old)).remove()
-
-    def keep_best(self, seed: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """The checkpoint of a seed's best metric, replacing an earlier one. Raises as `commit`."""
-        self._guarded(self.trial.folder / "best", f"seed-{seed}", tensors, meta, lambda: None)
-
-    def _guarded(
-        self, folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], last: Callable[[], None]
-    ) -> None:
-        """Writes a checkpoint; the attempt is looked at and the rename done under a lock, so nobody can come between."""
-        with ExitStack() as held:
-
-            def before_rename() -> None:
-                held.enter_context(self.trial.folder.commit_lock())
-                self.check()
-                last()
-
-            folder.write_checkpoint(name, tensors, meta, before_rename)
-
-    def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
-        """Keeps how the seeds ended. Raises FencedError."""
-        with self.trial.folder.commit_lock():
-            self.check()
-            self.trial.settle(status)
 
 
 class Experiment:

@@ -24,9 +24,10 @@ from .folders import Folder
 from .objective import Objective
 from .opened_data import open_dataset
 from .outbox import Outbox
-from .storage import FencedError, Trial, Writer, is_better
+from .storage import Trial, is_better
 from .subjects import load_best, make_subject, write_package
 from .system_metrics import SystemMetrics
+from .writer import FencedError, Writer
 
 Rows = list[dict[str, float]]  # metrics, one dictionary a seed
 _PROGRAM = ("n_steps", "n_steps_per_epoch", "seeds", "evaluation", "dataset", "device", "threads", "folder", "plugins")

@@ -19,8 +19,12 @@ INDEXES = re.compile(
 
 
 def unpicklers(module: Module) -> list[str]:
-    """Names that read pickles; our own reader and the importer over it may be named: arrays and plain containers come out only."""
-    named = ((re.sub("restricted_pickle|pickled_paths", "", name), line) for name, line in module.identifiers())
+    """Names that read pickles; our own reader and the importer over it may be named: arrays and plain containers come out only.
+
+    Tune's name of a file that it is kept from reading may be, too.
+    """
+    harmless = re.compile("restricted_pickle|pickled_paths|pickled_error_filename")
+    named = ((harmless.sub("", name), line) for name, line in module.identifiers())
     return sorted({f"{module.path.relative_to(module.root)}:{line} {name}" for name, line in named if UNPICKLERS.search(name)})
 
 

@@ -22,8 +22,9 @@ import torch
 from d3ray.platform.delivery import Delivery, deliver, settle
 from d3ray.platform.outbox import Outbox
 from d3ray.platform.report import report
-from d3ray.platform.storage import Experiment, Trial, Writer
+from d3ray.platform.storage import Experiment, Trial
 from d3ray.platform.tracking import Tracking
+from d3ray.platform.writer import Writer
 
 NAME, SEEDS = "many", (0, 1)
 EPOCHS = [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]

@@ -20,9 +20,10 @@ from d3ray.platform.folders import Folder
 from d3ray.platform.packing import Repacked, pack, resources, share
 from d3ray.platform.proposer import Listed
 from d3ray.platform.runs import run_experiment, train_work
-from d3ray.platform.storage import Trial, Writer
+from d3ray.platform.storage import Trial
 from d3ray.platform.trial_queue import slots
 from d3ray.platform.trial_run import note_failure
+from d3ray.platform.writer import Writer
 
 
 @pytest.mark.parametrize(

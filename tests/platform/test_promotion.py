@@ -19,8 +19,9 @@ from d3ray.jobs.base import run_command
 from d3ray.platform import promotion
 from d3ray.platform.delivery import deliver
 from d3ray.platform.promotion import promote, rollback
-from d3ray.platform.storage import Experiment, Writer
+from d3ray.platform.storage import Experiment
 from d3ray.platform.tracking import Tracking
+from d3ray.platform.writer import Writer
 
 CARTPOLE = Environment(id="CartPole-v1")
 RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # what each policy learns; returns of about 9, 40 and 70

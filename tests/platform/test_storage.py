@@ -13,7 +13,8 @@ import torch
 
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.folders import Folder, Lock
-from d3ray.platform.storage import Experiment, FencedError, Trial, Writer, identity
+from d3ray.platform.storage import Experiment, Trial, identity
+from d3ray.platform.writer import FencedError, Writer
 
 CONFIGURATION = {"algorithm": {"name": "DQN", "gamma": 0.9}, "n_steps": 10}
 DATASET = {"name": "tiny", "fingerprint": "aa"}

@@ -23,8 +23,9 @@ import torch
 from d3ray.data.errors import ConfigError
 from d3ray.platform.delivery import Delivery, deliver, settle
 from d3ray.platform.folders import Folder
-from d3ray.platform.storage import Experiment, Trial, Writer
+from d3ray.platform.storage import Experiment, Trial
 from d3ray.platform.tracking import ServerAwayError, Tracking, check_tracking
+from d3ray.platform.writer import Writer
 
 CONFIGURATION = {"algorithm": {"name": "DQN", "gamma": 0.9}, "n_steps": 40}
 DATASET = {

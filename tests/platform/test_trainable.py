@@ -21,8 +21,9 @@ from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Environment
 from d3ray.platform.folders import Folder
 from d3ray.platform.outbox import lines
-from d3ray.platform.storage import Trial, Writer
+from d3ray.platform.storage import Trial
 from d3ray.platform.trial_run import TrialConfig, TrialRun, note_failure
+from d3ray.platform.writer import Writer
 
 ENCODER = {"name": "vector", "hidden_units": [16]}
 ROOT = Path(__file__).parents[2]
