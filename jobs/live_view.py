@@ -49,7 +49,10 @@ def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], N
 
     def read() -> View | None:
         if not reader:  # what lies there may be what is about to be replaced, or another's
-            state = (Folder(storage) / name).read_json("state.json") or {}
+            try:
+                state = (Folder(storage) / name).read_json("state.json") or {}
+            except D3rayError:  # what is wrong with the storage the command says itself
+                return None
             if state.get("status") != "RUNNING" or {key: state.get(key) for key in ours} != ours:
                 return None
             reader.append(StatusReader(storage, name))

@@ -136,7 +136,7 @@ def run_trials(
             started(trial)
         return trial_config(trial)
 
-    queue = TrialQueue(proposer, hand_out)
+    queue = TrialQueue(proposer, hand_out, take_turns=getattr(scheduler, "takes_turns", False))
     watch = Watch(queue, experiment, progress, on_progress)
     with _tune_folder(experiment) as folder:
         tune.Tuner(

@@ -49,6 +49,8 @@ class Population(PopulationBasedTraining):
         size: How many members there will be.
     """
 
+    takes_turns = True  # more members than slots: none may move before all are measured
+
     def __init__(
         self, chosen: PBT, interval: int, objective: Objective, spaces: Mapping[str, Space], experiment: Experiment, size: int
     ) -> None:

@@ -44,11 +44,13 @@ class TrialQueue(Searcher):
     Args:
         proposer: Who is asked.
         config: What a trial's worker is told, as JSON.
+        take_turns: Whether trials wait for one another, as those of a population do: then all are out at once, and Tune has more
+            than run.
     """
 
-    def __init__(self, proposer: Proposer, config: Callable[[Trial], dict[str, Any]]) -> None:
+    def __init__(self, proposer: Proposer, config: Callable[[Trial], dict[str, Any]], *, take_turns: bool = False) -> None:
         super().__init__(metric="step", mode="max")
-        self._proposer, self._config = proposer, config
+        self._proposer, self._config, self._take_turns = proposer, config, take_turns
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
         self._deaths = Counter[str]()  # of workers of a trial, over what Tune takes for several trials
@@ -57,7 +59,7 @@ class TrialQueue(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Tune's question for the next trial. As many as the cluster has room for are out at once, and a few that wait for it."""
-        if self._wanted is not None and len(self.trials) >= self._room(self._wanted):
+        if not self._take_turns and self._wanted is not None and len(self.trials) >= self._room(self._wanted):
             return None
         try:
             trial = self._again.popleft() if self._again else self._proposer.next()

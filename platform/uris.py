@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 
 def without_password(uri: str) -> str:
@@ -10,4 +10,4 @@ def without_password(uri: str) -> str:
     if "://" not in uri:
         return uri.rpartition("@")[2] if "@" in uri.partition("/")[0] else uri
     parts = urlsplit(uri)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # urlunsplit would take a slash from sqlite:////path

@@ -33,11 +33,40 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+WITHOUT_RAY = {
+    "test_cluster_file",
+    "test_doctor_page",
+    "test_kuberay",
+    "test_launcher",
+    "test_many_runs",
+    "test_metric_files",
+    "test_objective",
+    "test_outbox",
+    "test_promotion",
+    "test_report",
+    "test_report_seen",
+    "test_search_space",
+    "test_searchers",
+    "test_statistics",
+    "test_status",
+    "test_storage",
+    "test_sweep",
+    "test_tracking",
+    "test_tracking_tags",
+    "test_datasets_job",
+    "test_export_job",
+    "test_live_view",
+    "test_options",
+    "test_report_job",
+}
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that may start Ray share one worker process, so that no two clusters compete for the machine."""
     for item in items:
-        if item.path.parent.name in ("platform", "jobs") and not item.get_closest_marker("xdist_group"):
+        may_start = item.path.parent.name in ("platform", "jobs") and item.path.stem not in WITHOUT_RAY
+        if may_start and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("ray"))
 
 
