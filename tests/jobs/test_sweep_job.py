@@ -120,6 +120,7 @@ def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow  # two sweeps of a process each
 def test_after_ctrl_c_resume_does_the_rest(file: Path, tmp_path: Path) -> None:
     storage = tmp_path / "results"
     command = [sys.executable, "-m", "d3ray.jobs", "sweep", "--config", str(file), f"storage={storage}", "n_steps=1000"]
