@@ -75,15 +75,17 @@ def prepare_node_maps(*where: str | Path, resources: Mapping[str, float] | None 
 def training_nodes(resources: Mapping[str, float] | None = None) -> dict[str, str]:
     """Ray's id and address of every node that has as much of each resource, whether free or not.
 
+    A head without CPUs has its workers to come, as where they start when trials wait for them: then there is none yet.
+
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none among nodes that have CPUs.
     """
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     wanted = {name: amount for name, amount in (resources or {}).items() if amount}
     fit = [node for node in alive if all(node["Resources"].get(name, 0) >= amount for name, amount in wanted.items())]
-    if not fit:
+    if not fit and any(node["Resources"].get("CPU") for node in alive):
         amounts = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items())
         raise ConfigError(f"No node of the Ray cluster has the resources of one trial: {amounts}.")
     return {node["NodeID"]: node["NodeManagerAddress"] for node in fit}
