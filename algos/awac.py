@@ -36,7 +36,7 @@ from .networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from .networks.heads import GaussianPolicy
 from .networks.q_functions import reduced
 from .optimizers import Adam, Optimizer
-from .sampled_actions import apart, repeated
+from .sampled_actions import values_beside
 from .schedule import due
 
 CODE = "authors' code ac45a9d, examples/awac/mujoco/awac1.py"
@@ -112,11 +112,8 @@ class AWAC(DistributionPolicy):
         return -weight * log_prob, {"advantage": advantage, "weight": weight, "log_prob": log_prob}
 
     def advantage(self, nets: Nets, policy: Any, batch: Batch) -> Tensor:
-        """A(s, a), [B]; one pass of the critics sees the data's action and the policy's."""
-        n = self.config_.n_action_samples
-        drawn = policy.sample(nets.noise("action", (n, *batch.action.shape)))
-        actions = torch.cat((batch.action[None], drawn)).flatten(0, 1)
-        values = apart(reduced(nets.critic(repeated(batch.observation, n + 1), actions), "min"), n + 1)
+        """A(s, a), [B]."""
+        values = values_beside(nets, policy, batch, self.config_.n_action_samples, "min")
         return values[0] - values[1:].mean(0)
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.heads import GaussianPolicy
 from .networks.q_functions import reduced
-from .sampled_actions import apart, repeated
+from .sampled_actions import values_beside
 from .schedule import due
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/crr.py"
@@ -109,11 +109,8 @@ class CRR(DistributionPolicy):
         return -weight * log_prob, {"advantage": advantage, "weight": weight, "log_prob": log_prob}
 
     def advantage(self, nets: Nets, policy: Any, batch: Batch) -> Tensor:
-        """A(s, a), [B]; one pass of the critics sees the data's action and the policy's."""
-        n = self.config_.n_action_samples
-        drawn = policy.sample(nets.noise("action", (n, *batch.action.shape)))
-        actions = torch.cat((batch.action[None], drawn)).flatten(0, 1)
-        values = apart(reduced(nets.critic(repeated(batch.observation, n + 1), actions), "mean"), n + 1)
+        """A(s, a), [B]."""
+        values = values_beside(nets, policy, batch, self.config_.n_action_samples, "mean")
         return values[0] - (values[1:].mean(0) if self.config_.advantage_type == "mean" else values[1:].amax(0))
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
