@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .algos.environments import datasets
     from .algos.iql import IQL
     from .algos.online_run import OnlineRun
+    from .algos.rebrac import ReBRAC
     from .algos.sac import SAC
     from .algos.sac_n import SACN
     from .algos.saving import load
@@ -48,6 +49,7 @@ __all__ = [
     "DiscreteBC",
     "MDPDataset",
     "OnlineRun",
+    "ReBRAC",
     "ReplayBuffer",
     "Stack",
     "TD3PlusBC",
@@ -69,6 +71,7 @@ _HOMES = {
     "IQL": "algos.iql",
     "MDPDataset": "data.mdp_dataset",
     "OnlineRun": "algos.online_run",
+    "ReBRAC": "algos.rebrac",
     "ReplayBuffer": "data.replay",
     "SAC": "algos.sac",
     "SACN": "algos.sac_n",

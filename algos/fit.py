@@ -147,6 +147,7 @@ class Fit:
             reward_scaler=self.config.reward_scaler,
             bootstrap=self.algorithm.bootstraps,
             next_action=self.algorithm.needs_next_action,
+            until="action" if self.algorithm.needs_next_action else "observation",
             extra=self.algorithm.extra_columns,
             device=self.device,
             dtype=self.dtype,

@@ -21,6 +21,7 @@ _HOMES = {
     "DQN": "dqn",
     "EDAC": "edac",
     "IQL": "iql",
+    "ReBRAC": "rebrac",
     "SAC": "sac",
     "SACN": "sac_n",
     "TD3": "td3",

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from ..data.batch import Batch
 from ..data.config import setting
@@ -67,10 +68,16 @@ class TD3(DDPG):
 
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
-        with torch.no_grad():
-            noise = h.target_smoothing_sigma * nets.noise("target smoothing", batch.action.shape)
-            noise = noise.clamp(-h.target_smoothing_clip, h.target_smoothing_clip)
-            action = (nets.target.policy(batch.next_observation) + noise).clamp(-1, 1)
-            following = nets.target.critic.distribution(batch.next_observation, action)  # [members, atoms, B]
-            goal = batch.reward + batch.discount * reduced(following, "min")
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return nets.critic.td_loss(batch.observation, batch.action, self.goal(nets, batch, h))
+
+    @torch.no_grad()
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        """What Q goes towards, [atoms, B]."""
+        following = nets.target.critic.distribution(batch.next_observation, self.next_action(nets, batch, h))
+        return batch.reward + batch.discount * reduced(following, "min")
+
+    def next_action(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        """ã, [B, A]."""
+        noise = h.target_smoothing_sigma * nets.noise("target smoothing", batch.action.shape)
+        noise = noise.clamp(-h.target_smoothing_clip, h.target_smoothing_clip)
+        return (nets.target.policy(batch.next_observation) + noise).clamp(-1, 1)

@@ -133,6 +133,15 @@ CASES = (
         losses=ACTOR_LOSSES,
         difference=PHASE,
     ),
+    d3rlpy("ReBRAC", {"name": "ReBRAC", **ACTOR_CRITIC}, {"name": "ReBRAC"}, step=1, losses=ACTOR_LOSSES, difference=PHASE),
+    d3rlpy(
+        "ReBRAC, QR, heavy penalties",
+        {"name": "ReBRAC", **ACTOR_CRITIC, "q_function": "qr", "actor_beta": 0.5, "critic_beta": 0.7},
+        {"name": "ReBRAC", "q_function": {"name": "qr"}, "actor_beta": 0.5, "critic_beta": 0.7},
+        step=1,
+        losses=ACTOR_LOSSES,
+        difference=PHASE,
+    ),
     d3rlpy("BC, deterministic", {"name": "BC", "encoder": NETS}, {"name": "BC"}, losses={"imitation_loss": "loss"}),
     d3rlpy(
         "BC, stochastic",

@@ -60,15 +60,17 @@ class Comparison:
 SCALED = {"action_scaler": "min_max"}
 
 
-def _pendulum(name: str, algorithm: dict[str, Any], peer: tuple[str, dict[str, Any]] | None, note: str) -> Study:
+def _pendulum(
+    name: str, algorithm: dict[str, Any], peer: tuple[str, dict[str, Any]] | None, note: str, n_steps: int = 5_000
+) -> Study:
     return Study(
         name=f"pendulum-{name}",
         data=PENDULUM,
         environment="Pendulum-v1",
         algorithm={**algorithm, **SCALED},
         peer=peer and (peer[0], {**peer[1], **SCALED}),
-        n_steps=5_000,
-        every=1_000,
+        n_steps=n_steps,
+        every=n_steps // 5,
         at_least=None,
         note=note,
         seeds=FIVE,
@@ -150,6 +152,7 @@ STUDIES = (
     _pendulum("bc", {"name": "BC", "preset": "d3rlpy"}, ("BC", {}), SAME),
     _pendulum("iql", {"name": "IQL", "preset": "d3rlpy"}, ("IQL", {}), SAME),
     _pendulum("sac", {"name": "SAC", "preset": "d3rlpy"}, ("SAC", {}), SAME),
+    _pendulum("rebrac", {"name": "ReBRAC", "preset": "d3rlpy"}, ("ReBRAC", {}), SAME, 10_000),
     *(
         _pendulum(
             f"td3+bc-{name}",
@@ -168,7 +171,7 @@ BESIDE, CRITICS = "ours beside d3rlpy's", "other critics beside the mean critic"
 COMPARISONS = (
     *(
         Comparison(BESIDE, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
-        for name in ("td3+bc", "iql", "bc", "sac", "td3")
+        for name in ("td3+bc", "iql", "bc", "sac", "td3", "rebrac")
     ),
     *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
 )

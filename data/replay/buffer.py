@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..batch import Batch, Sequences
     from ..dataset import Dataset
     from ..episodes import Episode
-    from ..sampling import EpisodeSampler, PrioritizedEpisodeSampler, PrioritizedSampler, TransitionSampler
+    from ..sampling import EpisodeSampler, PrioritizedEpisodeSampler, PrioritizedSampler, TransitionSampler, Until
 
 _TAKEN = ("observation", "action", "reward", "missing", "step", "counters", *FLAGS)
 
@@ -61,7 +61,7 @@ class ReplayBuffer:
         spaces = {**self._observation, "action": spec.action}
         kinds = {name: (space.shape, _stored(space.dtype)) for name, space in spaces.items()} | {"reward": ((), "float32")}
         self._rings = Rings(rows, n_envs, kinds | {name: (shape, "float32") for name, shape in self.extra.items()}, allocate)
-        self._windows: dict[tuple[int, int], Starts] = {}  # by td_steps and frames, made when first drawn from
+        self._windows: dict[tuple[int, int, Until], Starts] = {}  # by arguments of `windows`, made when first drawn from
         self._whole: dict[bool, Starts] = {}  # by whether what cannot be bootstrapped from is left out
         self._samplers: dict[tuple[Any, ...], Any] = {}
 
@@ -153,8 +153,8 @@ class ReplayBuffer:
             ended, cut = bool(ends[k]), bool(cuts[k])
             flags = {"terminated": ended, "truncated": cut and not ended}
             self._write(e, {name: values[k] for name, values in columns.items()} | flags)
-            for (td_steps, frames), starts in self._windows.items():  # the row n back is followed by all that its window needs
-                if (row := int(self._rings.head[e]) - 1 - td_steps) >= self._rings.open[e]:
+            for (td_steps, frames, until), starts in self._windows.items():  # the row n back is followed by what its window needs
+                if until != "end" and (row := int(self._rings.head[e]) - 1 - td_steps) >= self._rings.open[e]:
                     self._push(starts, frames, e, row, td_steps)
             if ended or cut:
                 self._close(e, None if final is None else {name: values[k] for name, values in final.items()})
@@ -193,10 +193,11 @@ class ReplayBuffer:
         seen = final or {name: self.columns[name][last] for name in self._observation}
         self._write(e, seen, closing=True, missing=final is None)
         closing = int(rings.head[e]) - 1
-        if final is not None or terminated:
-            for (td_steps, frames), starts in self._windows.items():  # windows that the end makes shorter
-                for row in range(max(first, closing - td_steps), closing):
-                    self._push(starts, frames, e, row, closing - row)
+        for (td_steps, frames, until), starts in self._windows.items():  # windows that the end makes shorter, or known
+            ends = terminated or (final is not None and until != "action")
+            for row in range(first if until == "end" else max(first, closing - td_steps), closing):
+                if ends or row < closing - td_steps:
+                    self._push(starts, frames, e, row, min(td_steps, closing - row))
         blind = final is None and not terminated
         for bootstrap, whole in self._whole.items():
             if first >= rings.tail[e] and (length := closing - first - (blind and bootstrap)):
@@ -259,18 +260,18 @@ class ReplayBuffer:
 
         return PrioritizedEpisodeSampler(self, batch_size, seed, **options)
 
-    def windows(self, td_steps: int = 1, frames: int = 1) -> Starts:
-        """The rows at which n-step windows may start; kept up to date by `append`, in place.
+    def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation") -> Starts:
+        """The rows at which n-step windows may start, kept up to date by `append`; `until` what must be known of what follows.
 
-        Raises:
-            ConfigError: td_steps is below 1.
+        Raises ConfigError where td_steps is below 1.
         """
-        if (td_steps, frames) not in self._windows:
+        key = td_steps, frames, until
+        if key not in self._windows:
             if td_steps < 1:
                 raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
-            self._windows[td_steps, frames] = Starts(self._rings.step, self._rings.tail, self.rows, frames)
-            self._find_windows(td_steps, frames)
-        return self._windows[td_steps, frames]
+            self._windows[key] = Starts(self._rings.step, self._rings.tail, self.rows, frames)
+            self._find_windows(*key)
+        return self._windows[key]
 
     def whole(self, bootstrap: bool = False) -> Starts:
         """The rows at which finished episodes start that are all there; kept up to date likewise.
@@ -283,21 +284,21 @@ class ReplayBuffer:
             self._find_episodes(bootstrap)
         return self._whole[bootstrap]
 
-    def _find_windows(self, td_steps: int, frames: int) -> None:
+    def _find_windows(self, td_steps: int, frames: int, until: Until) -> None:
         """Finds anew what `append` would have kept."""
         rings = self._rings
         for e in range(self.n_envs):
             slots = rings.slots(e)
             closing, step, row = self.columns["closing"][slots], rings.step[slots], np.arange(len(slots))
-            blind = self._blind(slots)
+            blind = self._blind(slots, acted=until == "action")
             ends = np.flatnonzero(closing)
             episode = np.searchsorted(ends, row)
             # an unfinished episode has no closing row: windows need the row of their next observation, which is not yet written
             left = np.append(ends, len(slots) - 1)[episode] - row
             complete = np.append(~blind[ends], False)[episode] & (left > 0)
             drawable = complete | (left >= td_steps + (episode < len(ends)))
-            drawable &= row >= np.minimum(step, frames - 1)
-            self._windows[td_steps, frames].rebuild(e, slots[drawable], np.minimum(left[drawable], td_steps))
+            drawable &= (row >= np.minimum(step, frames - 1)) & ((episode < len(ends)) | (until != "end"))
+            self._windows[td_steps, frames, until].rebuild(e, slots[drawable], np.minimum(left[drawable], td_steps))
 
     def _find_episodes(self, bootstrap: bool) -> None:
         for e in range(self.n_envs):
@@ -308,10 +309,10 @@ class ReplayBuffer:
             there = (ends >= steps) & (lengths > 0)
             self._whole[bootstrap].rebuild(e, slots[(ends - steps)[there]], lengths[there])
 
-    def _blind(self, slots: np.ndarray) -> np.ndarray:
-        """Which of a ring's rows, oldest first, are closing rows that nothing may be bootstrapped from."""
+    def _blind(self, slots: np.ndarray, *, acted: bool = False) -> np.ndarray:
+        """Which of a ring's rows, oldest first, are closing rows that nothing may be bootstrapped from, or from its action."""
         terminated = np.roll(self.columns["terminated"][slots], 1)  # of the step before; the oldest row has none and needs none
-        return self.columns["closing"][slots] & self._rings.missing[slots] & ~terminated
+        return self.columns["closing"][slots] & (self._rings.missing[slots] | acted) & ~terminated
 
     # ---- keeping
 
@@ -355,8 +356,8 @@ class ReplayBuffer:
             DataError: it comes from a buffer of another capacity, spec or number of environments.
         """
         self._rings.load_state(state)
-        for td_steps, frames in self._windows:  # in place: samplers hold them
-            self._find_windows(td_steps, frames)
+        for key in self._windows:  # in place: samplers hold them
+            self._find_windows(*key)
         for bootstrap in self._whole:
             self._find_episodes(bootstrap)
 

@@ -17,7 +17,7 @@ from .source import BLOCK, Source
 from .sum_tree import SumTree
 from .transitions import TransitionSampler
 from .weighted import WeightedSampler, exponential_weights, top_weights
-from .windows import Place, Runs, Windows
+from .windows import Place, Runs, Until, Windows
 
 __all__ = [
     "BLOCK",
@@ -37,6 +37,7 @@ __all__ = [
     "SumTree",
     "TransitionSampler",
     "UniformSampling",
+    "Until",
     "WeightedSampler",
     "Windows",
     "as_tensors",

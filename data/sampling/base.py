@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree  # it has no public name yet
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, root_key, shift_right
 from .source import BLOCK
-from .windows import Windows
+from .windows import Until, Windows
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -61,11 +61,11 @@ class Sampler:
         """How many transitions (of an `EpisodeSampler`, episodes) may be drawn now."""
         return self.windows.n
 
-    def _open_windows(self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1) -> Any:
+    def _open_windows(self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1, until: Until = "observation") -> Any:
         """The transitions that may be drawn."""
         if self.grows:
-            return self.source.windows(td_steps, frames)
-        return Windows(self.source, td_steps, bootstrap=bootstrap, device=self.device)
+            return self.source.windows(td_steps, frames, until)
+        return Windows(self.source, td_steps, bootstrap=bootstrap, until=until, device=self.device)
 
     def between_epochs(self, epoch: int) -> None:
         """A dataset does not change, and a buffer renews itself as steps are appended."""

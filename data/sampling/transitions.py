@@ -16,7 +16,7 @@ from .frames import Padding, frame_stacks
 from .gather import Gather, Where, as_tensors
 from .permutation import permute
 from .source import BLOCK
-from .windows import Place
+from .windows import Place, Until
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -41,6 +41,7 @@ class TransitionSampler(Sampler):
         observation_scaler, action_scaler, reward_scaler: Fitted scalers, applied to what is drawn.
         bootstrap: See `Windows`. From a buffer what cannot be bootstrapped from is never drawn.
         next_action, extra, dtype: See `Gather`.
+        until: What must be known of what follows a window; from a buffer with "end" only finished episodes are drawn from.
         frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
             another episode. Stacks that a ring has begun to overwrite are not drawn any more.
         frame_padding: What stands for frames from before the episode began, "zero" or "repeat".
@@ -65,6 +66,7 @@ class TransitionSampler(Sampler):
         reward_scaler: RewardScaler | None = None,
         bootstrap: bool = True,
         next_action: bool = True,
+        until: Until = "observation",
         extra: Sequence[str] = (),
         frames: int = 1,
         frame_padding: Padding = "zero",
@@ -77,7 +79,7 @@ class TransitionSampler(Sampler):
             raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
         self.frames, self.unique = frames, unique
         stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, extra)
-        self.windows = self._open_windows(td_steps, bootstrap, frames)
+        self.windows = self._open_windows(td_steps, bootstrap, frames, until)
         self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),

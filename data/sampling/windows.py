@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,10 @@ from ..errors import DataError
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
+
+
+Until = Literal["observation", "action", "end"]
+"""What must be known of what follows a window: the next observation, the next action, or the episode to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Windows:
         td_steps: n of the n-step return.
         bootstrap: Whether what is drawn looks at the next observation. Windows that end at a truncation whose final observation
             is missing are then left out, for there is nothing to bootstrap from.
+        until: With "action" windows that end at any truncation are left out, for no action follows them.
         device: Where the arithmetic runs.
 
     Attributes:
@@ -72,15 +77,25 @@ class Windows:
         drawable: [E] int64, how many transitions of each episode may be drawn.
     """
 
-    def __init__(self, dataset: Dataset, td_steps: int = 1, *, bootstrap: bool = True, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        td_steps: int = 1,
+        *,
+        bootstrap: bool = True,
+        until: Until = "observation",
+        device: torch.device | str = "cpu",
+    ) -> None:
         episodes = dataset.episodes
         steps = np.asarray(episodes.steps, np.int64)
-        blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded)) & bootstrap
+        cut = ~np.asarray(episodes.terminated, bool)
+        blind = cut if until == "action" else cut & ~np.asarray(episodes.final_recorded, bool) & bootstrap
         self.drawable = np.where(blind, np.maximum(steps - td_steps, 0), steps)
         ends = np.cumsum(self.drawable)
         self.n = int(ends[-1]) if len(ends) else 0
         if self.n == 0:
-            raise DataError(f"The dataset {dataset.name!r} has no transition that can be drawn with td_steps={td_steps}.")
+            followed = " and that an action, or a terminal, follows" if until == "action" else ""
+            raise DataError(f"The dataset {dataset.name!r} has no transition that can be drawn with td_steps={td_steps}{followed}.")
         self.size, first = self.n, np.asarray(episodes.first_row, np.int64)
         self._episode = EpisodeOf(torch.from_numpy(ends).to(device))
         parts = (first - (ends - self.drawable), first + steps - blind, first)

@@ -34,7 +34,7 @@ class SlowRing:
         if end is not None:
             self.rows.append({"o": observation if final is None else final, "a": 0.0, "closing": True, "known": final is not None})
 
-    def windows(self, n: int) -> dict[int, tuple[float, ...]]:
+    def windows(self, n: int, until: str = "observation") -> dict[int, tuple[float, ...]]:
         """Slot of each window's first row → observation, action, reward, discount, next observation, next action."""
         oldest, found = max(0, len(self.rows) - self.size), {}
         for start in range(oldest, len(self.rows)):
@@ -47,7 +47,9 @@ class SlowRing:
             if at == len(self.rows):
                 continue  # what follows is not yet written
             terminated = self.rows[at - 1]["end"] == "terminated"
-            if self.rows[at]["closing"] and not terminated and not self.rows[at]["known"]:
+            if self.rows[at]["closing"] and not terminated and (until == "action" or not self.rows[at]["known"]):
+                continue
+            if until == "end" and not any(row["closing"] for row in self.rows[start:]):
                 continue
             discount = 0.0 if terminated else GAMMA**m
             here, there = self.rows[start], self.rows[at]
@@ -65,11 +67,15 @@ def runs(draw: st.DrawFn) -> tuple[int, int, list[list[tuple[str | None, bool]]]
     return draw(st.integers(2, 20)), n_envs, steps
 
 
+UNTIL = ("observation", "action", "end")
+
+
 def played(rows: int, n_envs: int, steps: list[list[tuple[str | None, bool]]], drawn: tuple[int, ...] = ()) -> Any:
     """The buffer and the slow rings after the same steps. `drawn`: td_steps whose windows are kept from the start."""
     buffer, slow = ReplayBuffer(rows * n_envs, SPEC, n_envs), [SlowRing(rows) for _ in range(n_envs)]
     for n in drawn:
-        buffer.windows(n)
+        for until in UNTIL:
+            buffer.windows(n, 1, until)
         buffer.whole()
     for t, ends in enumerate(steps):
         value = np.array([100.0 * e + t for e in range(n_envs)])
@@ -88,11 +94,13 @@ def played(rows: int, n_envs: int, steps: list[list[tuple[str | None, bool]]], d
     return buffer, slow
 
 
-def expected(slow: list[SlowRing], n: int) -> dict[int, tuple[float, ...]]:
-    return {e * ring.size + slot: window for e, ring in enumerate(slow) for slot, window in ring.windows(n).items()}
+def expected(slow: list[SlowRing], n: int, until: str = "observation") -> dict[int, tuple[float, ...]]:
+    return {e * ring.size + slot: window for e, ring in enumerate(slow) for slot, window in ring.windows(n, until).items()}
 
 
 def check_windows(buffer: ReplayBuffer, slow: list[SlowRing], n: int) -> None:
+    for until in UNTIL:
+        assert sorted(buffer.windows(n, 1, until).all()) == sorted(expected(slow, n, until)), until
     wanted = expected(slow, n)
     assert buffer.n_windows(n) == len(wanted)
     if not wanted:

@@ -66,6 +66,24 @@ def windows(episodes, td_steps, bootstrap=True):
     return found
 
 
+@pytest.mark.parametrize("td_steps", [1, 3])
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_what_is_followed_by_an_action_or_a_terminal_is_drawn_alone(td_steps, bootstrap):
+    """No closing row of an episode that was cut stands for a next action; n-step windows that reach one are left out too."""
+    data, first, wanted = dataset(), 0, set()
+    for steps, end in EPISODES:
+        wanted |= {first + t for t in range(steps) if end == "terminated" or t + td_steps < steps}
+        first += steps
+    sampler = TransitionSampler(data, 512, seed=1, td_steps=td_steps, bootstrap=bootstrap, until="action")
+    batch = sampler.sample()
+    assert sampler.n_windows == len(wanted)
+    assert set(batch.observation[:, 0].int().tolist()) <= wanted
+    there = batch.discount > 0
+    torch.testing.assert_close(batch.next_action[there] * 100, batch.next_observation[there])
+    with pytest.raises(DataError, match="an action, or a terminal, follows"):
+        Windows(dataset([(4, "truncated"), (2, "blind")]), td_steps=4, until="action")
+
+
 @pytest.mark.parametrize("td_steps", [1, 2, 3, 7])
 @pytest.mark.parametrize("bootstrap", [True, False])
 def test_every_window_is_what_the_slow_list_says(td_steps, bootstrap):
