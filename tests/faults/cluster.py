@@ -42,6 +42,11 @@ class Node:
         return marked("D3RAY_TEST_NODE", self.name, named)
 
     @property
+    def workers(self) -> list[int]:
+        """Ids of its workers; its agents are none: a raylet ends with them."""
+        return sorted({*self.processes("ray::")} - {*self.processes("Agent")})
+
+    @property
     def raylet(self) -> int:
         """The raylet's id."""
         (found,) = [one for one in self.processes("raylet/raylet") if Path(f"/proc/{one}/comm").read_text().strip() == "raylet"]

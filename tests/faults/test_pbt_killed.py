@@ -13,7 +13,7 @@ from d3ray.platform.storage import Trial
 
 from .cluster import LocalCluster
 from .processes import Command, alive, kill, until
-from .runs import ALGORITHM, Runs
+from .runs import ALGORITHM, SWEEPS, Runs
 
 N_STEPS, EPOCH, INTERVAL, SEEDS = 160, 20, 40, (0, 1)
 SWEEP = {
@@ -41,13 +41,13 @@ def runs(cluster: LocalCluster, tiny: Path, tmp_path: Path) -> Iterator[Runs]:
 
 def kill_command(command: Command, cluster: LocalCluster) -> None:
     """The driver and every worker, at once."""
-    kill(command.process.pid, *(one for node in cluster.nodes for one in node.processes("ray::")))
+    kill(command.process.pid, *(one for node in cluster.nodes for one in node.workers))
     command.process.wait()
 
 
 def tracked(runs: Runs, trial: Trial, seed: int) -> list[tuple[str, int, float]]:
     """What MLflow has of a seed, without what the sweep says of its configuration."""
-    return [row for row in runs.tracked(trial, seed) if not row[0].startswith("configuration/")]
+    return [row for row in runs.tracked(trial, seed) if not row[0].startswith(SWEEPS)]
 
 
 def curve(trial: Trial, seed: int, name: str) -> dict[int, float]:

@@ -25,6 +25,7 @@ SWEEP = {
     "algorithm": {"name": "TD3PlusBC", "action_scaler": "min_max"},
     "search": {"algorithm.alpha": {"grid": [1.0, 2.5, 5.0]}, "algorithm.actor_learning_rate": {"grid": [3e-4, 1e-3]}},
     "searcher": "grid",
+    "plugins": ["d3ray_holds"],
     "n_steps": N_STEPS,
     "n_steps_per_epoch": EPOCH,
     "seeds": [0, 1, 2],
@@ -51,8 +52,10 @@ def test_a_sweep_loses_a_node_half_way(cluster: LocalCluster, tmp_path: Path, te
     try:
         command = runs.start()
         command.until(lambda: sum(trial.is_settled for trial in runs.trials()) >= 9, 1500)
-        lost = next(node for node in cluster.nodes if node.processes("ray::Training"))
-        lost.kill()
+        held = runs.hold("commit", 3 * EPOCH, 0, 1, 2)
+        reached = command.until(lambda: next(filter(runs.worker, held), None), 600)
+        cluster.node_of(runs.worker(reached)).kill()  # in the middle of a trial
+        runs.release(held)
         assert command.wait(1500) == 0, command.log.read_text()
     finally:
         runs.end()
@@ -62,7 +65,8 @@ def test_a_sweep_loses_a_node_half_way(cluster: LocalCluster, tmp_path: Path, te
     tracked = [line for trial in trials for line in runs.tracked(trial, trial.seeds[0])]
     steps = {step for name, step, _ in tracked if not name.startswith("configuration/")}  # those compare seeds, without a step
     assert steps == set(range(EPOCH, N_STEPS + 1, EPOCH))
-    assert_trained_as_alone(max(trials, key=lambda trial: int(trial.folder.read("attempt") or 0)), tmp_path / "alone")
+    (again,) = [trial for trial in trials if trial.folder.read("attempt") == b"2"]
+    assert_trained_as_alone(again, tmp_path / "alone")
 
     said = run("promote", "pendulum", "episodes=400", place=tmp_path / "promote", env=runs.env)
     score = """SELECT t.value, s.value, m.value FROM registered_model_aliases a

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from d3ray.platform import outbox, storage, trial_run
+from d3ray.platform import outbox, trial_run
 
 
 def hold(moment: str, step: int, trial: Path) -> None:
@@ -67,4 +67,3 @@ outbox.Outbox.write = write
 outbox.Outbox.written = written
 trial_run.TrialRun.commit = before("commit", trial_run.TrialRun.commit)
 trial_run.TrialRun._write_policy = before("policy", trial_run.TrialRun._write_policy)
-assert storage.Outbox is outbox.Outbox
