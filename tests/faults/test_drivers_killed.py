@@ -6,6 +6,8 @@ import signal
 import time
 from collections.abc import Callable
 
+from d3ray.platform.cluster import STOP_SECONDS
+
 from .cluster import LocalCluster
 from .processes import alive, kill, until
 from .runs import EPOCH, SEEDS, Runs, assert_equal_runs
@@ -51,13 +53,13 @@ def test_the_head_killed_with_the_driver(cluster: LocalCluster, train: Train, un
 
 
 def test_a_job_stop(train: Train, undisturbed: Runs) -> None:
-    """SIGTERM, and SIGKILL three seconds later: what Ray's job server does, whatever the command is in."""
+    """SIGTERM, and SIGKILL once the command had the time that `d3ray submit` asks Ray to give it, whatever it is in."""
     runs = train()
     held = [*runs.hold("commit", 3 * EPOCH, 0), *runs.hold("write", 3 * EPOCH, 1)]
     command = runs.start()
     command.until(lambda: runs.reached(held))
     kill(command.process.pid, by=signal.SIGTERM)
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + STOP_SECONDS
     while command.process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     kill(command.process.pid)
