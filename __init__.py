@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .algos.awac import AWAC
     from .algos.bc import BC
+    from .algos.cal_ql import CalQL
     from .algos.cql import CQL
     from .algos.crr import CRR
     from .algos.ddpg import DDPG
@@ -45,6 +46,7 @@ __all__ = [
     "SAC",
     "SACN",
     "TD3",
+    "CalQL",
     "Dataset",
     "DiscreteBC",
     "MDPDataset",
@@ -63,6 +65,7 @@ _HOMES = {
     "BC": "algos.bc",
     "CQL": "algos.cql",
     "CRR": "algos.crr",
+    "CalQL": "algos.cal_ql",
     "DDPG": "algos.ddpg",
     "DQN": "algos.dqn",
     "Dataset": "data.dataset",

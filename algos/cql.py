@@ -173,9 +173,14 @@ class CQL(SAC):
             density_anywhere = torch.full_like(density_here, -math.log(2) * shape[-1])
             density = torch.cat((density_anywhere, density_here, density_there))  # [3 N, B], logarithms
         actions = torch.cat((anywhere, here, there, batch.action[None])).flatten(0, 1)
-        values = apart(nets.critic(repeated(batch.observation, 3 * n + 1), actions), 3 * n + 1)  # [members, 3 N + 1, B]
+        values = apart(nets.critic(repeated(batch.observation, 3 * n + 1), actions), 3 * n + 1)
+        values = self.counted(values, batch)
         others, data = values[:, :-1], values[:, -1]
         return (others - density if self.config_.importance_sampling else values).logsumexp(1) - data
+
+    def counted(self, values: Tensor, batch: Batch) -> Tensor:
+        """Q of N uniform actions, of 2 N of the policy and of the data's, [members, 3 N + 1, B], as the gap has them."""
+        return values
 
     def drawn(self, nets: Nets, observation: Tensor, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Actions of the policy and their log densities: of a shape [N, B, A], N for each state."""

@@ -148,6 +148,7 @@ class Fit:
             bootstrap=self.algorithm.bootstraps,
             next_action=self.algorithm.needs_next_action,
             until="action" if self.algorithm.needs_next_action else "observation",
+            endless=getattr(self.config, "endless", False),
             extra=self.algorithm.extra_columns,
             device=self.device,
             dtype=self.dtype,

@@ -15,6 +15,7 @@ _HOMES = {
     "AWAC": "awac",
     "BC": "bc",
     "CQL": "cql",
+    "CalQL": "cal_ql",
     "CRR": "crr",
     "DDPG": "ddpg",
     "DiscreteBC": "discrete_bc",

@@ -298,6 +298,23 @@ CASES = (
         difference="L_Q and L_α are one loss here; " + STEPPED,
     ),
     d3rlpy(
+        "CalQL",
+        {**CQL, "name": "CalQL", "backup": "mode"},
+        {**THEIR_CQL, "name": "CalQL"},
+        losses=SAC_LOSSES,
+        tape=of_three_kinds,
+        difference=STEPPED,
+    ),
+    d3rlpy(
+        "CalQL, α learnt, rate 1e-12",
+        {**CQL, "name": "CalQL", "backup": "mode", "learn_alpha": True, "alpha_learning_rate": STILL, "alpha_threshold": 2.0},
+        {**THEIR_CQL, "name": "CalQL", "alpha_learning_rate": STILL, "alpha_threshold": 2.0},
+        losses=SAC_LOSSES,
+        skip=("loss/critic_loss",),
+        tape=of_three_kinds,
+        difference="L_Q and L_α are one loss here; " + STEPPED,
+    ),
+    d3rlpy(
         "DQN, QR",
         {"name": "DQN", "preset": "d3rlpy", "encoder": NETS, "q_function": "qr"},
         {"name": "DQN", "q_function": {"name": "qr"}},

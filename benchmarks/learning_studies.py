@@ -152,6 +152,7 @@ STUDIES = (
     _pendulum("bc", {"name": "BC", "preset": "d3rlpy"}, ("BC", {}), SAME),
     _pendulum("iql", {"name": "IQL", "preset": "d3rlpy"}, ("IQL", {}), SAME),
     _pendulum("sac", {"name": "SAC", "preset": "d3rlpy"}, ("SAC", {}), SAME),
+    _pendulum("cal-ql", {"name": "CalQL", "preset": "d3rlpy"}, ("CalQL", {}), SAME, 4_000),
     _pendulum("rebrac", {"name": "ReBRAC", "preset": "d3rlpy"}, ("ReBRAC", {}), SAME, 10_000),
     *(
         _pendulum(
@@ -171,7 +172,7 @@ BESIDE, CRITICS = "ours beside d3rlpy's", "other critics beside the mean critic"
 COMPARISONS = (
     *(
         Comparison(BESIDE, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
-        for name in ("td3+bc", "iql", "bc", "sac", "td3", "rebrac")
+        for name in ("td3+bc", "iql", "bc", "sac", "td3", "cal-ql", "rebrac")
     ),
     *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
 )

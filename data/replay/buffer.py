@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from ..spec import Discrete, Environment, Spec, space_columns, value_columns
-from .rings import FLAGS, Allocate, Rings, in_memory
+from .rings import FLAGS, Allocate, Rings, in_memory, kinds_of
 from .starts import Starts
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ class ReplayBuffer:
             if name in _TAKEN or "/" in name:
                 raise ConfigError(f"The extra column {name!r} has a name that the buffer uses itself.")
         self._observation = space_columns(spec.observation)
-        spaces = {**self._observation, "action": spec.action}
-        kinds = {name: (space.shape, _stored(space.dtype)) for name, space in spaces.items()} | {"reward": ((), "float32")}
-        self._rings = Rings(rows, n_envs, kinds | {name: (shape, "float32") for name, shape in self.extra.items()}, allocate)
+        kinds = kinds_of({**self._observation, "action": spec.action}, {"reward": (), **self.extra})
+        self._rings = Rings(rows, n_envs, kinds, allocate)
         self._windows: dict[tuple[int, int, Until], Starts] = {}  # by arguments of `windows`, made when first drawn from
         self._whole: dict[bool, Starts] = {}  # by whether what cannot be bootstrapped from is left out
         self._samplers: dict[tuple[Any, ...], Any] = {}
@@ -341,6 +340,10 @@ class ReplayBuffer:
         columns = {name: column[rows] for name, column in self.columns.items()}
         return Episode(columns, bool(columns["terminated"][-2]), not bool(rings.missing[rows[-1]]))
 
+    def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]:
+        """[T] int64: the rows of `columns` with an environment's finished episodes; and `since` of a later call, for new ones."""
+        return self._rings.finished(env, since)
+
     def current_episode(self, env: int = 0) -> np.ndarray:
         """[T] int64: the rows of `columns` that hold an environment's unfinished episode, without those that were overwritten."""
         return self._rings.unfinished(env)
@@ -393,8 +396,3 @@ def _one(values: Any) -> Any:
     if isinstance(values, tuple) and any(isinstance(part, np.ndarray | Mapping | tuple) for part in values):
         return tuple(_one(part) for part in values)
     return np.asarray(values)[None]
-
-
-def _stored(dtype: str) -> str:
-    """Types of columns, as `steps_from_arrays` keeps them."""
-    return "float32" if dtype == "float64" else dtype

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..errors import DataError
+from ..spec import Leaf
 from ..steps import StepTable, steps_from_rows
 
 Kinds = Mapping[str, tuple[tuple[int, ...], str]]  # shape and dtype of an entry, by column
@@ -18,6 +19,12 @@ def in_memory(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Zeros; memory is touched only as it fills."""
     del name
     return np.zeros(shape, dtype)
+
+
+def kinds_of(spaces: Mapping[str, Leaf], floats: Mapping[str, tuple[int, ...]]) -> Kinds:
+    """Of columns that hold values of a space, float64 as `steps_from_arrays` keeps it, and of columns of float32."""
+    kept = {name: (space.shape, "float32" if space.dtype == "float64" else space.dtype) for name, space in spaces.items()}
+    return kept | {name: (shape, "float32") for name, shape in floats.items()}
 
 
 class Rings:
@@ -73,6 +80,11 @@ class Rings:
     def unfinished(self, e: int) -> np.ndarray:
         """Where the rows of a ring's unfinished episode lie, oldest first; those that were overwritten are left out."""
         return e * self.rows + np.arange(max(int(self.open[e]), int(self.tail[e])), int(self.head[e])) % self.rows
+
+    def finished(self, e: int, since: int) -> tuple[np.ndarray, int]:
+        """Where rows of a ring's finished episodes lie, from the number `since` on, as far as they are there; and the next one."""
+        stop = int(self.open[e])
+        return e * self.rows + np.arange(max(since, int(self.tail[e])), stop) % self.rows, stop
 
     def last(self, e: int) -> int:
         """Where the latest row of a ring lies."""

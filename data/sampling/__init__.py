@@ -11,7 +11,7 @@ from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
 from .priorities import Priorities
 from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
-from .returns import returns_to_go
+from .returns import RETURNS, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
 from .source import BLOCK, Source
 from .sum_tree import SumTree
@@ -21,6 +21,7 @@ from .windows import Place, Runs, Until, Windows
 
 __all__ = [
     "BLOCK",
+    "RETURNS",
     "EpisodeSampler",
     "EpochSampler",
     "FrameStack",

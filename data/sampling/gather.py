@@ -15,6 +15,7 @@ from ..batch import Batch
 from ..errors import DataError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .frames import FrameStack
+from .returns import RETURNS, ReturnsToGo
 from .windows import Place
 
 _NARROW = 128  # bytes of a row: of wider ones, to look up two at once costs as much as one after the other
@@ -46,6 +47,7 @@ class Gather:
         dtype: Type of all floats in a batch.
         next_action: Whether the batch carries the next action.
         extra: Names of further columns that the batch carries in `extra`.
+        returns: What gives returns to go, where they are wanted; the batch carries them in `extra`.
         stacks: By observation column, how its frames are stacked; what is drawn must then say how many steps come `before` it.
     """
 
@@ -61,6 +63,7 @@ class Gather:
         dtype: torch.dtype = torch.float32,
         next_action: bool = False,
         extra: Sequence[str] = (),
+        returns: ReturnsToGo | None = None,
         stacks: Mapping[str, FrameStack] | None = None,
     ) -> None:
         self.stacks = dict(stacks or {})
@@ -69,7 +72,7 @@ class Gather:
         self.observation_affines = observation_scaler.affines(dtype, self.device) if observation_scaler else {}
         self.action_affine = action_scaler.affine(dtype, self.device) if action_scaler else None
         self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
-        self.next_action, self.extra = next_action, tuple(extra)
+        self.next_action, self.extra, self.returns = next_action, tuple(extra), returns
         self._pairs = {name: _pairs(column) for name, column in columns.items() if _is_narrow(column)}
         for name in self.extra:
             if name not in columns:
@@ -111,6 +114,9 @@ class Gather:
             action, next_action = self._scaled_action(self._take_both("action", *self._both("action", place, count)))
         else:
             action, next_action = self.action(rows), None
+        extra = {name: self.take(name, rows) for name in self.extra}
+        if self.returns is not None:
+            extra[RETURNS] = self.returns(rows)
         return Batch(
             observation=None,
             action=action,
@@ -120,7 +126,7 @@ class Gather:
             index=place.index,
             next_action=next_action,
             weight=weight,
-            extra={name: self.take(name, rows) for name in self.extra},
+            extra=extra,
         )
 
     def _count(self, place: Place) -> Tensor | None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
+    from ..replay.buffer import ReplayBuffer
+    from ..scalers.reward import RewardTransform
+
+RETURNS = "return_to_go"  # what algorithms call it among their `extra_columns`
 CHUNK = 1 << 20  # rows at once, and at least one episode
 
 
-def returns_to_go(reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float = 1.0) -> np.ndarray:
-    """[len(reward)] float32: Σ γᵏ r over the rest of the episode, for every row of these episodes; 0 elsewhere.
+def returns_to_go(
+    reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float = 1.0, dtype: Any = np.float32
+) -> np.ndarray:
+    """[len(reward)]: Σ γᵏ r over the rest of the episode, for every row of these episodes; 0 elsewhere.
 
     Added up in float64 by doubling: after pass i every row holds the sum of the next 2ⁱ rewards, so episodes of T steps take
     log₂ T passes and no loop over steps.
@@ -18,8 +32,9 @@ def returns_to_go(reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, 
         first_row: [E], in any order.
         steps: [E].
         gamma: Discount; 1 for the returns to go of a Decision Transformer.
+        dtype: Of the sums.
     """
-    out = np.zeros(len(reward), np.float32)
+    out = np.zeros(len(reward), dtype)
     ends, start = np.cumsum(steps), 0
     while start < len(steps):
         stop = max(start + 1, int(np.searchsorted(ends, ends[start] - steps[start] + CHUNK)))
@@ -35,3 +50,104 @@ def returns_to_go(reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, 
         out[rows] = total
         start = stop
     return out
+
+
+def endless_returns(out: np.ndarray, reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float) -> None:
+    """Writes r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all one and the same r.
+
+    Raises:
+        ConfigError: γ is 1, at which such a sum has no end.
+    """
+    if gamma >= 1:
+        raise ConfigError("endless takes an episode to go on for ever, which has no return where gamma is 1.")
+    if not len(steps):
+        return
+    ends = np.stack((first_row, first_row + steps), 1).ravel()
+    same = np.minimum.reduceat(reward, ends)[::2] == np.maximum.reduceat(reward, ends)[::2]
+    for first, n in zip(first_row[same].tolist(), steps[same].tolist(), strict=True):
+        out[first : first + n] = reward[first] / (1 - gamma)
+
+
+class ReturnsToGo:
+    """Discounted returns to go of the rows of a dataset, or of finished episodes of a replay buffer, of scaled rewards.
+
+    They are summed for all rows when they are first asked for, and again when γ was written in place; of a buffer, as episodes end.
+    What followed where an episode was cut counts as nothing.
+
+    Args:
+        source: Where the rows are.
+        windows: Of a buffer, what is drawn from it: it says when all its rows became others.
+        gamma: () or (S,), one a seed.
+        transform: How each reward is scaled, before the sum; None: not at all.
+        endless: Whether an episode that was cut, and had the same reward r at each step, counts as going on with it: r / (1 - γ).
+        dtype, device: Of what is given.
+    """
+
+    def __init__(
+        self,
+        source: Dataset | ReplayBuffer,
+        windows: Any,
+        gamma: Tensor,
+        transform: RewardTransform | None,
+        endless: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._source: Any = source
+        self._windows, self._gamma, self._transform, self._endless = windows, gamma, transform, endless
+        self._dtype, self._device = str(dtype).removeprefix("torch."), device
+        self._known: tuple[int, int] | None = None
+        self._gammas: list[float]
+        self._table: Tensor  # [gammas · rows]
+        self._offset: Tensor  # of each seed, where the rows of its γ begin
+        self._summed: list[int]  # of each ring of a buffer, how many rows
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[..., (S,) B] at rows of that shape."""
+        grows = not hasattr(self._source, "episodes")
+        known = self._gamma._version, self._windows.version if grows else 0
+        if known != self._known:
+            self._known = known
+            self._begin(grows)
+        if grows:
+            self._follow()
+        if len(self._gammas) > 1:
+            rows = rows + self._offset
+        return self._table.index_select(0, rows.reshape(-1)).reshape(rows.shape)
+
+    def _begin(self, grows: bool) -> None:
+        """Makes the table; of a dataset it is then whole."""
+        source, each = self._source, self._gamma.double().reshape(-1).tolist()
+        n, self._gammas = len(source.columns["reward"]), sorted(set(each))
+        self._offset = torch.tensor([[self._gammas.index(gamma) * n] for gamma in each], device=self._device)
+        table = np.zeros((len(self._gammas), n), self._dtype)
+        if grows:
+            self._summed = [0] * source.n_envs
+        else:
+            episodes = source.episodes
+            steps, first = (np.asarray(part, np.int64) for part in (episodes.steps, episodes.first_row))
+            self._sum(table, slice(None), source.columns["reward"], first, steps, ~np.asarray(episodes.terminated, bool))
+        self._table = torch.from_numpy(table.reshape(-1)).to(self._device)  # the same memory, on the host
+
+    def _follow(self) -> None:
+        """Sums the episodes that have ended since."""
+        source, table = self._source, self._table.numpy().reshape(len(self._gammas), -1)
+        for e, since in enumerate(self._summed):
+            slots, self._summed[e] = source.finished_rows(e, since)
+            if len(slots):
+                ends = np.flatnonzero(source.columns["closing"][slots])
+                first = np.concatenate(([0], ends[:-1] + 1))
+                there = ends > first  # of an episode that is all but overwritten the closing row may be left
+                cut = ~source.columns["terminated"][slots[ends[there] - 1]]
+                self._sum(table, slots, source.columns["reward"][slots], first[there], (ends - first)[there], cut)
+
+    def _sum(self, table: np.ndarray, at: Any, reward: np.ndarray, first: np.ndarray, steps: np.ndarray, cut: np.ndarray) -> None:
+        """Writes what the rewards [rows] of episodes sum to into the columns `at` of the table."""
+        scaled = np.array(reward, np.float64)
+        if self._transform is not None:
+            scaled = self._transform.transform(torch.from_numpy(scaled)).numpy()
+        for row, gamma in zip(table, self._gammas, strict=True):
+            found = returns_to_go(scaled, first, steps, gamma, table.dtype)
+            if self._endless:
+                endless_returns(found, scaled, first[cut], steps[cut], gamma)
+            row[at] = found

@@ -15,6 +15,7 @@ from .base import Sampler, needed_columns
 from .frames import Padding, frame_stacks
 from .gather import Gather, Where, as_tensors
 from .permutation import permute
+from .returns import RETURNS, ReturnsToGo
 from .source import BLOCK
 from .windows import Place, Until
 
@@ -40,8 +41,11 @@ class TransitionSampler(Sampler):
         td_steps: n of the n-step return. Windows stop at an episode's end and never reach over it.
         observation_scaler, action_scaler, reward_scaler: Fitted scalers, applied to what is drawn.
         bootstrap: See `Windows`. From a buffer what cannot be bootstrapped from is never drawn.
-        next_action, extra, dtype: See `Gather`.
+        next_action, dtype: See `Gather`.
         until: What must be known of what follows a window; from a buffer with "end" only finished episodes are drawn from.
+        extra: Names of further columns that the batch carries in `extra`. "return_to_go" is no column, but the discounted sum of
+            the scaled rewards from here to the episode's end; it makes `until` "end".
+        endless: See `ReturnsToGo`.
         frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
             another episode. Stacks that a ring has begun to overwrite are not drawn any more.
         frame_padding: What stands for frames from before the episode began, "zero" or "repeat".
@@ -68,6 +72,7 @@ class TransitionSampler(Sampler):
         next_action: bool = True,
         until: Until = "observation",
         extra: Sequence[str] = (),
+        endless: bool = False,
         frames: int = 1,
         frame_padding: Padding = "zero",
         unique: bool = False,
@@ -78,9 +83,16 @@ class TransitionSampler(Sampler):
         if td_steps < 1:
             raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
         self.frames, self.unique = frames, unique
-        stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, extra)
+        columns_of = tuple(name for name in extra if name != RETURNS)
+        stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, columns_of)
+        if RETURNS in extra and until == "observation":
+            until = "end"
         self.windows = self._open_windows(td_steps, bootstrap, frames, until)
         self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
+        returns = None
+        if RETURNS in extra:
+            transform = reward_scaler.reward_transform() if reward_scaler else None
+            returns = ReturnsToGo(source, self.windows, self._gamma, transform, endless, dtype, self.columns_device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),
             gamma=self._gamma.to(self.columns_device),
@@ -90,7 +102,8 @@ class TransitionSampler(Sampler):
             reward_scaler=reward_scaler,
             dtype=dtype,
             next_action=next_action,
-            extra=extra,
+            extra=columns_of,
+            returns=returns,
             stacks=stacks,
         )
         entries = sum(c[:1].size * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
