@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .algos.awac import AWAC
     from .algos.bc import BC
+    from .algos.bcq import BCQ
     from .algos.cal_ql import CalQL
     from .algos.cql import CQL
     from .algos.crr import CRR
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AWAC",
     "BC",
+    "BCQ",
     "CQL",
     "CRR",
     "DDPG",
@@ -63,6 +65,7 @@ __all__ = [
 _HOMES = {
     "AWAC": "algos.awac",
     "BC": "algos.bc",
+    "BCQ": "algos.bcq",
     "CQL": "algos.cql",
     "CRR": "algos.crr",
     "CalQL": "algos.cal_ql",

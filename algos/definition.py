@@ -15,6 +15,7 @@ from .config import AlgorithmConfig, Preset
 from .optimizers import Adam, Optimizer
 
 if TYPE_CHECKING:
+    from ..data.dataset import Dataset
     from ..data.spec import Spec
     from .nets import Nets
 
@@ -93,9 +94,20 @@ class Definition:
         """Kinds of update due at gradient step `step` (from 0), in order; each is a method of (learner, batch)."""
         raise NotImplementedError
 
+    def warming_up(self, step: int) -> bool:
+        """Whether at gradient step `step` (from 0) no critic is trained yet, so that there are no errors to draw transitions by."""
+        return False
+
     def act(self, nets: Nets, observation: Any) -> Tensor:
         """The greedy action at scaled observations [B, ...]: scaled floats [B, A], or int64 [B]."""
         raise NotImplementedError
+
+    def choice(self, nets: Nets, observation: Any) -> Tensor | None:
+        """Of a policy that acts by the best of some actions the number of that one, int64 [B]; None: it acts otherwise.
+
+        An export is compared with the policy where rounding cannot change it.
+        """
+        return None
 
     def sample(self, nets: Nets, observation: Any) -> Tensor:
         """An action drawn from the policy with numbers of `nets.noise`; what has no `sample` of its own is deterministic."""
@@ -118,6 +130,10 @@ class Definition:
     def learns_values(cls) -> bool:
         """Whether there is a Q(s, a) to predict."""
         return cls.values is not Definition.values
+
+    def fitted(self, config: Any, dataset: Dataset) -> Any:
+        """The checked settings, scalers fitted, with what else of them follows from the data."""
+        return config
 
     # ---- settings, as scikit-learn asks
 

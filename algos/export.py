@@ -58,6 +58,12 @@ class PortablePolicy(PolicyModule):
         """What `forward` takes."""
         return module_input(self.spec.observation, {name: torch.as_tensor(rows) for name, rows in inputs.items()})
 
+    def choice_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Which of its own actions it takes, of a policy that takes the best of some; None of others."""
+        with torch.no_grad():
+            chosen = self.algorithm.choice(self._nets(None), self._seen(self.arguments(inputs)))
+        return None if chosen is None else chosen.numpy()
+
 
 def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:
     # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
@@ -152,9 +158,9 @@ def with_golden(module: PortableModule, exact: PortableModule, drawn: Arrays, li
         StorageError: `module` does not act as `live` does.
     """
     spec, action = module.spec, module.act_on(drawn)
-    if spec.discrete:  # golden actions are those that rounding cannot change
-        others = (exact.act_on(drawn), module.act_on(nudged(drawn, 1e-3)), module.act_on(nudged(drawn, -1e-3)))
-        kept = np.all([action == other for other in others], 0)
+    if (chosen := _chosen(module, drawn)) is not None:  # golden actions are those that rounding cannot change
+        others = (_chosen(exact, drawn), _chosen(module, nudged(drawn, 1e-3)), _chosen(module, nudged(drawn, -1e-3)))
+        kept = np.all([chosen == other for other in others], 0)
         order = np.argsort(~kept, kind="stable")
     else:
         order = np.arange(len(action))
@@ -172,6 +178,13 @@ def with_golden(module: PortableModule, exact: PortableModule, drawn: Arrays, li
     made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")))
     made.check(lambda inputs: live(inputs).astype(action.dtype), "The policy's copy on the CPU")
     return made
+
+
+def _chosen(module: PortableModule, inputs: Arrays) -> np.ndarray | None:
+    """The discrete actions, or which of its own continuous ones a policy takes; None where it acts without a choice."""
+    if module.spec.discrete:
+        return module.act_on(inputs)
+    return module.choice_on(inputs) if isinstance(module, PortablePolicy) else None
 
 
 def save_policy(algorithm: Algorithm, path: str | Path) -> None:

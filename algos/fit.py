@@ -200,7 +200,7 @@ class Fit:
         if watch:
             self._snapshot = snapshot(learner, batch)
         tell: Any = getattr(source, "update", None)
-        if tell is not None:
+        if tell is not None and not self.algorithm.warming_up(learner.step - 1):
             if learner.errors is None:
                 raise ConfigError(f"{self.algorithm.name} has no TD error that transitions could be drawn by: use another sampler.")
             tell(batch.index, learner.errors)
@@ -351,7 +351,7 @@ def fitted_config(algorithm: Definition, dataset: Dataset) -> Any:
     fitted = {n: getattr(config, n).fit(dataset) for n in scalers if getattr(config, n, None)}
     config = config.model_copy(update=fitted)
     _check_range(algorithm.name, getattr(config, "action_scaler", None), dataset)
-    return config
+    return algorithm.fitted(config, dataset)
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:

@@ -110,7 +110,8 @@ def write_package(
 
     policy = portable(algorithm.policy())
     noted = {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else algorithm.fit_.data
-    config = algorithm.config_.model_dump(mode="json")
+    now = {name: values[0] for name, values in algorithm.fit_.learner.values.items()}
+    config = {**algorithm.config_.model_dump(mode="json"), **now}
     return write_portable(
         policy,
         folder,

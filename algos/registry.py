@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AWAC": "awac",
     "BC": "bc",
+    "BCQ": "bcq",
     "CQL": "cql",
     "CalQL": "cal_ql",
     "CRR": "crr",

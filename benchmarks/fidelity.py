@@ -25,12 +25,14 @@ from unittest import mock
 import numpy as np
 import torch
 from arrays import cartpole_like, hopper_like
+from fidelity_behaviour import BEHAVIOUR_CASES
 from fidelity_cases import BATCH, CASES, Case, Draws
 from torch import nn
 from workers import HERE, Worker, table
 
 from d3ray.algos.learner import Learner
 from d3ray.algos.nets import Nets
+from d3ray.algos.networks.behaviour import LatentEncoder
 from d3ray.algos.networks.heads import GaussianPolicy, SquashedGaussianPolicy
 from d3ray.algos.networks.layers import Linear
 from d3ray.algos.networks.training import Pass
@@ -38,6 +40,7 @@ from d3ray.algos.registry import make_algorithm
 from d3ray.data.batch import Batch
 
 RESULTS = HERE / "results"
+ROWS = (*CASES, *BEHAVIOUR_CASES)
 GAMMA, BOUND = 0.99, 1e-5
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
 SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py"}
@@ -149,7 +152,7 @@ def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor
     """Tensors of a network, parameters or gradients, one array for each member and layer."""
     found: Arrays = {}
     encoder, seen = 0, set[str]()
-    normal = isinstance(module, (GaussianPolicy, SquashedGaussianPolicy))
+    normal = isinstance(module, (GaussianPolicy, SquashedGaussianPolicy, LatentEncoder))
     for path, layer in module.named_modules():
         if not isinstance(layer, Linear):
             continue
@@ -162,7 +165,7 @@ def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor
             w, b = (weight.T, bias) if layer.members is None else (weight[k].T, bias[k, 0])
             parts = {name: slice(None)}
             if normal and path == "head":  # peers have a layer for the mean and one for log σ
-                half = len(b) if module.log_std is not None else len(b) // 2
+                half = len(b) if getattr(module, "log_std", None) is not None else len(b) // 2
                 parts = {"mean": slice(half), "log_std": slice(half, None)} if half < len(b) else {"mean": slice(None)}
             for part, rows in parts.items():
                 found[f"{network}/{k}/{part}/weight"], found[f"{network}/{k}/{part}/bias"] = w[rows], b[rows]
@@ -225,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One update beside d3rlpy 2.8.1 and PFRL 0.4.0.")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose label has it; the others stay as they are")
     options = parser.parse_args()
-    cases = [case for case in CASES if not options.only or any(part in case.label for part in options.only)]
+    cases = [case for case in ROWS if not options.only or any(part in case.label for part in options.only)]
     torch.set_num_threads(1)
     report: dict[str, Any] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "bound": BOUND, "versions": {}, "rows": []}
     before = json.loads((RESULTS / "fidelity.json").read_text())["rows"] if options.only else []
@@ -257,7 +260,7 @@ def main() -> None:
                         sys.exit(f"{case.label}: {error}\n{log.read_text()[-3_000:]}")
                     one = {"label": case.label, "peer": peer, "met": met(distances), "tensors": distances}
                     found_rows[peer, case.label] = one
-    there = [(case, one) for peer in SIDES for case in CASES if case.peer == peer and (one := found_rows.get((peer, case.label)))]
+    there = [(case, one) for peer in SIDES for case in ROWS if case.peer == peer and (one := found_rows.get((peer, case.label)))]
     report["rows"] = [one for _, one in there]
     text = markdown(report, [row(case, one["tensors"]) for case, one in there])
     print(text)

@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import torch
 from d3rlpy.algos.qlearning.torch import awac_impl, bc_impl
-from d3rlpy.models.torch import ImitationLoss, build_gaussian_distribution
+from d3rlpy.models.torch import ImitationLoss, VAEDecoder, build_gaussian_distribution
 from d3rlpy.torch_utility import TorchMiniBatch
 from fidelity_side import Named, compare, layers
 from peer import make
@@ -27,8 +27,11 @@ NETWORKS = {
     "value_func": ("value", {"_fc": "head"}),
     "log_temp": ("temperature", {"_parameter": "log"}),
     "log_alpha": ("alpha", {"_parameter": "log"}),
+    "vae_encoder": ("vae_encoder", {"_mu": "mean", "_logstd": "log_std"}),
+    "vae_decoder": ("vae_decoder", {"_fc": "head"}),
+    "perturbation": ("perturbation", {"_fc": "head"}),
 }
-TARGETS = {"targ_policy": "policy", "targ_q_funcs": "q_funcs"}
+TARGETS = {"targ_policy": "policy", "targ_q_funcs": "q_funcs", "targ_perturbation": "perturbation"}
 
 
 def named(modules: Any, targets: bool) -> dict[str, Named]:
@@ -66,6 +69,7 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     learner.create_impl((parts["observation"].shape[1],), actions)
     modules = learner.impl.modules
     with (
+        mock.patch.object(VAEDecoder, "forward", decoded),
         mock.patch.object(torch, "linspace", at_midpoints) if midpoints else nullcontext(),
         mock.patch.object(bc_impl, "compute_stochastic_imitation_loss", negative_likelihood) if likelihood else nullcontext(),
         mock.patch.object(awac_impl.AWACImpl, "compute_target", target_of_a_normal_draw) if normal else nullcontext(),
@@ -83,6 +87,12 @@ def target_of_a_normal_draw(self: Any, batch: TorchMiniBatch) -> torch.Tensor:
     with torch.no_grad():
         action = build_gaussian_distribution(self.modules.policy(batch.next_observations)).sample()
         return self._targ_q_func_forwarder.compute_target(batch.next_observations, action, reduction="min")
+
+
+def decoded(self: Any, x: Any, latent: torch.Tensor, with_squash: bool) -> torch.Tensor:
+    """In place of a decoder that leaves tanh out where `with_squash` is true."""
+    action = self._fc(self._encoder(x, latent))
+    return action.tanh() if with_squash else action
 
 
 def at_midpoints(start: float, end: float, steps: int, **options: Any) -> torch.Tensor:

@@ -36,7 +36,7 @@ def make(name: str, settings: dict[str, Any], device: str) -> Any:
     settings = dict(settings)
     config = getattr(d3rlpy.algos, f"{name}Config")
     if hidden := settings.pop("hidden_units", None):
-        for field in ("encoder_factory", "actor_encoder_factory", "critic_encoder_factory", "value_encoder_factory"):
+        for field in ("encoder_factory", "actor_encoder_factory", "critic_encoder_factory", "value_encoder_factory", "imitator_encoder_factory"):
             if field in config.__dataclass_fields__:
                 settings[field] = VectorEncoderFactory(hidden_units=list(hidden))
     if epsilon := settings.pop("epsilon", None):

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "continuous actions for a discrete algorithm": (
         lambda: DQN().fit(CONTINUOUS, 1),
         DataError,
-        "DQN needs discrete actions, and 'tiny' has continuous ones; choose from AWAC, BC, ",
+        "DQN needs discrete actions, and 'tiny' has continuous ones; choose from AWAC, ",
     ),
     "another observation to predict at": (
         lambda: fitted(TD3).predict(np.zeros((3, 4), np.float32)),
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "training online where actions are of the other kind": (
         lambda: maker(DQN)().fit_online("Pendulum-v1", n_steps=1, n_steps_per_epoch=1),
         DataError,
-        "DQN needs discrete actions, and 'Pendulum-v1' has continuous ones; choose from AWAC, BC, ",
+        "DQN needs discrete actions, and 'Pendulum-v1' has continuous ones; choose from AWAC, ",
     ),
 }
 

@@ -137,7 +137,7 @@ INGEST = {
 TRAINING = {
     # data
     f"train d3ray/pendulum-replay algorithm=DQN {TRAIN}": "DQN needs discrete actions, and 'd3ray/pendulum-replay' has continuous "
-    "ones; choose from AWAC, BC, CQL, ",
+    "ones; choose from AWAC, ",
     f"train d3ray/cartpole-replay algorithm=TD3 {TRAIN}": "has discrete ones; choose from",
     f"train wide algorithm=TD3 {TRAIN}": "TD3 acts in [-1, 1], and actions of 'dataset' reach 2.98: set action_scaler='min_max'",
     f"train missing {CONTINUOUS}": "missing/data-00000-of-00001.arrow is missing.",
