@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .algos.awac import AWAC
+    from .algos.awr import AWR
     from .algos.bc import BC
     from .algos.bcq import BCQ
     from .algos.cal_ql import CalQL
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AWAC",
+    "AWR",
     "BC",
     "BCQ",
     "CQL",
@@ -64,6 +66,7 @@ __all__ = [
 
 _HOMES = {
     "AWAC": "algos.awac",
+    "AWR": "algos.awr",
     "BC": "algos.bc",
     "BCQ": "algos.bcq",
     "CQL": "algos.cql",

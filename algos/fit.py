@@ -149,6 +149,7 @@ class Fit:
             next_action=self.algorithm.needs_next_action,
             until="action" if self.algorithm.needs_next_action else "observation",
             endless=getattr(self.config, "endless", False),
+            ahead=getattr(self.config, "horizon", None) or 0,
             extra=self.algorithm.extra_columns,
             device=self.device,
             dtype=self.dtype,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AWAC": "awac",
+    "AWR": "awr",
     "BC": "bc",
     "BCQ": "bcq",
     "CQL": "cql",

@@ -68,6 +68,8 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
     for name, field in fields.items():
         if name.endswith("_interval") and isinstance(field.default, int) and field.default > 7:
             settings[name] = 7  # so that it comes round within a check
+        if name.endswith("_updates") and isinstance(field.default, int):
+            settings[name] = min(field.default, 2)
         if name.endswith(("warmup_steps", "start_step")) and field.default > 3:
             settings[name] = 3  # so that a check sees what comes after it too
         if name.endswith("_samples") and field.default > 4:

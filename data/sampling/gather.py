@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..batch import Batch
+from ..compiled import compiled
 from ..errors import DataError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .frames import FrameStack
@@ -47,6 +48,8 @@ class Gather:
         dtype: Type of all floats in a batch.
         next_action: Whether the batch carries the next action.
         extra: Names of further columns that the batch carries in `extra`.
+        ahead: K: of so many steps after each window the batch carries in `extra`, [..., B, K, ...] each, `ahead/reward`,
+            `ahead/discount`, `ahead/mask` (which of them the episode has) and `ahead/observation`, the one that each step led to.
         returns: What gives returns to go, where they are wanted; the batch carries them in `extra`.
         stacks: By observation column, how its frames are stacked; what is drawn must then say how many steps come `before` it.
     """
@@ -63,6 +66,7 @@ class Gather:
         dtype: torch.dtype = torch.float32,
         next_action: bool = False,
         extra: Sequence[str] = (),
+        ahead: int = 0,
         returns: ReturnsToGo | None = None,
         stacks: Mapping[str, FrameStack] | None = None,
     ) -> None:
@@ -72,7 +76,7 @@ class Gather:
         self.observation_affines = observation_scaler.affines(dtype, self.device) if observation_scaler else {}
         self.action_affine = action_scaler.affine(dtype, self.device) if action_scaler else None
         self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
-        self.next_action, self.extra, self.returns = next_action, tuple(extra), returns
+        self.next_action, self.extra, self.returns, self.ahead = next_action, tuple(extra), returns, ahead
         self._pairs = {name: _pairs(column) for name, column in columns.items() if _is_narrow(column)}
         for name in self.extra:
             if name not in columns:
@@ -80,7 +84,8 @@ class Gather:
 
     def __call__(self, place: Place, weight: Tensor | None = None) -> Batch:
         """The batch of the transitions that lie at `place`, with their importance weights."""
-        return self.plain(place, weight).with_observations(*self.seen(self.where(place)))
+        batch = self.plain(place, weight).with_observations(*self.seen(self.where(place)))
+        return batch.with_extra(**self.following(place)) if self.ahead else batch
 
     def where(self, place: Place) -> Where:
         """The rows to look up for the observations at `place` and those that the windows reach; blocks of them may be cut out."""
@@ -129,6 +134,24 @@ class Gather:
             extra=extra,
         )
 
+    def following(self, place: Place) -> dict[str, Tensor]:
+        """What `ahead` asks for of the windows at `place`. Where an episode has fewer steps what is masked repeats its last row."""
+        count, wrap = self._count(place), place.wrap
+        reach = torch.ones_like(place.left) if count is None else count
+        if wrap is not None and wrap[0].ndim:
+            wrap = wrap[0][..., None], wrap[1]
+        left, k = (place.left - reach)[..., None], torch.arange(self.ahead, device=self.device)
+        base = step_rows(place.rows, reach, place.wrap)[..., None]
+        mask, rows, to = k < left, step_rows(base, torch.minimum(k, left), wrap), step_rows(base, torch.minimum(k + 1, left), wrap)
+        gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None, None]
+        found = {
+            "reward": self.reward(rows) * mask,
+            "discount": gamma * (mask & ~self.take("terminated", rows)),
+            "mask": mask,
+            **{name: self.observation(name, self.take(name, to)) for name in self.columns if name.startswith("observation")},
+        }
+        return {f"ahead/{name}": part for name, part in found.items()}
+
     def _count(self, place: Place) -> Tensor | None:
         """Of each window its m of γᵐ, [..., B]; None: 1 for all."""
         return place.left.clamp(max=self.td_steps) if self.td_steps > 1 else None
@@ -171,10 +194,20 @@ class Gather:
 
     def _stacked(self, name: str, rows: Tensor, blank: Tensor | None) -> tuple[Tensor, Tensor]:
         """The stacks of an observation and of the one that the window reaches, [..., B, *stacked shape] each."""
-        stack, raw, lead = self.stacks[name], self.take(name, rows), rows.ndim - 1
-        frames = self.observation(name, raw if blank is None else _blanked(raw, blank))
+        stack, lead, frames = self.stacks[name], rows.ndim - 1, self._frames(name, rows, blank)
         k, n = stack.frames, rows.shape[-1]
         return stack.join(frames.narrow(lead, 0, k), lead), stack.join(frames.narrow(lead, n - k, k), lead)
+
+    def _frames(self, name: str, rows: Tensor, blank: Tensor | None) -> Tensor:
+        """The frames of some rows [..., k] as an algorithm sees them, [..., k, *shape]; of blank ones, zeros are seen."""
+        column, missing = self.columns[name], torch.zeros_like(rows, dtype=torch.bool) if blank is None else blank
+        if column.device.type != "cpu" or not column.is_contiguous() or self.dtype not in (torch.float32, torch.float64):
+            raw = self.take(name, rows)
+            return self.observation(name, raw.masked_fill(missing.reshape(*missing.shape, *[1] * (column.ndim - 1)), 0))
+        frames = torch.empty((rows.numel(), *column.shape[1:]), dtype=self.dtype)
+        told = (rows.contiguous(), missing.contiguous())
+        _copy_frames(_flat(column).numpy(), *(part.view(-1).numpy() for part in told), _flat(frames).numpy())
+        return self.observation(name, frames.view(*rows.shape, *column.shape[1:]))
 
     def take(self, name: str, rows: Tensor) -> Tensor:
         """Raw rows [..., *shape] of a column."""
@@ -223,9 +256,18 @@ def _pairs(column: Tensor) -> Tensor:
     return column.as_strided((len(column) - 1, 2 * width), (width, 1))
 
 
-def _blanked(frames: Tensor, missing: Tensor) -> Tensor:
-    """The frames [..., k, *shape] with zeros where there never was one; `missing` is [..., k]."""
-    if frames.device.type == "cpu":
-        frames.numpy()[missing.numpy()] = 0  # few are, and NumPy clears whole frames: torch's own took 4 ms for 640 of them
-        return frames
-    return frames.masked_fill(missing.reshape(*missing.shape, *[1] * (frames.ndim - missing.ndim)), 0)
+def _flat(column: Tensor) -> Tensor:
+    """[rows, width], a view."""
+    return column.view(len(column), -1)
+
+
+@compiled
+def _copy_frames(column: Any, rows: Any, blank: Any, frames: Any) -> None:
+    """Frames become floats as they are looked up: one pass over memory, of two."""
+    for k in range(len(rows)):
+        frame = column[rows[k]]
+        if blank[k]:
+            frames[k] = 0
+        else:
+            for i in range(len(frame)):
+                frames[k, i] = frame[i]

@@ -46,6 +46,7 @@ class TransitionSampler(Sampler):
         extra: Names of further columns that the batch carries in `extra`. "return_to_go" is no column, but the discounted sum of
             the scaled rewards from here to the episode's end; it makes `until` "end".
         endless: See `ReturnsToGo`.
+        ahead: See `Gather`; of the steps after each window, for returns that look further than n steps.
         frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
             another episode. Stacks that a ring has begun to overwrite are not drawn any more.
         frame_padding: What stands for frames from before the episode began, "zero" or "repeat".
@@ -73,6 +74,7 @@ class TransitionSampler(Sampler):
         until: Until = "observation",
         extra: Sequence[str] = (),
         endless: bool = False,
+        ahead: int = 0,
         frames: int = 1,
         frame_padding: Padding = "zero",
         unique: bool = False,
@@ -82,12 +84,14 @@ class TransitionSampler(Sampler):
         super().__init__(source, batch_size, seed, device)
         if td_steps < 1:
             raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
+        if ahead and frames > 1:
+            raise ConfigError("Frames are stacked of single observations, and these look ahead: one of the two.")
         self.frames, self.unique = frames, unique
         columns_of = tuple(name for name in extra if name != RETURNS)
         stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, columns_of)
         if RETURNS in extra and until == "observation":
             until = "end"
-        self.windows = self._open_windows(td_steps, bootstrap, frames, until)
+        self.windows = self._open_windows(td_steps + (ahead if self.grows else 0), bootstrap, frames, until)
         self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
         returns = None
         if RETURNS in extra:
@@ -103,15 +107,17 @@ class TransitionSampler(Sampler):
             dtype=dtype,
             next_action=next_action,
             extra=columns_of,
+            ahead=ahead,
             returns=returns,
             stacks=stacks,
         )
         entries = sum(c[:1].size * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
-        fits = _BLOCK_BYTES // max(1, 2 * entries * dtype.itemsize * batch_size * self.n_seeds)
+        fits = _BLOCK_BYTES // max(1, (2 + ahead) * entries * dtype.itemsize * batch_size * self.n_seeds)
         self._block_steps = 1 << min(BLOCK, max(1, fits)).bit_length() - 1
         self._block: tuple[int, int] | None = None
         self._drawn: list[Batch]
         self._located: tuple[int, int] | None = None
+        self._place: Place
         self._where: Where
         self._plain: list[Batch]
 
@@ -141,12 +147,17 @@ class TransitionSampler(Sampler):
         if wanted != self._located:
             steps = torch.arange(chunk * BLOCK, (chunk + 1) * BLOCK, device=self._key.device)
             place = self.windows.locate(self._draw(steps) % self._size(), before=self.frames > 1)
-            self._where, self._plain = self._gather.where(place), self._gather.plain(place).unbind()
+            self._place, self._where, self._plain = place, self._gather.where(place), self._gather.plain(place).unbind()
             self._located = wanted
         part = slice(at, at + self._block_steps)
         where = {name: (rows[part], None if more is None else more[part]) for name, (rows, more) in self._where.items()}
         here, there = (unbound(seen, self._block_steps) for seen in self._gather.seen(where))
-        return [plain.with_observations(*pair) for *pair, plain in zip(here, there, self._plain[part], strict=True)]
+        batches = [plain.with_observations(*pair) for *pair, plain in zip(here, there, self._plain[part], strict=True)]
+        if not self._gather.ahead:
+            return batches
+        place = Place(self._place.index[part], self._place.rows[part], self._place.left[part])
+        more = self._gather.following(place)
+        return [batch.with_extra(**{name: column[k] for name, column in more.items()}) for k, batch in enumerate(batches)]
 
     def numbers(self, step: int) -> Tensor:
         if self.unique and self.grows:  # what is drawn depends on how much there is, so blocks would be stale

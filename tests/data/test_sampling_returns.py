@@ -110,3 +110,31 @@ def test_an_endless_failure_counts_as_going_on() -> None:
     assert found["success"] == pytest.approx([-1.9, -1, 0])
     with pytest.raises(ConfigError, match="gamma is 1"):
         TransitionSampler(data, 8, gamma=1.0, endless=True, **options).sample(0)
+
+
+@quick
+@given(stories(), st.integers(1, 3), st.integers(1, 4), st.booleans())
+def test_what_lies_ahead_is_the_rest_of_the_episode(told: list[Story], td_steps: int, ahead: int, grows: bool) -> None:
+    """The steps after an n-step window, as far as they go; with an unknown end, to the last observation that is known."""
+    told = [*told, Story(len(told), 9, "terminated")]
+    by_observation = {float(s.observation(t)): (s, t) for s in told for t in range(s.steps)}
+    source = as_buffer(told, 40).buffer if grows else as_dataset(told)
+    sampler = TransitionSampler(source, 16, gamma=0.5, td_steps=td_steps, ahead=ahead, until="end", dtype=torch.float64)
+    batch = sampler.sample(0)
+    parts = {name.removeprefix("ahead/"): part for name, part in batch.extra.items()}
+    for i, seen in enumerate(batch.observation[:, 0].tolist()):
+        s, t = by_observation[seen]
+        known = s.steps - (s.end == "blind")
+        for k in range(ahead):
+            j = min(t + td_steps, s.steps) + k
+            inside = j < known
+            assert bool(parts["mask"][i, k]) == inside
+            assert parts["reward"][i, k] == (s.reward(j) if inside else 0)
+            assert parts["discount"][i, k] == (s.discount(j, 0.5) if inside else 0)
+            if inside:
+                assert parts["observation"][i, k, 0] == s.observation(j + 1)
+
+
+def test_frames_are_not_stacked_ahead() -> None:
+    with pytest.raises(ConfigError, match="look ahead"):
+        TransitionSampler(as_dataset([Story(0, 3, "terminated")], images=True), 4, frames=2, ahead=2)

@@ -1,0 +1,149 @@
+"""AWR's returns, losses and phases against loops in NumPy over whole episodes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from d3ray.algos.awr import AWR
+from d3ray.algos.testing import maker, tiny_dataset
+from d3ray.data.dataset import Dataset
+from d3ray.data.errors import DataError
+
+from .losses import evaluate, networks, prepared
+from .test_losses_cal_ql import Walk
+
+
+def lambda_return(value, rewards, seen, ended, gamma, lam):
+    """R of the first step: backwards over the steps that are looked at. `seen` has one more; past a terminal there is nothing."""
+    following = 0.0 if ended else value(seen[-1])
+    total = following
+    for k in reversed(range(len(rewards))):
+        here = 0.0 if ended and k == len(rewards) - 1 else value(seen[k + 1])
+        total = rewards[k] + gamma * ((1 - lam) * here + lam * total)
+    return total
+
+
+def episode_of(data, index):
+    """Rewards, observations with the final one, and whether it terminated, from a transition on."""
+    ends = np.cumsum(data.episodes.steps)
+    e = int(np.searchsorted(ends, index, side="right"))
+    steps, first = int(data.episodes.steps[e]), int(data.episodes.first_row[e])
+    at = index - int(ends[e]) + steps
+    rows = slice(first + at, first + steps)
+    seen = data.columns["observation"][first + at : first + steps + 1]
+    return data.columns["reward"][rows].astype(float), seen, bool(data.episodes.terminated[e])
+
+
+@pytest.mark.parametrize(("horizon", "lam"), [(2, 0.7), (40, 0.7), (40, 1.0), (3, 0.0)])
+@pytest.mark.parametrize("kind", ["live", "target"])
+def test_returns_are_those_of_the_recursion(horizon, lam, kind):
+    """Also where an episode ends, by a terminal or a cut, before the horizon."""
+    made, learner, batch = prepared(AWR, horizon=horizon, lam=lam, value_scale=3.0, gamma=0.9)
+    data, run = tiny_dataset(discrete=False), networks(learner)
+    _, _, nets = evaluate(made, learner, batch, made.value_loss)
+    value_net = nets.value if kind == "live" else nets.target.value
+    found = made.returns(value_net, batch, learner._h).numpy()
+
+    def value(seen):
+        return 3.0 * run(kind, "value", seen)[0]
+
+    reached = set()
+    for i, index in enumerate(batch.index.tolist()):
+        rewards, seen, terminated = episode_of(data, index)
+        n = min(len(rewards), horizon + 1)  # the first step, and as many as the horizon after it
+        ended = terminated and n == len(rewards)
+        reached.add((ended, n < len(rewards)))
+        assert found[i] == pytest.approx(lambda_return(value, rewards[:n], seen[: n + 1], ended, 0.9, lam), rel=1e-9)
+    assert len(reached) == (2 if horizon == 40 else 3)
+
+
+def test_monte_carlo_returns_are_the_datas():
+    made, learner, batch = prepared(AWR, horizon=None, gamma=0.9, reward_scaler={"name": "multiply", "multiplier": 2.0})
+    data = tiny_dataset(discrete=False)
+    assert set(batch.extra) == {"return_to_go"}
+    loss, _, nets = evaluate(made, learner, batch, made.value_loss)
+    run = networks(learner)
+    for i, index in enumerate(batch.index.tolist()):
+        rewards, _, _ = episode_of(data, index)
+        total = sum(0.9**k * 2 * reward for k, reward in enumerate(rewards))
+        error = total - 100 * run("live", "value", batch.observation[i].numpy())[0]
+        assert loss[i] == pytest.approx((error / 100) ** 2, rel=1e-9)
+    assert torch.equal(made.returns(nets.value, batch, learner._h), batch.extra["return_to_go"])
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_the_actor_weighs_the_data_by_its_advantages(normalize):
+    settings = {"normalize_advantages": normalize, "beta": 0.5, "max_weight": 1.5, "action_std": 0.3, "value_scale": 2.0}
+    made, learner, batch = prepared(AWR, horizon=4, **settings)
+    loss, metrics, nets = evaluate(made, learner, batch, made.actor_loss)
+    run, returns = networks(learner), made.returns(nets.value, batch, learner._h).numpy()
+    advantages = np.array([returns[i] - 2 * run("live", "value", seen)[0] for i, seen in enumerate(batch.observation.numpy())])
+    if normalize:
+        advantages = (advantages - advantages.mean()) / (np.sqrt(((advantages - advantages.mean()) ** 2).mean()) + 1e-5)
+    weights = np.minimum(np.exp(advantages / 0.5), 1.5)
+    assert weights.min() < 1.5 == weights.max()
+    for i, seen in enumerate(batch.observation.numpy()):
+        mean = np.tanh(run("live", "policy", seen))
+        action = batch.action[i].numpy()
+        log_prob = sum(
+            -0.5 * ((a - m) / 0.3) ** 2 - math.log(0.3) - 0.5 * math.log(2 * math.pi) for a, m in zip(action, mean, strict=True)
+        )
+        assert loss[i] == pytest.approx(-weights[i] * log_prob, rel=1e-9)
+    np.testing.assert_allclose(metrics["weight"], weights, rtol=1e-9)
+
+
+def test_phases_alternate_and_returns_are_of_the_values_before():
+    made = AWR(n_value_updates=2, n_actor_updates=3, batch_size=16, seed=1)
+    data = tiny_dataset(discrete=False)
+    made.fit(data, n_steps=0)
+    kinds = [made.schedule(step) for step in range(7)]
+    value, actor = ("evaluate",), ("actor",)
+    assert kinds == [("value_phase", *value), value, actor, actor, actor, ("value_phase", *value), value]
+    learner = made.fit_.learner
+    told = {name: [] for name in ("live", "target", "policy")}
+    for _ in range(7):
+        made.fit(data, n_steps=1)
+        state = learner.state()
+        for name, key in (
+            ("live", "live/value/head.bias"),
+            ("target", "target/value/head.bias"),
+            ("policy", "live/policy/head.bias"),
+        ):
+            told[name].append(state[key].sum().item())
+    assert told["target"][0] == told["target"][4] != told["target"][5] == told["live"][4]
+    assert told["live"][1] == told["live"][4] != told["live"][0]
+    assert told["policy"][1] != told["policy"][2] != told["policy"][4] == told["policy"][6]
+
+
+def test_it_learns_online_from_whole_episodes():
+    made = maker(AWR, horizon=4)(seed=1).fit_online(Walk, n_steps=6, n_steps_per_epoch=6, show_progress=False)
+    assert made.step == 6
+    assert np.isfinite(made.predict_value(np.zeros((2, 5), "f4"), np.zeros((2, 3), "f4"))).all()
+
+
+def test_a_tiny_problem_is_solved():
+    """The reward is -(a - 0.5)²; actions of the data are uniform. A policy that cloned them would stay at 0."""
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (2000, 1)).astype("f4")
+    rewards = -10 * (actions[:, 0] - 0.5) ** 2
+    data = Dataset.from_arrays(np.ones((2000, 1), "f4"), actions, rewards, np.ones(2000, bool), np.zeros(2000, bool))
+    made = AWR(
+        n_value_updates=50,
+        n_actor_updates=150,
+        actor_optimizer="adam",
+        value_optimizer="adam",
+        actor_learning_rate=3e-3,
+        value_learning_rate=3e-3,
+        value_scale=10.0,
+        beta=0.3,
+        horizon=1,
+    ).fit(data, n_steps=400, n_steps_per_epoch=400)
+    assert abs(made.predict(np.ones((1, 1), "f4"))[0, 0] - 0.5) < 0.15
+    assert made.predict_value(np.ones((1, 1), "f4"), np.zeros((1, 1), "f4"))[0] == pytest.approx(rewards.mean(), abs=0.5)
+
+
+def test_discrete_actions_are_refused():
+    with pytest.raises(DataError, match="continuous"):
+        AWR().fit(tiny_dataset(discrete=True), n_steps=1)
