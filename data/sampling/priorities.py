@@ -66,7 +66,7 @@ class Priorities:
         self.uniform_ratio, self.stratified = uniform_ratio, stratified
         self.windows, self._initial = windows, initial
         self.tree = SumTree(windows.size, n_seeds)
-        self._least = Tree(windows.size, n_seeds, np.minimum, np.inf) if normalize_by_max == "memory" else None
+        self._least = Tree(windows.size, n_seeds, least=True) if normalize_by_max == "memory" else None
         self.maximum = np.ones(n_seeds)
         self._mark: Any = None
         self.follow()

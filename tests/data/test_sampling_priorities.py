@@ -61,6 +61,14 @@ def test_what_has_no_priority_is_never_found_whatever_the_rounding() -> None:
         assert several.values[0, several.find(shares[None])[0]].all()
 
 
+def test_an_index_outside_of_a_tree_is_refused() -> None:
+    tree = SumTree(5, 2)
+    for wrong in (-1, 5):
+        with pytest.raises(IndexError, match="outside of the tree"):
+            tree.set(np.array([[0], [wrong]]), np.ones((2, 1)))
+        assert not tree.values[1].any()
+
+
 def p_of(error: float, alpha: float, eps: float, low: float | None, high: float | None) -> float:
     size = abs(error)
     size = size if low is None else max(size, low)
