@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .algos.stack import Stack
     from .algos.td3 import TD3
     from .algos.td3_plus_bc import TD3PlusBC
+    from .algos.xql import XQL
     from .data.dataset import Dataset
     from .data.doctor.examine import doctor
     from .data.mdp_dataset import MDPDataset
@@ -50,6 +51,7 @@ __all__ = [
     "SAC",
     "SACN",
     "TD3",
+    "XQL",
     "CalQL",
     "Dataset",
     "DiscreteBC",
@@ -87,6 +89,7 @@ _HOMES = {
     "Stack": "algos.stack",
     "TD3": "algos.td3",
     "TD3PlusBC": "algos.td3_plus_bc",
+    "XQL": "algos.xql",
     "datasets": "algos.environments.datasets",
     "doctor": "data.doctor.examine",
     "load": "algos.saving",

@@ -44,10 +44,9 @@ RETURNS = {"name": "return_based", "multiplier": 1000.0}
 CODE = "authors' code 09d7002, configs/mujoco_config.py"
 
 
-class IQLConfig(ActorCriticConfig):
-    """Settings of `IQL`."""
+class InSampleConfig(ActorCriticConfig):
+    """Settings of `IQL` and of what has its actor and its value of the data's actions."""
 
-    expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
     weight_temp: float = setting(3.0, "β: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)
     max_weight: float = setting(100.0, "w: ceiling of the advantage weight", source="authors' code, actor.py", gt=0)
     value_learning_rate: float = setting(3e-4, "of the value function", source=CODE, gt=0)
@@ -59,6 +58,12 @@ class IQLConfig(ActorCriticConfig):
     policy_type: Literal["stochastic", "deterministic"] = setting("stochastic", "normal, or one action a state", source=CODE)
     state_dependent_std: bool = setting(False, "whether the policy's σ depends on the state", source="authors' code, learner.py")
     log_std_bounds: Bounds = setting((-5.0, 2.0), "where log σ is clipped", source="authors' code, learner.py and policy.py")
+
+
+class IQLConfig(InSampleConfig):
+    """Settings of `IQL`."""
+
+    expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
 
 
 class IQL(DistributionPolicy):

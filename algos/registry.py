@@ -29,6 +29,7 @@ _HOMES = {
     "SACN": "sac_n",
     "TD3": "td3",
     "TD3PlusBC": "td3_plus_bc",
+    "XQL": "xql",
 }
 _registered: dict[str, type[Algorithm]] = {}
 

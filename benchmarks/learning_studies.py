@@ -152,6 +152,7 @@ STUDIES = (
     _pendulum("bc", {"name": "BC", "preset": "d3rlpy"}, ("BC", {}), SAME),
     _pendulum("iql", {"name": "IQL", "preset": "d3rlpy"}, ("IQL", {}), SAME),
     _pendulum("sac", {"name": "SAC", "preset": "d3rlpy"}, ("SAC", {}), SAME),
+    _pendulum("xql", {"name": "XQL"}, None, "Defaults, but for the action scaler: d3rlpy has no XQL.", 10_000),
     _pendulum("awr", {"name": "AWR"}, None, "Defaults, but for the action scaler: d3rlpy 2 has no AWR.", 10_000),
     _pendulum("cal-ql", {"name": "CalQL", "preset": "d3rlpy"}, ("CalQL", {}), SAME, 4_000),
     _pendulum("rebrac", {"name": "ReBRAC", "preset": "d3rlpy"}, ("ReBRAC", {}), SAME, 10_000),
