@@ -28,6 +28,11 @@ from .optimizers import Adam, Optimizer
 MANUAL = "d3rlpy's manual of October 2020; the same in d3rlpy 2.8.1"
 UNUSED: dict[str, str] = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at")
 
+TENTH = Preset(
+    "10 % BC, Chen et al. 2021 (Decision Transformer), section 5: the best tenth of the transitions, by their episodes' returns",
+    {"sampler": {"name": "weighted", "by": "top", "share": 0.1, "share_of": "transitions"}},
+)
+
 
 class BCConfig(ContinuousConfig):
     """Settings of `BC`."""
@@ -55,6 +60,7 @@ class BC(DistributionPolicy):
     presets: ClassVar = {
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/bc.py", {}),
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {}),
+        "10-percent": TENTH,
     }
 
     def networks(self, spec: Spec, config: BCConfig) -> dict[str, Network]:

@@ -18,7 +18,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .base import Algorithm
-from .bc import MANUAL, UNUSED
+from .bc import MANUAL, TENTH, UNUSED
 from .config import AlgorithmConfig, Preset
 from .definition import Network
 from .learner import Learner, LossValue
@@ -43,7 +43,7 @@ class DiscreteBC(Algorithm):
     actions: ClassVar = "discrete"
     bootstraps: ClassVar = False
     exemptions: ClassVar = UNUSED
-    presets: ClassVar = {"d3rlpy": Preset(MANUAL, {})}
+    presets: ClassVar = {"d3rlpy": Preset(MANUAL, {}), "10-percent": TENTH}
 
     def networks(self, spec: Spec, config: DiscreteBCConfig) -> dict[str, Network]:
         return {"policy": Network(CategoricalPolicy(config.encoder, spec.observation, spec.n_actions), rate="learning_rate")}

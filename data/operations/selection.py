@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..best import best_episodes
 from ..errors import ConfigError, DataError
 from ..fingerprint import digest
 from .derivation import say_function
@@ -94,8 +95,7 @@ def top(dataset: Dataset, fraction: float, by: Literal["episodes", "transitions"
     Args:
         dataset: of which.
         fraction: of it, above 0 and at most 1; one episode is kept at least.
-        by: `episodes`: so large a share of the episodes, rounded down. `transitions`: episodes from the best one on, until they
-            have so large a share of the transitions.
+        by: what the share is of, see `best_episodes`.
 
     Raises:
         ConfigError: fraction is no share, or `by` is something else.
@@ -104,13 +104,9 @@ def top(dataset: Dataset, fraction: float, by: Literal["episodes", "transitions"
         raise ConfigError(f"top is {fraction}; it is a share of the dataset, above 0 and at most 1.")
     if by not in ("episodes", "transitions"):
         raise ConfigError(f"top counts by 'episodes' or 'transitions', not {by!r}.")
-    best = np.argsort(-dataset.episodes.returns, kind="stable")
-    if by == "episodes":
-        n = max(1, int(fraction * len(best) + 1e-9))  # 0.1 of 30 is three, whatever floats make of it
-    else:
-        n = 1 + int(np.searchsorted(np.cumsum(dataset.episodes.steps[best]), fraction * dataset.n_transitions - 1e-6))
+    best = best_episodes(dataset.episodes.returns, dataset.episodes.steps, fraction, by)
     parameters = {"fraction": fraction, "by": by}
-    return dataset.view(np.sort(best[:n]), f"{dataset.name} (top {fraction:.4g})", "top", parameters)
+    return dataset.view(best, f"{dataset.name} (top {fraction:.4g})", "top", parameters)
 
 
 def split(dataset: Dataset, shares: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:

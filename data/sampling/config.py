@@ -63,15 +63,19 @@ class WeightedSampling(_Sampling):
     name: Literal["weighted"] = "weighted"
     by: Literal["exponential", "top"] = setting("exponential", "exp of the return over temperature, or the best share only")
     temperature: float = setting(1.0, "of `exponential`, in units of the return", gt=0)
-    share: float = setting(0.1, "of `top`: how many of the episodes", source="10 % BC: Chen et al. 2021, section 5", gt=0, le=1)
+    share: float = setting(0.1, "of `top`: how much of the data", source="10 % BC: Chen et al. 2021, section 5", gt=0, le=1)
+    share_of: Literal["episodes", "transitions"] = setting(
+        "episodes", "of `top`: what it is a share of", source="CORL, any_percent_bc"
+    )
     by_episode: bool = setting(False, "whether weights are those of episodes, whatever their length, and not of their transitions")
 
     def build(self, source: Any, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
         """The sampler; options as `TransitionSampler`'s."""
         if is_buffer(source):
             raise ConfigError("Weights are those of a dataset's episodes: a replay buffer has none.")
-        returns = source.episodes.returns
-        weights = exponential_weights(returns, self.temperature) if self.by == "exponential" else top_weights(returns, self.share)
+        returns, steps = source.episodes.returns, source.episodes.steps if self.share_of == "transitions" else None
+        exponential = self.by == "exponential"
+        weights = exponential_weights(returns, self.temperature) if exponential else top_weights(returns, self.share, steps)
         return WeightedSampler(source, batch_size, seed, weights=weights, by_episode=self.by_episode, **self._frames(), **options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..best import best_episodes
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, shift_right, uniform
 from .transitions import TransitionSampler
@@ -85,16 +85,19 @@ def exponential_weights(returns: Any, temperature: float) -> np.ndarray:
     return np.exp((values - values.max()) / temperature)
 
 
-def top_weights(returns: Any, share: float) -> np.ndarray:
-    """[E] weights of 1 for the episodes with the largest returns, `share` of their number but one at least, and 0 for the others.
+def top_weights(returns: Any, share: float, steps: Any | None = None) -> np.ndarray:
+    """[E] weights of 1 for the best `share` of the episodes, and 0 for the others; see `best_episodes`.
 
-    With a tenth, imitation is the "10 % BC" of Chen et al. 2021 (Decision Transformer, section 5). Of equal returns the earlier
-    episodes are taken.
+    Args:
+        returns: [E].
+        share: Of the number of episodes.
+        steps: [E], which makes it a share of the transitions. With a tenth, imitation is then the "10 % BC" of Chen et al. 2021
+            (Decision Transformer, section 5).
     """
     if not 0 < share <= 1:
         raise ConfigError(f"The share of the best episodes is {share}; it must be above 0, and at most 1.")
     values = np.asarray(returns, np.float64)
-    best = np.argsort(-values, kind="stable")[: max(1, math.ceil(share * len(values) - 1e-9))]
+    of = np.ones(len(values)) if steps is None else np.asarray(steps)
     weights = np.zeros(len(values))
-    weights[best] = 1.0
+    weights[best_episodes(values, of, share, "episodes" if steps is None else "transitions")] = 1.0
     return weights
