@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..data.errors import StorageError, did_you_mean
 from .cluster_check import ANSWER
 from .staging import Cargo, requirements
+from .surroundings import CARRIED, git_state
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -118,8 +119,10 @@ class Cluster:
                 raise StorageError(f"The cluster {self.address} lacks{where} what d3ray needs: {', '.join(packages)}.")
 
     def submit(self, job: str, arguments: Sequence[str], *, cargo: Cargo, env: Mapping[str, str] | None = None) -> SubmittedJob:
-        """Starts `python -m d3ray.jobs JOB ARGUMENTS` on the cluster's head. Raises StorageError."""
-        return self._submit(job, [*_MODULE, job, *arguments], cargo, env or {})
+        """Starts `python -m d3ray.jobs JOB ARGUMENTS` on the cluster's head, with the commit that is here. Raises StorageError."""
+        git = git_state()
+        carried = {CARRIED: json.dumps(git)} if git else {}
+        return self._submit(job, [*_MODULE, job, *arguments], cargo, {**carried, **(env or {})})
 
     def _submit(self, name: str, entry: Sequence[str], cargo: Cargo, env: Mapping[str, str]) -> SubmittedJob:
         variables = {

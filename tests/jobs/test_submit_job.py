@@ -24,6 +24,7 @@ import pytest
 from d3ray.data.errors import StorageError
 from d3ray.platform.cluster import Cluster
 from d3ray.platform.staging import cargo
+from d3ray.platform.surroundings import git_state
 
 from ..platform.ray_head import RayHead, ray_head
 
@@ -91,6 +92,9 @@ def test_a_submitted_training_ends_with_the_metrics_of_a_local_one(head: RayHead
     settings = ["d3ray/cartpole-replay", "algorithm=LabDQN", "algorithm.encoder.hidden_units=[16]", "algorithm.learning_rate=1e-3"]
     settings += ["name=same", "seeds=[3, 4]", "n_steps=40", "n_steps_per_epoch=20", "plugins=[lab.networks]"]
     settings += ["evaluation=CartPole-v1", "evaluation.episodes=3"]
+    git = ["git", "-C", str(tmp_path / "here"), "-c", "user.name=lab", "-c", "user.email=lab@localhost"]
+    for arguments in (["init", "-q", "-b", "work"], ["add", "."], ["commit", "-q", "-m", "Begin"]):
+        subprocess.run([*git, *arguments], check=True)
     options = ["check_cluster=false", f"env.LAB_FOLDER={seen}", "secrets=[LAB_PASSWORD]"]
     with commands_seen() as commands:
         sent = submit(
@@ -106,6 +110,8 @@ def test_a_submitted_training_ends_with_the_metrics_of_a_local_one(head: RayHead
         check=False,
     )
     assert here.returncode == 0, here.stderr
+    states = [json.loads((tmp_path / where / "same" / "surroundings.json").read_text())[0]["git"] for where in ("sent", "local")]
+    assert states[0] == states[1] == git_state(tmp_path / "here")
     ended = [trained(tmp_path / where / "same") for where in ("sent", "local")]
     assert ended[0] == ended[1]
     assert {seed for seed, _ in ended[0]} == {"3", "4"}
