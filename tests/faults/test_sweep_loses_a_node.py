@@ -19,7 +19,7 @@ from .cluster import LocalCluster
 from .processes import Command
 from .runs import Runs, assert_delivered_once, assert_trained_as_alone
 
-N_STEPS, EPOCH, EPISODES = 5_000, 1_000, 20
+N_STEPS, EPOCH, EPISODES = 2_500, 500, 20
 SWEEP = {
     "name": "pendulum",
     "algorithm": {"name": "TD3PlusBC", "action_scaler": "min_max"},
