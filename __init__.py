@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .algos.cql import CQL
     from .algos.crr import CRR
     from .algos.ddpg import DDPG
+    from .algos.decision_transformer import DecisionTransformer
     from .algos.discrete_bc import DiscreteBC
     from .algos.dqn import DQN
     from .algos.edac import EDAC
@@ -54,6 +55,7 @@ __all__ = [
     "XQL",
     "CalQL",
     "Dataset",
+    "DecisionTransformer",
     "DiscreteBC",
     "MDPDataset",
     "OnlineRun",
@@ -77,6 +79,7 @@ _HOMES = {
     "DDPG": "algos.ddpg",
     "DQN": "algos.dqn",
     "Dataset": "data.dataset",
+    "DecisionTransformer": "algos.decision_transformer",
     "DiscreteBC": "algos.discrete_bc",
     "EDAC": "algos.edac",
     "IQL": "algos.iql",

@@ -29,7 +29,7 @@ from .policy_inputs import raw_actions, raw_inputs
 from .transfer import copy_network, copy_optimizer, reset_optimizers
 
 if TYPE_CHECKING:
-    from ..data.batch import Batch
+    from ..data.batch import Drawn
     from ..data.episodes import Episode
     from ..data.replay import ReplayBuffer
     from ..data.spec import Spec
@@ -182,7 +182,7 @@ class Algorithm(Definition):
             self.fit_.stopped |= stops(callback, self, epoch, metrics)
         return Epoch(epoch, metrics)
 
-    def update(self, batch: Batch) -> dict[str, float]:
+    def update(self, batch: Drawn) -> dict[str, float]:
         """One gradient step on a batch; the losses and metrics of that step by name.
 
         Raises DataError where the batch is empty, lacks something, has other shapes than what was fitted, or NaN.

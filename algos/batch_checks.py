@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ..data.batch import Batch
+from ..data.batch import Drawn, Sequences
 from ..data.errors import DataError
 from ..data.spec import Spec, space_columns
 
@@ -16,21 +16,29 @@ if TYPE_CHECKING:
     from .definition import Definition
 
 
-def check_batch(batch: Batch, spec: Spec, algorithm: Definition) -> None:
+_OF_STEPS = ("mask", "timestep", "return_to_go")
+
+
+def check_batch(batch: Drawn, spec: Spec, algorithm: Definition) -> None:
     """Compares a batch with the spaces that were fitted and with what the algorithm looks at; waits for the device.
 
     Raises:
-        DataError: the batch is empty or lacks something, a part has another shape, or a number is NaN or infinite.
+        DataError: the batch is empty, of the other kind or lacks something, a part has another shape, or a number is not finite.
     """
+    if algorithm.sequences != isinstance(batch, Sequences):
+        kind = "stretches of episodes (Sequences)" if algorithm.sequences else "transitions (Batch)"
+        raise DataError(f"{algorithm.name} learns from {kind}, and was given a {type(batch).__name__}.")
     n = len(batch.index) if batch.index.ndim else 0
     if not n:
         raise DataError(f"The batch has no transitions: its index has the shape {tuple(batch.index.shape)}.")
     seen, parts = space_columns(spec.observation), dict(_tensors(batch))
-    shapes = {name: (n, *leaf.shape) for name, leaf in {**seen, "action": spec.action}.items()}
+    lead = tuple(batch.mask.shape) if isinstance(batch, Sequences) else (n,)
+    shapes = {name: (*lead, *leaf.shape) for name, leaf in {**seen, "action": spec.action}.items()}
     shapes |= {f"next_{name}": shape for name, shape in shapes.items()}
-    shapes |= dict.fromkeys(("index", "reward", "discount", "weight"), (n,))
+    shapes |= {**dict.fromkeys(("reward", "discount", *_OF_STEPS), lead), **dict.fromkeys(("index", "weight"), (n,))}
     needed = [*seen, "action", "reward", "discount", *(f"extra/{name}" for name in algorithm.extra_columns)]
     needed += [f"next_{name}" for name in seen] if algorithm.bootstraps else []
+    needed += list(_OF_STEPS) if algorithm.sequences else []
     needed += ["next_action"] if algorithm.needs_next_action else []
     if lacking := [name for name in needed if name not in parts]:
         raise DataError(f"The batch lacks {lacking[0]}; what was fitted takes {', '.join(needed)}.")
@@ -44,7 +52,7 @@ def check_batch(batch: Batch, spec: Spec, algorithm: Definition) -> None:
             )
 
 
-def _tensors(batch: Batch) -> Iterator[tuple[str, Tensor]]:
+def _tensors(batch: Drawn) -> Iterator[tuple[str, Tensor]]:
     """The parts of a batch by the names of their columns."""
     for field in fields(batch):
         value: Any = getattr(batch, field.name)

@@ -71,6 +71,7 @@ class Definition:
     presets: ClassVar[Mapping[str, Preset]] = {}
     actions: ClassVar[Literal["continuous", "discrete"]]
     bootstraps: ClassVar[bool] = True  # whether losses look at the next observation
+    sequences: ClassVar[bool] = False  # whether they read `Sequences` of `context` steps, and `act` a `Context` (`sequence.py`)
     needs_next_action: ClassVar[bool] = False
     extra_columns: ClassVar[tuple[str, ...]] = ()
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why

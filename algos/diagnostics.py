@@ -72,9 +72,9 @@ def snapshot(learner: Learner, batch: Batch) -> list[dict[str, float]]:
 
     if learner.stacked:
         tensors = {name: {**live, **learner.buffers[name]} for name, live in learner.live.items()}
-        found = vmap(one)(tensors, batch.observation, batch.action)
+        found = vmap(one)(tensors, batch.seen, batch.action)
     else:
-        found = one({}, batch.observation, batch.action)
+        found = one({}, batch.seen, batch.action)
     columns = {name: values.double().reshape(-1).tolist() for name, values in found.items()}
     return [{name: values[k] for name, values in columns.items()} for k in range(len(learner.seeds))]
 

@@ -6,13 +6,12 @@ never read back; both hold paths of the machine that wrote them, and `.pt2` a sm
 
 from __future__ import annotations
 
-import copy
 import io
 import logging
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -22,53 +21,18 @@ from torch import Tensor, nn
 
 from ..data.errors import ConfigError, D3rayError
 from ..data.files import storage_errors, write_atomically
-from ..data.scalers import Affine
-from ..data.spec import Box, Spec
-from .golden import BATCHES, TOLERANCE, Arrays, check_golden, golden_observations, largest_gap, nudged, take
+from ..data.spec import Spec
+from .context_policy import ContextPolicy
+from .golden import BATCHES, TOLERANCE, Arrays, check_golden, golden_memory, golden_observations, largest_gap, listed, nudged, take
 from .networks.heads import Observation
-from .policy import Policy, PolicyModule, module_input
-from .policy_inputs import named_inputs
+from .policy import Policy, module_input
+from .portable import PortableContext, PortablePolicy
+from .ports import StateInput
 
 if TYPE_CHECKING:
     from .base import Algorithm
 
 OPSET = 20
-
-
-class PortablePolicy(PolicyModule):
-    """A policy on the CPU that shares nothing with training: only the networks that act, actions in the data's type."""
-
-    def __init__(self, source: PolicyModule, used: list[str], spec: Spec, dtype: torch.dtype | None = None) -> None:
-        dtype = dtype or source.dtype
-        networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
-        super().__init__(source.algorithm, networks, {name: _own(name, a, dtype) for name, a in source.affines().items()}, dtype)
-        self.spec = spec
-        self.action_dtype: torch.dtype = getattr(torch, action_dtype(spec))
-        self.eval()
-
-    def forward(self, observation: Observation) -> Tensor:
-        return super().forward(observation).to(self.action_dtype)
-
-    def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Actions at inputs by name."""
-        with torch.no_grad():
-            return self(self.arguments(inputs)).numpy()
-
-    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
-        """What `forward` takes."""
-        return module_input(self.spec.observation, {name: torch.as_tensor(rows) for name, rows in inputs.items()})
-
-    def choice_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Which of its own actions it takes, of a policy that takes the best of some; None of others."""
-        with torch.no_grad():
-            chosen = self.algorithm.choice(self._nets(None), self._seen(self.arguments(inputs)))
-        return None if chosen is None else chosen.numpy()
-
-
-def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:
-    # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
-    wide = torch.float64 if name != "action" and bool(affine.shift.any()) else dtype
-    return Affine(*(part.detach().to("cpu", wide, copy=True) for part in (affine.scale, affine.shift)))
 
 
 class Named(Protocol):
@@ -86,8 +50,8 @@ class PortableModule(Protocol):
     @property
     def algorithm(self) -> Named: ...
 
-    def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Actions at inputs by name."""
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        """Actions at inputs by name, or the outputs of a policy with a memory."""
         ...
 
     def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
@@ -107,27 +71,36 @@ class Portable:
         module: What acts.
         golden: `batch_1/observation`, `batch_1/action`, `batch_32/…`: what every form must reproduce.
         tolerance: How closely: 1e-5, or four times what the policy's own rounding to its float type changes, if that is more.
+        states: The inputs that are its memory, where it has one.
+        options: What may be chosen when acting, as a record has it.
     """
 
     module: PortableModule
     golden: Arrays
     tolerance: float
+    states: tuple[StateInput, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def spec(self) -> Spec:
         """The spaces."""
         return self.module.spec
 
-    def check(self, act: Callable[[Arrays], np.ndarray], what: str) -> None:
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in their order."""
+        return ("action", *(state.becomes for state in self.states))
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Golden inputs of the larger batch by name, in the graph's order."""
+        prefix = f"batch_{max(BATCHES)}/"
+        named = {name.removeprefix(prefix): array for name, array in self.golden.items() if name.startswith(prefix)}
+        return {name: array for name, array in named.items() if name not in self.outputs}
+
+    def check(self, act: Callable[[Arrays], Any], what: str) -> None:
         """Raises StorageError when `act` differs from the golden actions."""
-        check_golden(self.golden, act, self.tolerance, what)
-
-
-def action_dtype(spec: Spec) -> str:
-    """Type of the actions that an exported policy gives: that of the data."""
-    if not isinstance(spec.action, Box):
-        return "int64"
-    return spec.action.dtype if spec.action.dtype in ("float32", "float64") else "float32"
+        check_golden(self.golden, act, self.tolerance, what, self.outputs)
 
 
 def portable(policy: Policy) -> Portable:
@@ -138,13 +111,23 @@ def portable(policy: Policy) -> Portable:
         for name, affine in policy.module.affines().items()
     }
     drawn = golden_observations(space, 8 * sum(BATCHES), numbers)
+    if isinstance(policy, ContextPolicy):
+        drawn |= golden_memory(space, policy.states, policy.start(8 * sum(BATCHES)), numbers, policy.spec.action)
+        used = _networks_used(policy, take(drawn, slice(2)))
+        module, exact = (PortableContext(policy.looking_back, used, dtype) for dtype in (None, torch.float64))
+        started = policy.start(1)
+        states = tuple(s.model_copy(update={"start": float(started[s.name].flat[0])}) for s in policy.states)
+        options = {"target_return": list(policy.target_returns)}
+        return with_golden(module, exact, drawn, policy.run_graph, states=states, options=options)
     used = _networks_used(policy, take(drawn, slice(2)))
     module = PortablePolicy(policy.module, used, spec)
     exact = PortablePolicy(policy.module, used, spec, torch.float64)
     return with_golden(module, exact, drawn, lambda inputs: _live(policy, inputs))
 
 
-def with_golden(module: PortableModule, exact: PortableModule, drawn: Arrays, live: Callable[[Arrays], np.ndarray]) -> Portable:
+def with_golden(
+    module: PortableModule, exact: PortableModule, drawn: Arrays, live: Callable[[Arrays], Any], **memory: Any
+) -> Portable:
     """A module ready to be written, with golden observations and actions.
 
     Args:
@@ -152,12 +135,13 @@ def with_golden(module: PortableModule, exact: PortableModule, drawn: Arrays, li
         exact: The same in float64.
         drawn: Observations by input name, eight times as many as are kept.
         live: Actions of the policy that `module` was made from, as its algorithm gives them.
+        **memory: `states` and `options` of a policy with a memory.
 
     Raises:
         ConfigError: actions are not finite.
         StorageError: `module` does not act as `live` does.
     """
-    spec, action = module.spec, module.act_on(drawn)
+    spec, action, names = module.spec, listed(module.act_on(drawn))[0], Portable(module, {}, 0.0, **memory).outputs
     if (chosen := _chosen(module, drawn)) is not None:  # golden actions are those that rounding cannot change
         others = (_chosen(exact, drawn), _chosen(module, nudged(drawn, 1e-3)), _chosen(module, nudged(drawn, -1e-3)))
         kept = np.all([chosen == other for other in others], 0)
@@ -169,14 +153,18 @@ def with_golden(module: PortableModule, exact: PortableModule, drawn: Arrays, li
     for n in BATCHES:
         rows = take(drawn, order[first : first + n])
         first += n
-        action = module.act_on(rows)
-        if not np.isfinite(action).all():
+        found = listed(module.act_on(rows))
+        if not np.isfinite(found[0]).all():
             raise ConfigError(f"The policy's actions are not finite, so {module.algorithm.name} cannot be exported.")
         if not spec.discrete:
-            rounding = max(rounding, largest_gap(exact.act_on(rows), action))
-        golden |= {f"batch_{n}/{name}": array for name, array in {**rows, "action": action}.items()}
-    made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")))
-    made.check(lambda inputs: live(inputs).astype(action.dtype), "The policy's copy on the CPU")
+            rounding = max(rounding, largest_gap(listed(exact.act_on(rows))[0], found[0]))
+        golden |= {f"batch_{n}/{name}": array for name, array in {**rows, **dict(zip(names, found, strict=True))}.items()}
+    made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")), **memory)
+
+    def live_outputs(inputs: Arrays) -> tuple[np.ndarray, ...]:
+        return tuple(out.astype(golden[f"batch_1/{name}"].dtype) for name, out in zip(names, listed(live(inputs)), strict=True))
+
+    made.check(live_outputs, "The policy's copy on the CPU")
     return made
 
 
@@ -238,8 +226,8 @@ def onnx_bytes(policy: Portable) -> bytes:
             external_data=False,
             verbose=False,
             opset_version=OPSET,
-            input_names=list(named_inputs(policy.spec.observation)),
-            output_names=["action"],
+            input_names=list(policy.inputs),
+            output_names=list(policy.outputs),
         )
         assert program is not None
         model = program.model_proto
@@ -249,10 +237,7 @@ def onnx_bytes(policy: Portable) -> bytes:
     content = model.SerializeToString(deterministic=True)
     session: Any = InferenceSession(content, providers=["CPUExecutionProvider"])
 
-    def act(inputs: Arrays) -> np.ndarray:
-        return session.run(["action"], inputs)[0]
-
-    policy.check(act, "The ONNX graph")
+    policy.check(lambda inputs: session.run(list(policy.outputs), inputs), "The ONNX graph")
     return content
 
 
@@ -264,10 +249,7 @@ def torchscript_bytes(policy: Portable) -> bytes:
         buffer = io.BytesIO()
         torch.jit.save(traced, buffer)  # pyright: ignore[reportPrivateImportUsage]
 
-    def act(inputs: Arrays) -> np.ndarray:
-        return traced(module.arguments(inputs)).numpy()
-
-    policy.check(act, "The TorchScript module")
+    policy.check(lambda inputs: _arrays(traced(module.arguments(inputs))), "The TorchScript module")
     return buffer.getvalue()
 
 
@@ -279,20 +261,20 @@ def program_bytes(policy: Portable) -> bytes:
         torch.export.save(program, buffer)
     run: Any = program.module()
 
-    def act(inputs: Arrays) -> np.ndarray:
-        return run(policy.module.arguments(inputs)).numpy()
-
-    policy.check(act, "The torch.export program")
+    policy.check(lambda inputs: _arrays(run(policy.module.arguments(inputs))), "The torch.export program")
     return buffer.getvalue()
 
 
 WRITERS: dict[str, Callable[[Portable], bytes]] = {".onnx": onnx_bytes, ".pt": torchscript_bytes, ".pt2": program_bytes}
 
 
+def _arrays(outputs: Any) -> list[np.ndarray]:
+    return [np.asarray(output) for output in listed(outputs)]
+
+
 def _example(policy: Portable) -> Arrays:
     """Two rows: sizes 0 and 1 are special to torch.export."""
-    inputs = named_inputs(policy.spec.observation)
-    return {name: policy.golden[f"batch_{max(BATCHES)}/{name}"][:2] for name in inputs}
+    return take(policy.inputs, slice(2))
 
 
 def _program(policy: Portable) -> torch.export.ExportedProgram:
@@ -305,6 +287,8 @@ def _live(policy: Policy, inputs: Arrays) -> np.ndarray:
     """Actions of the policy where it is, at inputs by name."""
     with torch.no_grad():
         tensors = {name: torch.as_tensor(rows, device=policy.device) for name, rows in inputs.items()}
+        if isinstance(policy, ContextPolicy):
+            return policy.run_graph(inputs)[0]
         return policy.module(module_input(policy.space, tensors)).cpu().numpy()
 
 
@@ -316,7 +300,7 @@ def _networks_used(policy: Policy, inputs: Arrays) -> list[str]:
         return lambda *_: used.add(name)
 
     networks = dict(policy.module.networks.items())
-    hooks = [network.register_forward_pre_hook(note(name)) for name, network in networks.items()]
+    hooks = [layer.register_forward_pre_hook(note(name)) for name, network in networks.items() for layer in network.modules()]
     try:
         _live(policy, inputs)
     finally:
@@ -346,11 +330,11 @@ def _explained(policy: Portable, form: str) -> Generator[None]:
 
 def _strip(message: Any) -> None:
     """Removes `metadata_props` and `doc_string` throughout: they hold source paths of this machine."""
-    for field, value in message.ListFields():
-        if field.name in ("metadata_props", "doc_string"):
-            message.ClearField(field.name)
-        elif field.message_type is not None:
-            for part in value if field.is_repeated else [value]:
+    for part_of, value in message.ListFields():
+        if part_of.name in ("metadata_props", "doc_string"):
+            message.ClearField(part_of.name)
+        elif part_of.message_type is not None:
+            for part in value if part_of.is_repeated else [value]:
                 _strip(part)
 
 

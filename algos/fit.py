@@ -13,9 +13,10 @@ from torch import Tensor
 
 from ..data.augmentation import AugmentationPipeline, AugmentedSource
 from ..data.errors import ConfigError, DataError, StorageError
-from ..data.sampling import PrioritizedSampler, Source, TransitionSampler, UniformSampling, stacked_spec
+from ..data.sampling import PrioritizedSampler, SequenceSampler, Source, TransitionSampler, UniformSampling, stacked_spec
 from ..data.scalers import Affine
 from ..data.spec import Box, Spec
+from .context_policy import ContextModule, ContextPolicy
 from .diagnostics import DivergenceWarning, divergence, snapshot
 from .environments.spaces import check_spaces
 from .learner import Learner
@@ -135,24 +136,30 @@ class Fit:
         uniform = UniformSampling(frames=sampling(self.config).frames)
         return self._sampler_over(dataset, uniform, size, 0).sample(0)
 
-    def _sampler_over(self, source: Dataset | ReplayBuffer, kind: Any, batch_size: int, seeds: Any) -> TransitionSampler:
+    def _sampler_over(self, source: Dataset | ReplayBuffer, kind: Any, batch_size: int, seeds: Any) -> Any:
+        common: dict[str, Any] = {
+            "gamma": self.learner.hyper["gamma"],
+            "observation_scaler": self.config.observation_scaler,
+            "action_scaler": getattr(self.config, "action_scaler", None),
+            "reward_scaler": self.config.reward_scaler,
+            "bootstrap": self.algorithm.bootstraps,
+            "extra": self.algorithm.extra_columns,
+            "device": self.device,
+            "dtype": self.dtype,
+        }
+        if self.algorithm.sequences:
+            length, anchor = self.config.context, self.config.anchor
+            return SequenceSampler(source, batch_size, length, seeds, anchor=anchor, return_to_go=True, **common)
         return kind.build(
             source,
             batch_size,
             seeds,
-            gamma=self.learner.hyper["gamma"],
             td_steps=self.config.td_steps,
-            observation_scaler=self.config.observation_scaler,
-            action_scaler=getattr(self.config, "action_scaler", None),
-            reward_scaler=self.config.reward_scaler,
-            bootstrap=self.algorithm.bootstraps,
             next_action=self.algorithm.needs_next_action,
             until="action" if self.algorithm.needs_next_action else "observation",
             endless=getattr(self.config, "endless", False),
             ahead=getattr(self.config, "horizon", None) or 0,
-            extra=self.algorithm.extra_columns,
-            device=self.device,
-            dtype=self.dtype,
+            **common,
         )
 
     def augmented(self, source: Source) -> Source:
@@ -237,15 +244,22 @@ class Fit:
         return Nets(self.learner.modules, {}, None, None, self.dtype)
 
     def policy_module(self) -> PolicyModule:
-        """Raw observations to raw actions, scalers inside."""
+        """Raw observations to raw actions, scalers inside; of a policy that looks back, with its memory: see `ContextModule`."""
         self.nets()
         scalers = self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})
-        return PolicyModule(self.algorithm, self.learner.modules, scalers, self.dtype)
+        arguments = (self.algorithm, self.learner.modules, scalers, self.dtype)
+        if not self.algorithm.sequences:
+            return PolicyModule(*arguments)
+        scale = self.config.reward_scaler.reward_transform().scale if self.config.reward_scaler else 1.0
+        return ContextModule(*arguments, spec=self.spec, context=self.config.context, return_scale=scale)
 
     def policy(self) -> Policy:
         """The greedy policy over NumPy arrays."""
+        module = self.policy_module()
+        if isinstance(module, ContextModule):
+            return ContextPolicy(module, self.device, self.config.target_returns or ())
         chosen = sampling(self.config)
-        return Policy(self.policy_module(), self.spec, self.device, frames=chosen.frames, frame_padding=chosen.frame_padding)
+        return Policy(module, self.spec, self.device, frames=chosen.frames, frame_padding=chosen.frame_padding)
 
     def scale_observation(self, x: Any) -> Any:
         """Raw observations, arrays or a dict of them, as the networks see them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..data.errors import StorageError
 from ..data.spec import Leaf, ObservationSpace
 from .policy_inputs import named_inputs
+from .ports import StateInput
 
 BATCHES = (1, 32)
 TOLERANCE = 1e-5  # absolute, and relative to actions larger than 1
@@ -34,6 +35,39 @@ def golden_observations(
     """
     rng = np.random.default_rng(seed)
     return {name: _draw(box, n, rng, scale_shift.get(name)) for name, box in named_inputs(space).items()}
+
+
+def golden_memory(
+    space: ObservationSpace,
+    states: Sequence[StateInput],
+    started: Arrays,
+    scale_shift: Mapping[str, Numbers],
+    action: Leaf,
+) -> Arrays:
+    """Memories of a policy that looks back, somewhere in their episodes, the same at every call.
+
+    Args:
+        space: Of the observations.
+        states: The parts of the memory.
+        started: Memories at an episode's start, of as many rows as are wanted.
+        scale_shift: Of the observation scalers, by input.
+        action: The action space.
+    """
+    rng = np.random.default_rng(2)
+    drawn = {"reward": rng.standard_normal(started["reward"].shape).astype(np.float32)}
+    for k, state in enumerate(states):
+        array, kind = started[state.name], state.name.removeprefix("context/")
+        leaf = action if kind == "action" else named_inputs(space).get(kind)
+        if leaf is not None:
+            n, steps = array.shape[:2]
+            numbers = scale_shift.get(kind, ()) if kind != "action" else ()
+            rows = _draw(leaf, n * steps, np.random.default_rng(3 + k), numbers or None)
+            drawn[state.name] = rows.reshape(array.shape).astype(array.dtype)
+        elif array.dtype.kind == "f":
+            drawn[state.name] = (array * rng.uniform(0, 1, array.shape)).astype(array.dtype)
+        else:
+            drawn[state.name] = rng.integers(0, 40, array.shape).astype(array.dtype)
+    return drawn
 
 
 def _draw(box: Leaf, n: int, rng: np.random.Generator, scale_shift: Numbers | None) -> np.ndarray:
@@ -71,6 +105,11 @@ def take(observations: Mapping[str, np.ndarray], rows: Any) -> Arrays:
     return {name: array[rows] for name, array in observations.items()}
 
 
+def listed(outputs: Any) -> list[np.ndarray]:
+    """One output, or a tuple of several, as a list."""
+    return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+
+
 def largest_gap(action: np.ndarray, golden: np.ndarray) -> float:
     """The largest difference, relative to golden actions larger than 1; infinite where shapes or types differ or a value is NaN."""
     if action.shape != golden.shape or action.dtype != golden.dtype:
@@ -81,14 +120,23 @@ def largest_gap(action: np.ndarray, golden: np.ndarray) -> float:
     return float(np.where(np.isnan(gap), np.inf, gap).max(initial=0))
 
 
-def check_golden(golden: Mapping[str, np.ndarray], act: Callable[[Arrays], np.ndarray], tolerance: float, what: str) -> None:
+def check_golden(
+    golden: Mapping[str, np.ndarray],
+    act: Callable[[Arrays], Any],
+    tolerance: float,
+    what: str,
+    outputs: Sequence[str] = ("action",),
+) -> None:
     """Compares `act`, from inputs by name to actions, with golden arrays named `batch_1/observation`, `batch_1/action`, ….
+
+    Where there are several outputs `act` gives a tuple of them.
 
     Raises:
         StorageError: an action is off by more than `tolerance`.
     """
     for n in BATCHES:
         arrays = {name.removeprefix(f"batch_{n}/"): array for name, array in golden.items() if name.startswith(f"batch_{n}/")}
-        wanted = arrays.pop("action")
-        if not (gap := largest_gap(act(arrays), wanted)) <= tolerance:
+        wanted = [arrays.pop(name) for name in outputs]
+        gap = max(largest_gap(found, array) for found, array in zip(listed(act(arrays)), wanted, strict=True))
+        if not gap <= tolerance:
             raise StorageError(f"{what} does not act as the policy did: at batch {n} its actions are off by {gap:.1e}.")

@@ -46,6 +46,8 @@ class HeldOut:
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
         """The errors and losses by name."""
+        if algorithm.sequences:
+            return self._looking_back(algorithm)
         predicted = algorithm.predict(self.observation)
         if predicted.dtype.kind == "i":
             found = {"action_match": float((predicted == self.action).mean())}
@@ -58,6 +60,17 @@ class HeldOut:
             found["td_error"] = float(np.abs(error).mean())
         fit = algorithm.fit_
         return found | losses(fit.learner, fit.fixed_batch(self.dataset, _TRANSITIONS))
+
+    @torch.no_grad()
+    def _looking_back(self, algorithm: Algorithm) -> dict[str, float]:
+        """The same of the last step of stretches of episodes, each acted on with what came before and the return that followed."""
+        fit = algorithm.fit_
+        batch: Any = fit.fixed_batch(self.dataset, max(1, _TRANSITIONS // fit.config.context))
+        action = algorithm.act(fit.nets(), batch.seen), batch.action[:, -1]
+        if fit.action_affine is not None:
+            action = tuple(map(fit.action_affine.reverse, action))
+        error = (action[0] - action[1]).double().square().mean()
+        return {"action_error": float(error), **losses(fit.learner, batch)}
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state, vmap
 
-from ..data.batch import Batch
+from ..data.batch import Batch, Drawn
 from ..data.random import fold, root_key
 from ..data.sampling import BLOCK
 from .diagnostics import gradient_norm, watched
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # One value a sample [B], or one for each member of an ensemble [members, B], or one for the whole batch (); and metrics, one value
 # a sample or one.
 LossValue = tuple[Tensor, dict[str, Tensor]]
-Loss = Callable[[Nets, Batch, Hyper], LossValue]
+Loss = Callable[[Nets, Any, Hyper], LossValue]
 
 
 def shared(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable[[Any, Nets, Batch, Hyper], Tensor]:
@@ -163,7 +163,7 @@ class Learner:
 
     # ---- the three verbs
 
-    def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Batch) -> None:
+    def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         names = (network,) if isinstance(network, str) else network
         seen = watched(loss, self.modules, names) if self.watching else loss
@@ -227,7 +227,7 @@ class Learner:
 
     # ---- running
 
-    def update(self, batch: Batch) -> None:
+    def update(self, batch: Drawn) -> None:
         """One gradient step: every kind of update that the algorithm's schedule names for it, in order."""
         for kind in self.algorithm.schedule(self.step):
             getattr(self.algorithm, kind)(self, batch)
@@ -264,13 +264,13 @@ class Learner:
 
     # ---- inside
 
-    def gradients(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
+    def gradients(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
         with self._precision():
             return (self._gradients_of_stack if self.stacked else self._gradients_of_one)(loss, names, batch, key)
 
     @torch.no_grad()
-    def value(self, loss: Loss, batch: Batch) -> Tensor:
+    def value(self, loss: Loss, batch: Drawn) -> Tensor:
         """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
         key = self.address(loss).clone()  # a bare key: training needs the noise of the steps ahead, and this of one
         target = Nets(self._targets, {}, None, key, self.dtype)
@@ -291,7 +291,7 @@ class Learner:
             key.ahead = ahead, at  # pyright: ignore[reportAttributeAccessIssue]
         return key
 
-    def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
+    def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
         nets = Nets(self.modules, {}, Nets(self._targets, {}, None, key, self.dtype), key, self.dtype, names)
         values, metrics = loss(nets, batch, self._h)
         value = _mean(values, batch, *self._masks)
@@ -301,8 +301,8 @@ class Learner:
         self.errors = metrics.get("td_error", self.errors)
         return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
 
-    def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Batch, key: Tensor) -> tuple[Any, ...]:
-        def one(tensors: Named, target: Named, batch: Batch, hyper: Parameters, key: Tensor, masks: tuple[Tensor, ...]) -> Any:
+    def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
+        def one(tensors: Named, target: Named, batch: Drawn, hyper: Parameters, key: Tensor, masks: tuple[Tensor, ...]) -> Any:
             nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype, names)
             values, metrics = loss(nets, batch, Hyper(hyper))
             means = {k: v.detach().mean() for k, v in metrics.items()}
@@ -380,7 +380,7 @@ def _part(network: str, prefix: str) -> str:
     return f"{network}:{prefix}" if prefix else network
 
 
-def _mean(values: Tensor, batch: Batch, mask: Tensor | None = None) -> Tensor:
+def _mean(values: Tensor, batch: Drawn, mask: Tensor | None = None) -> Tensor:
     """The mean over samples, importance weights applied, of the sum over members; of each with its mask, where `mask` is their key.
 
     A loss that is one number already is about the whole batch.

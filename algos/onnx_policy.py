@@ -11,6 +11,8 @@ import onnxruntime
 from ..data.errors import DataError, StorageError
 from ..data.spec import Spec
 from .policy_inputs import named_inputs, raw_inputs
+from .ports import StateInput
+from .remembering import Remembering
 
 
 class OnnxPolicy:
@@ -26,12 +28,12 @@ class OnnxPolicy:
         spec: The spaces.
 
     Raises:
-        StorageError: onnxruntime cannot read the graph, or the policy needs what this d3ray does not feed: state or noise.
+        StorageError: onnxruntime cannot read the graph, or the policy needs what this d3ray does not feed: noise.
     """
 
     def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
-        if about.get("state_inputs") or about.get("noise_inputs"):
-            raise StorageError("This policy has state or noise inputs, which this version of d3ray does not feed: use a newer one.")
+        if about.get("noise_inputs"):
+            raise StorageError("This policy has noise inputs, which this version of d3ray does not feed: use a newer one.")
         self.about = dict(about)
         self.spec = Spec.check(about["spaces"], title="policy.json")
         self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec.observation).items()}
@@ -63,6 +65,22 @@ class OnnxPolicy:
         """Actions at inputs by name, in the graph's own types."""
         action: Any = self._session.run(["action"], dict(inputs))[0]
         return action
+
+
+class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """A policy with a memory: `start(n)` or `start(n, target_return)`, `step`, and `rewarded` after each step outside."""
+
+    def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
+        OnnxPolicy.__init__(self, model, about, threads)
+        self.name = str(about["algorithm"])
+        self.states = tuple(StateInput.check(state) for state in about["state_inputs"])
+        self.target_returns = tuple(about["options"].get("target_return", ()))
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        outputs: Any = self._session.run(["action", *(state.becomes for state in self.states)], dict(inputs))
+        return tuple(outputs)
+
+    run_graph = run
 
 
 def _cast(name: str, rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

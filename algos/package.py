@@ -25,38 +25,17 @@ from ..data.config import Config, setting
 from ..data.errors import ConfigError, StorageError
 from ..data.spec import Environment, Spec
 from .golden import check_golden
-from .onnx_policy import OnnxPolicy
+from .onnx_policy import OnnxPolicy, RememberingOnnxPolicy
 from .parts import Kind, read_manifest, read_parts, write_parts
-from .policy_inputs import named_inputs
+from .ports import NoiseInput, Port, StateInput
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from .base import Algorithm
-    from .export import Portable, PortablePolicy
-    from .policy import Policy
+    from .export import Portable
+    from .policy import Policy, PolicyModule
 
 KIND = Kind("d3ray-policy", 1, "policy package")
-
-
-class Port(Config):
-    """An input or output of the graph. The first axis of `shape` is always the batch."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | Literal["batch"], ...]
-
-
-class StateInput(Port):
-    """An input that carries memory: `becomes` is the output to feed at the next step, `start` its value at an episode's start."""
-
-    becomes: str
-    start: float = 0.0
-
-
-class NoiseInput(Port):
-    """An input that takes random numbers, drawn anew at every step."""
-
-    distribution: Literal["normal", "uniform"]
 
 
 class DataRecord(Config):
@@ -83,8 +62,8 @@ class PolicyRecord(Config):
     scalers: dict[str, Any] = setting(..., "fitted scalers of observation and action, inside the graph; null where there is none")
     data: DataRecord | None = setting(None, "what it was trained on")
     environment: Environment | None = setting(None, "where the data came from")
-    inputs: tuple[Port, ...] = setting(..., "raw observations")
-    outputs: tuple[Port, ...] = setting(..., "raw actions")
+    inputs: tuple[Port, ...] = setting(..., "raw observations, and the reward since the last step where the policy remembers it")
+    outputs: tuple[Port, ...] = setting(..., "raw actions, and what the memory becomes")
     state_inputs: tuple[StateInput, ...] = setting((), "memory that is handed from step to step")
     noise_inputs: tuple[NoiseInput, ...] = setting((), "random numbers that the policy consumes")
     options: dict[str, Any] = setting({}, "further things to choose when acting, such as a target return")
@@ -110,8 +89,7 @@ def write_package(
 
     policy = portable(algorithm.policy())
     noted = {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else algorithm.fit_.data
-    now = {name: values[0] for name, values in algorithm.fit_.learner.values.items()}
-    config = {**algorithm.config_.model_dump(mode="json"), **now}
+    config = {**algorithm.config_.model_dump(mode="json"), **vars(algorithm.coefficients)}
     return write_portable(
         policy,
         folder,
@@ -120,7 +98,7 @@ def write_package(
         seed=algorithm.seed,
         step=algorithm.step,
         dtype=algorithm.dtype,
-        networks=tuple(cast("PortablePolicy", policy.module).networks),
+        networks=tuple(cast("PolicyModule", policy.module).networks),
         scalers={name: config.get(f"{name}_scaler") for name in ("observation", "action")},
         data=noted,
         environment=environment or (dataset.environment if dataset is not None else None),
@@ -153,10 +131,10 @@ def write_portable(
         spaces=policy.spec,
         data=DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"]) if data else None,
         environment=Environment(id=environment) if isinstance(environment, str) else environment,
-        inputs=tuple(_port(name, box) for name, box in named_inputs(policy.spec.observation).items()),
-        outputs=(
-            Port(name="action", dtype=str(policy.golden["batch_1/action"].dtype), shape=("batch", *policy.spec.action.shape)),
-        ),
+        inputs=tuple(_port(policy, name) for name in policy.inputs if name not in {state.name for state in policy.states}),
+        outputs=tuple(_port(policy, name) for name in policy.outputs),
+        state_inputs=policy.states,
+        options=dict(policy.options),
         tolerance=policy.tolerance,
     )
     write_parts(Path(folder), KIND, _contents(policy, record))
@@ -197,9 +175,11 @@ def read_package(folder: str | Path, threads: int = 1) -> OnnxPolicy:
         StorageError: it is no package, not whole or changed (the file is named), or it acts otherwise than when it was written.
     """
     parts, record = _read(Path(folder))
-    policy = OnnxPolicy(parts["policy.onnx"], record.model_dump(mode="json"), threads)
+    kind = RememberingOnnxPolicy if record.state_inputs else OnnxPolicy
+    policy = kind(parts["policy.onnx"], record.model_dump(mode="json"), threads)
     golden = load_arrays(parts["golden.safetensors"])
-    check_golden(golden, policy.run, record.tolerance, f"policy.onnx in {folder}")
+    outputs = [port.name for port in record.outputs]
+    check_golden(golden, policy.run, record.tolerance, f"policy.onnx in {folder}", outputs)
     return policy
 
 
@@ -251,8 +231,9 @@ def _read(folder: Path) -> tuple[Mapping[str, bytes], PolicyRecord]:
     return parts, record
 
 
-def _port(name: str, box: Any) -> Port:
-    return Port(name=name, dtype=box.dtype, shape=("batch", *box.shape))
+def _port(policy: Portable, name: str) -> Port:
+    array = policy.golden[f"batch_1/{name}"]
+    return Port(name=name, dtype=str(array.dtype), shape=("batch", *array.shape[1:]))
 
 
 def _without_folders(name: str) -> str:

@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 
 from ..data.errors import DataError
-from ..data.spec import Discrete, Leaf, ObservationSpace, space_columns, value_columns
+from ..data.spec import Box, Discrete, Leaf, ObservationSpace, Spec, space_columns, value_columns
 
 
 def named_inputs(space: ObservationSpace) -> dict[str, Leaf]:
     """The inputs of a policy over `space`: `observation`, or one `observation/KEY` for each leaf, sorted."""
     return dict(sorted(space_columns(space).items()))
+
+
+def action_dtype(spec: Spec) -> str:
+    """Type of the actions that an exported policy gives: that of the data."""
+    if not isinstance(spec.action, Box):
+        return "int64"
+    return spec.action.dtype if spec.action.dtype in ("float32", "float64") else "float32"
 
 
 def raw_inputs(space: ObservationSpace, observation: Any) -> dict[str, np.ndarray]:

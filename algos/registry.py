@@ -22,6 +22,7 @@ _HOMES = {
     "DDPG": "ddpg",
     "DiscreteBC": "discrete_bc",
     "DQN": "dqn",
+    "DecisionTransformer": "decision_transformer",
     "EDAC": "edac",
     "IQL": "iql",
     "ReBRAC": "rebrac",

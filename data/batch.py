@@ -31,6 +31,11 @@ class Batch:
     weight: Tensor | None = None  # [B] importance weights; None: all ones
     extra: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # what an algorithm asked for by name
 
+    @property
+    def seen(self) -> Any:
+        """What a policy acts on: the observation."""
+        return self.observation
+
     def __getitem__(self, at: slice) -> Batch:
         """Some of several batches that were drawn together, along their first axis."""
         return pytree.tree_map(lambda part: part[at], self)
@@ -69,6 +74,20 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Context:
+    """What a policy that looks back acts on: the latest T steps of B episodes, the present one last; padding comes before them.
+
+    Scalers have acted. What stands for the last action is not looked at: it is the one that is asked for.
+    """
+
+    observation: Any  # [B, T, ...] or a dict of such tensors
+    action: Tensor  # [B, T, A] floats, or [B, T] int64 for discrete actions
+    return_to_go: Tensor  # [B, T]: the return that is left, or asked for, from this step on
+    timestep: Tensor  # [B, T] int64: the step's number in its episode, from 0
+    mask: Tensor  # [B, T] bool: which steps there are
+
+
+@dataclass(frozen=True)
 class Sequences:
     """B stretches of episodes, each of T steps or fewer, which are padded; a stack of seeds has an axis before B.
 
@@ -82,14 +101,25 @@ class Sequences:
     mask: Tensor  # [B, T] bool: which steps there are
     timestep: Tensor  # [B, T] int64: the step's number in its episode, from 0
     index: Tensor  # [B] int64: the number, in its source, of the transition or the episode that was drawn
-    return_to_go: Tensor | None = None  # [B, T]: sum of the rewards from this step to the episode's end, where asked for
+    return_to_go: Tensor | None = None  # [B, T]: sum of the scaled rewards from this step to the episode's end, where asked for
     next_observation: Any = None  # like `observation`, where asked for
     weight: Tensor | None = None  # [B] importance weights; None: all ones
     extra: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # what an algorithm asked for by name
 
+    @property
+    def seen(self) -> Context:
+        """What a policy acts on. Raises ValueError where returns to go were not asked for."""
+        if self.return_to_go is None:
+            raise ValueError("these sequences were drawn without returns to go")
+        return Context(self.observation, self.action, self.return_to_go, self.timestep, self.mask)
+
     def __getitem__(self, at: int) -> Sequences:
         """One of several that were drawn together, along their first axis."""
         return pytree.tree_map(lambda part: part[at] if isinstance(part, Tensor) else part, self)
+
+
+Drawn = Batch | Sequences
+"""What a sampler draws and a loss reads."""
 
 
 def unbound(part: Any, n: int) -> Sequence[Any]:
@@ -103,4 +133,5 @@ def unbound(part: Any, n: int) -> Sequence[Any]:
 
 
 pytree.register_dataclass(Batch)
+pytree.register_dataclass(Context)
 pytree.register_dataclass(Sequences)

@@ -29,6 +29,9 @@ class EvaluateConfig(JobConfig):
     )
     episodes: int = option(10, "episodes to play", gt=0)
     seed: int = option(0, "decides how every episode is reset")
+    target_return: float | None = option(
+        None, "return that a policy which acts for one is asked for; null: the first that it was trained to be asked for"
+    )
     n_envs: int | None = option(None, "environments played at once; null: as many as episodes, at most 10", gt=0)
     output: Path | None = option(None, "JSON file for the result")
     tracking: str | None = option(
@@ -65,11 +68,15 @@ def run(config: EvaluateConfig) -> EvaluateResult:
         from ..algos.package import read_package
 
         policy = read_package(folder)
-    environment = _environment(config, policy)
+    environment, acting = _environment(config, policy), policy
+    if config.target_return is not None:
+        if not hasattr(policy, "asking"):
+            raise ConfigError(f"{config.package} acts for no return: target_return is for policies as DecisionTransformer's.")
+        acting = policy.asking(config.target_return)
     n = min(config.episodes, config.n_envs or 10)
     with make(environment, n=n) as vector:
         _check_spaces(policy.spec, vector.spec, environment.id)
-        played = evaluate(policy, vector, episodes=config.episodes, seed=config.seed)
+        played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed)
     reference = reference_score(environment.id)
     normalized = None if reference is None else float(reference.score(played.mean))
     score = "" if reference is None else f"; {reference.label}: {normalized:.1f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..algos.base import Algorithm, Evaluator
-from ..algos.environments.evaluate import evaluate
+from ..algos.environments.evaluate import by_target, evaluate
 from ..algos.environments.make import make
 from ..algos.environments.scores import normalized_score
 from ..algos.environments.vector import VectorEnvironment
@@ -28,15 +28,18 @@ class Returns:
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
-        """`return`, `length`, and perhaps `normalized_return`."""
+        """`return`, `length`, and perhaps `normalized_return`; again, as `return_target_1800`, for further returns asked for."""
         if self._vector is None:
             self._vector = make(self.environment, n=min(self.episodes, self.n_envs or 10))
-        played = evaluate(
-            algorithm.policy(), self._vector, episodes=self.episodes, seed=evaluation_seed(algorithm.seed, algorithm.step)
-        )
-        found = {"return": played.mean, "length": float(played.lengths.mean())}
-        score = played.normalized if played.normalized is not None else normalized_score(self.dataset, played.mean)
-        return found if score is None else {**found, "normalized_return": score}
+        found: dict[str, float] = {}
+        for name, policy in by_target(algorithm.policy()).items():
+            seed = evaluation_seed(algorithm.seed, algorithm.step)
+            played = evaluate(policy, self._vector, episodes=self.episodes, seed=seed)
+            found |= {f"return{name}": played.mean, f"length{name}": float(played.lengths.mean())}
+            score = played.normalized if played.normalized is not None else normalized_score(self.dataset, played.mean)
+            if score is not None:
+                found[f"normalized_return{name}"] = score
+        return found
 
     def close(self) -> None:
         """Closes the environments."""

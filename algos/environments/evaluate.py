@@ -13,7 +13,7 @@ from ...data.spec import Environment, Spec
 from .make import AnyEnvironment, environment_of, is_given, make
 from .scores import normalized_score
 from .spaces import check_spaces
-from .vector import Policy, VectorEnvironment, facing, rows_of
+from .vector import Policy, VectorEnvironment, facing, rewarded, rows_of
 
 if TYPE_CHECKING:
     from .explorers import Explorer
@@ -104,17 +104,19 @@ class EnvironmentEvaluator:
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Any, epoch: int) -> dict[str, float]:
-        """return, return_std and length; normalized_return too where a reference exists."""
+        """return, return_std and length; normalized_return too where a reference exists.
+
+        Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
+        """
         if self._vector is None:
             self._vector = make(self.environment, n=_how_many(self.environment, self.episodes, self.n_envs))
-        played = evaluate(algorithm.policy(), self._vector, episodes=self.episodes, seed=self.seed, epsilon=self.epsilon)
-        metrics = {
-            "return": played.mean,
-            "return_std": played.std,
-            "length": float(played.lengths.mean()),
-        }
-        if (score := played.normalized) is not None:
-            metrics["normalized_return"] = score
+        metrics: dict[str, float] = {}
+        for name, policy in by_target(algorithm.policy()).items():
+            played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, epsilon=self.epsilon)
+            found = {"return": played.mean, "return_std": played.std, "length": float(played.lengths.mean())}
+            metrics |= {f"{key}{name}": value for key, value in found.items()}
+            if (score := played.normalized) is not None:
+                metrics[f"normalized_return{name}"] = score
         return metrics
 
     def close(self) -> None:
@@ -122,6 +124,12 @@ class EnvironmentEvaluator:
         if self._vector is not None and not is_given(self.environment):
             self._vector.close()
         self._vector = None
+
+
+def by_target(policy: Any) -> dict[str, Policy]:
+    """A policy by what its metrics' names end in: one that acts for a return once for each of its targets, the first without."""
+    targets = getattr(policy, "target_returns", ())
+    return {"": policy} | {f"_target_{target:g}": policy.asking(target) for target in targets[1:]}
 
 
 def episode_seeds(seed: int, episodes: int) -> list[int]:
@@ -164,6 +172,7 @@ def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, e
             if explorer is not None:
                 action = explorer.explore(np.asarray(action), vector.spec.action, step=made, seed=seed)
             result = vector.step(action, playing)
+            state = rewarded(policy, state, result.reward[:n])
             made += 1
             returns[first : first + n] += result.reward[:n]  # zero for those that have finished
             lengths[[first + i for i in playing]] += 1

@@ -14,7 +14,7 @@ from ...data.replay import ReplayBuffer
 from ...data.spec import shapes_of, value_columns
 from .collect import proposal, restarted
 from .explorers import Explorer, random_actions
-from .vector import Policy, VectorEnvironment
+from .vector import Policy, VectorEnvironment, rewarded
 
 Arrays = dict[str, np.ndarray]
 
@@ -67,6 +67,7 @@ class Rollout:
         result = vector.step(action)
         self.buffer.append(self.observation, action, result.reward, result.terminated, result.truncated, result.observation)
         self.observation = result.observation
+        self._memory = rewarded(policy, self._memory, result.reward)
         self._return += result.reward
         self._length += 1
         self.steps += 1

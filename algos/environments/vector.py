@@ -165,6 +165,11 @@ def facing(policy: Any, spec: Spec) -> Any:
     return policy.facing(spec) if hasattr(policy, "facing") else policy
 
 
+def rewarded(policy: Any, state: Any, reward: np.ndarray) -> Any:
+    """A policy's state once the environments have given rewards [n]; most policies do not look at them."""
+    return policy.rewarded(state, reward) if hasattr(policy, "rewarded") else state
+
+
 def rows_of(observation: Any, rows: Any) -> Any:
     """The given rows (an index, a slice, an array of indices) of observations that may be a dict."""
     return {k: v[rows] for k, v in observation.items()} if isinstance(observation, dict) else observation[rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ def looked_at(make: Make, **run: Any) -> tuple[Fit, Batch, dict[str, SeenLoss]]:
     """A fit in float64, a batch with every kind of end, and its losses."""
     fit = started(make, dtype="float64", batch_size=ROWS, **run)
     batch = fit.sampler(data_for(make)).sample(0)
-    assert 0 < int((batch.discount == 0).sum()) < ROWS, "the tiny data have both steps that terminate and others"
+    assert 0 < int((batch.discount == 0).sum()) < batch.discount.numel(), "the tiny data have both steps that terminate and others"
     return fit, batch, seen_losses(fit.learner, batch)
 
 
@@ -107,6 +107,8 @@ def check_bootstraps_by_the_batchs_discount(make: Make) -> None:
 def check_terminated_steps_look_no_further(make: Make) -> None:
     """Where an episode terminated nothing depends on the next observation; with `bootstraps = False` nothing does anywhere."""
     fit, batch, before = looked_at(make)
+    if fit.algorithm.sequences:
+        return  # they have no next observation but the next step's, see the next check
     rows = (batch.discount == 0) | torch.tensor(not fit.algorithm.bootstraps)
     if others := changed(fit, before, other_following(batch, rows)):
         ends = "of steps that terminated" if fit.algorithm.bootstraps else "though it says bootstraps = False"
@@ -117,13 +119,40 @@ def check_terminated_steps_look_no_further(make: Make) -> None:
 
 
 @check
+def check_padding_is_unseen(make: Make) -> None:
+    """Padding changes no loss of a stretch, and no action depends on what is padding, or on the action that is asked for."""
+    if not make().sequences:
+        return
+    fit, batch, before = looked_at(make)
+    name, sequences = fit.algorithm.name, cast("Any", batch)
+
+    def spoilt(part: Tensor, where: Tensor) -> Tensor:
+        where = where.reshape(*where.shape, *[1] * (part.ndim - where.ndim))
+        return torch.where(where, torch.full_like(part, 3), part)
+
+    def others(where: Tensor, *parts: str) -> Any:
+        return replace(sequences, **{n: pytree.tree_map(lambda t: spoilt(t, where), getattr(sequences, n)) for n in parts})
+
+    hollow = others(~sequences.mask, "observation", "action", "reward", "return_to_go", "timestep")
+    for loss, seen in seen_losses(fit.learner, hollow).items():
+        if not (gap := largest_difference({"": before[loss].value}, {"": seen.value})[1]) <= 1e-12:
+            raise ContractError(f"{name}.{loss} depends on padding (by {gap:.1e}): multiply what it sums by batch.mask.")
+    last = torch.zeros_like(sequences.mask)
+    last[:, -1] = True
+    action = fit.algorithm.act(fit.nets(), sequences.seen)
+    for changed_batch, what in ((hollow, "padding"), (others(last, "action"), "the action that is asked for")):
+        if not torch.allclose(fit.algorithm.act(fit.nets(), changed_batch.seen), action, rtol=0, atol=1e-9):
+            raise ContractError(f"{name}.act depends on {what}: mask it.")
+
+
+@check
 def check_truncation_is_unseen(make: Make) -> None:
     """An episode that was cut teaches what it would have taught uncut: the same transitions, each cut off, train the same.
 
     Returns are of one step here: longer ones end where an episode was cut, and rightly are others then.
     """
     algorithm = make()
-    if algorithm.needs_next_action or "return_to_go" in algorithm.extra_columns:
+    if algorithm.sequences or algorithm.needs_next_action or "return_to_go" in algorithm.extra_columns:
         return  # these end where an episode was cut
     states: list[dict[str, Tensor]] = []
     for cut in (False, True):

@@ -18,7 +18,7 @@ from ..checkpoint import read_checkpoint
 from ..stack import Stack
 from .alternatives import other_floats
 from .errors import ContractError, Make, check, largest_difference
-from .tiny import data_for
+from .tiny import answers, data_for
 from .updates import first_steps, seen_losses, started
 
 
@@ -117,7 +117,7 @@ def check_randomness_has_addresses(make: Make) -> None:
             random.seed(seed)
             before = _generators()
             algorithm = make(seed=3).fit(dataset, 5, 5)
-            for act in (algorithm.predict, algorithm.sample_action):
+            for act in answers(algorithm).values():
                 act(dataset.columns["observation"][:4])
             states.append(algorithm.state()[0])
             for name, now in _generators().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from ...data.dataset import Dataset
 from ...data.random import normal, root_key, uniform
 from ..base import Algorithm
 from ..networks.encoders import VectorEncoder
+from ..networks.transformers import Transformer
 from .errors import Make
 
 SMALL = VectorEncoder(hidden_units=(16, 16))
@@ -65,6 +67,10 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
     fields = algorithm.Config.model_fields
     settings: dict[str, Any] = {name: SMALL for name in fields if name.endswith("encoder") and name != "share_encoder"}
     settings["batch_size"] = 16
+    if algorithm.sequences:
+        settings["context"] = 4
+    if "transformer" in fields:
+        settings["transformer"] = Transformer(n_layers=2)
     for name, field in fields.items():
         if name.endswith("_interval") and isinstance(field.default, int) and field.default > 7:
             settings[name] = 7  # so that it comes round within a check
@@ -81,6 +87,17 @@ def maker(algorithm: type[Algorithm], **settings: Any) -> Make:
     """Makes `algorithm` with small networks and `settings`; arguments of a call come on top."""
     small = tiny_settings(algorithm)
     return lambda **run: algorithm(**{**small, **settings, **run})
+
+
+def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
+    """How a trained algorithm answers raw observations: `predict` and `sample_action`.
+
+    One that acts on what came before is asked as at an episode's first step.
+    """
+    if not algorithm.sequences:
+        return {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
+    policy = algorithm.policy()
+    return {"policy().step": lambda observation: policy.step(policy.start(len(observation)), observation)[1]}
 
 
 def data_for(make: Make) -> Dataset:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,14 +14,12 @@ from ..random import bits, fold, shift_right
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .base import Sampler, needed_columns
 from .gather import Gather, as_tensors, observations, step_rows
-from .returns import returns_to_go
+from .returns import ReturnsToGo
 from .windows import Place, Runs
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
     from ..replay.buffer import ReplayBuffer
-
-RETURNS = "return_to_go"
 
 
 class StretchSampler(Sampler):
@@ -35,8 +32,8 @@ class StretchSampler(Sampler):
         gamma: Discount of one step; a tensor of shape () or (S,) is read at every draw.
         pad: On which side a stretch that is shorter than T is padded, "left" as for Decision Transformers, or "right" as for
             recurrent networks.
-        return_to_go: Whether to give the undiscounted returns to go, of rewards as they are recorded, unscaled. They are summed
-            once for all rows of a dataset, 4 bytes a row in memory; of a buffer, which changes, they are not to be had.
+        return_to_go: Whether to give the undiscounted returns to go of scaled rewards. They are summed once for all rows of a
+            dataset, one number of `dtype` a row; of a buffer, which changes, they are not to be had.
         next_observation: Whether to give each step's next observation.
         bootstrap: Whether the last steps of truncated episodes whose final observation is missing are left out.
         observation_scaler, action_scaler, reward_scaler: Fitted scalers.
@@ -67,9 +64,12 @@ class StretchSampler(Sampler):
         if pad not in ("left", "right"):
             raise ConfigError(f"pad is {pad!r}; choose 'left' or 'right'.")
         self.pad, self.bootstrap, self.next_observation = pad, bootstrap, next_observation
-        columns = dict(needed_columns(source, extra))
-        if return_to_go:
-            columns[RETURNS] = self._returns(source)
+        columns = needed_columns(source, extra)
+        if return_to_go and self.grows:
+            raise DataError("A replay buffer has no returns to go: its episodes go on. Use to_dataset() for the finished ones.")
+        transform, once = reward_scaler.reward_transform() if reward_scaler else None, torch.ones(())
+        returns = ReturnsToGo(source, None, once, transform, False, dtype, self.columns_device)
+        self._returns = returns if return_to_go else None
         self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),
@@ -80,13 +80,6 @@ class StretchSampler(Sampler):
             dtype=dtype,
             extra=extra,
         )
-
-    @staticmethod
-    def _returns(source: Any) -> np.ndarray:
-        if not hasattr(source, "episodes"):
-            raise DataError("A replay buffer has no returns to go: its episodes go on. Use to_dataset() for the finished ones.")
-        steps, first = (np.asarray(part, np.int64) for part in (source.episodes.steps, source.episodes.first_row))
-        return returns_to_go(source.columns["reward"], first, steps)
 
     def _stretches(self, index: Tensor, first: Tensor, length: Tensor, timestep: Tensor, padded: int, wrap: Any) -> Sequences:
         """Stretches of `length` steps from the rows `first`, whose steps have the numbers `timestep` and up, [..., B] each."""
@@ -117,7 +110,7 @@ class StretchSampler(Sampler):
             mask=mask,
             timestep=masked(timestep[..., None] + position),
             index=index,
-            return_to_go=masked(gather.take(RETURNS, rows).to(gather.dtype)) if RETURNS in gather.columns else None,
+            return_to_go=masked(self._returns(rows)) if self._returns else None,
             next_observation=seen(step_rows(rows, 1, wrap)) if self.next_observation else None,
             extra={name: masked(gather.take(name, rows)) for name in gather.extra},
         )

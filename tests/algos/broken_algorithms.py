@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from d3ray.algos import testing
 from d3ray.algos.bc import BC
+from d3ray.algos.decision_transformer import DecisionTransformer
 from d3ray.algos.discrete_bc import DiscreteBC, DiscreteBCConfig
 from d3ray.algos.dqn import DQN, DQNConfig
 from d3ray.algos.networks.q_functions import picked
@@ -298,6 +299,18 @@ class BranchesWhereItActs(BC):
 
     def act(self, nets, observation):
         return super().act(nets, observation) * (0.9 if len(observation) > 8 else 1.0)
+
+
+@caught_by(testing.check_padding_is_unseen, "imitation_loss depends on padding")
+class LearnsFromPadding(DecisionTransformer):
+    def imitation_loss(self, nets, batch, h):
+        return (nets.policy(batch.seen) - batch.action).square().mean((-1, -2)), {}
+
+
+@caught_by(testing.check_padding_is_unseen, "act depends on padding")
+class ActsOnPadding(DecisionTransformer):
+    def act(self, nets, observation):
+        return super().act(nets, replace(observation, mask=torch.ones_like(observation.mask)))
 
 
 # ---- settings

@@ -51,7 +51,7 @@ def test_stacks_rows_and_resumed_runs_keep_the_contract(name):
         augmentation=BOTH,
         n_augmentations=2,
         observation_scaler="standard",
-        reward_scaler="standard",
+        reward_scaler="return_based",
         td_steps=2,
     )
     testing.check_row_equals_single_run(make, n_steps=30)

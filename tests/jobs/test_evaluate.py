@@ -108,6 +108,7 @@ def test_a_score_with_a_reference_is_named_for_what_it_is(tmp_path: Path, capsys
         (["environment=Acrobot-v1"], "sees arrays of the shape (4,), and Acrobot-v1 has arrays of the shape (6,)"),
         (["environment=CartPole-v7"], "CartPole"),
         (["episodes=0"], "episodes"),
+        (["target_return=3"], "acts for no return: target_return is for policies as DecisionTransformer's"),
         (["enviroment=CartPole-v1"], "did you mean 'environment'?"),
     ],
 )

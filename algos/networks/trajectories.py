@@ -1,0 +1,94 @@
+"""What reads the latest steps of an episode: a return to go, an observation and an action become three tokens a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+from torch.utils import _pytree as pytree  # it has no public name yet
+
+from ...data.batch import Context
+from ...data.spec import ObservationSpace
+from .encoders import Encoder
+from .layers import Linear
+from .normalization import LayerNorm
+from .transformers import Transformer
+
+
+class TrajectoryTransformer(nn.Module):
+    """Features of each step's observation token, which looks at the steps before it, its return to go and itself: [B, T, E].
+
+    The tokens of a step are (return to go, observation, action), each an embedding plus that of the timestep, normalised.
+
+    Args:
+        encoder: Of an observation; its width is the tokens'. A vector encoder without activation is the paper's affine layer.
+        observation: What it encodes.
+        embed_action: Makes, for a width E, what embeds the actions of N steps, [N, …] to [N, E].
+        transformer: What looks back.
+        max_timestep: Timesteps that are told apart; later ones are taken for the last.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        observation: ObservationSpace,
+        embed_action: Callable[[int], nn.Module],
+        transformer: Transformer,
+        *,
+        max_timestep: int,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation)
+        self.features = self.encoder.features
+        self.embed_return, self.embed_action = Linear(1, self.features), embed_action(self.features)
+        self.timestep = nn.Parameter(torch.randn(max_timestep, self.features) * transformer.timestep_std)
+        self.norm = LayerNorm(self.features)
+        self.transformer = transformer.build(self.features)
+
+    def forward(self, context: Context) -> Tensor:
+        return self._read(context, slice(1, None, 3))
+
+    def last(self, context: Context) -> Tensor:
+        """Features of the last step alone, [B, E]."""
+        return self._read(context, slice(-1, None))[:, 0]
+
+    def _read(self, context: Context, read: slice) -> Tensor:
+        lead = context.mask.shape
+        time = embedding(context.timestep.clamp(max=len(self.timestep) - 1), self.timestep)
+        seen = self.encoder(pytree.tree_map(lambda part: part.flatten(0, 1), context.observation))
+        parts = (self.embed_return(context.return_to_go.reshape(-1, 1)), seen, self.embed_action(context.action.flatten(0, 1)))
+        tokens = torch.stack([part.unflatten(0, lead) + time for part in parts], 2).flatten(1, 2)
+        mask = context.mask[..., None].expand(*lead, 3).flatten(1)
+        return self.transformer(self.norm(tokens[:, :-1]), mask[:, :-1], read)  # nothing looks at the last action
+
+
+class TrajectoryPolicy(nn.Module):
+    """π(a_t | R_≤t, s_≤t, a_<t) in (-1, 1): a `Context` to [B, T, A]; arguments as `TrajectoryTransformer`'s."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        observation: ObservationSpace,
+        action_size: int,
+        transformer: Transformer,
+        *,
+        max_timestep: int,
+    ) -> None:
+        super().__init__()
+        self.body = TrajectoryTransformer(
+            encoder,
+            observation,
+            lambda width: Linear(action_size, width),
+            transformer,
+            max_timestep=max_timestep,
+        )
+        self.head = Linear(self.body.features, action_size)
+
+    def forward(self, context: Context) -> Tensor:
+        return self.head(self.body(context)).tanh()
+
+    def last(self, context: Context) -> Tensor:
+        """The action of the last step alone, [B, A]."""
+        return self.head(self.body.last(context)).tanh()
