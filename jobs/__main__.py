@@ -64,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except ConfigError as error:
             print(error, file=sys.stderr)
             sys.exit(BAD_INPUT)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what can be resumed is kept
     if os.environ.get("D3RAY_SUBMITTED"):  # a job's log says which d3ray ran it
         print(f"d3ray {__version__} from {Path(__file__).parents[1]}", flush=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # how a job is stopped; a Ray started by a script ignores it

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -45,6 +47,7 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
     if load_secrets():  # in the job's driver; its workers do the same as they start
         options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": LOAD_SECRETS}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    stop = signal.getsignal(signal.SIGTERM)
     try:
         for attempt in (1, 2):
             try:
@@ -60,9 +63,26 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
             f"The Ray cluster {address!r} cannot be used: {str(error).strip().splitlines()[0].rstrip('.')}."
         ) from None
     try:
-        yield
+        with _sigterm_interrupts(stop):
+            yield
     finally:
         _shut_down()
+
+
+@contextmanager
+def _sigterm_interrupts(before: Any) -> Generator[None]:
+    """SIGTERM does what it did `before` Ray came, and where that was to end at once, interrupts as Ctrl-C.
+
+    Ray's own handler sets an alarm that aborts the process 3 s later, whatever is being put in order then.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone may say so
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler if before in (None, signal.SIG_DFL) else before)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _shut_down() -> None:
