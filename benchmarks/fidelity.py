@@ -27,6 +27,7 @@ import torch
 from arrays import cartpole_like, hopper_like
 from fidelity_behaviour import BEHAVIOUR_CASES
 from fidelity_cases import BATCH, CASES, Case, Draws
+from fidelity_sequences import SEQUENCE_CASES, as_sequences, stretches
 from torch import nn
 from workers import HERE, Worker, table
 
@@ -40,7 +41,7 @@ from d3ray.algos.registry import make_algorithm
 from d3ray.data.batch import Batch
 
 RESULTS = HERE / "results"
-ROWS = (*CASES, *BEHAVIOUR_CASES)
+ROWS = (*CASES, *BEHAVIOUR_CASES, *SEQUENCE_CASES)
 GAMMA, BOUND = 0.99, 1e-5
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
 SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py"}
@@ -58,10 +59,11 @@ def ours(case: Case, arrays: Path) -> Arrays:
     learner = algorithm.fit_.learner
     perturb(learner)
     learner.step = case.step
-    columns = batch(dataset.spec.observation.shape[0], None if case.discrete else dataset.spec.action.shape[0])
+    sizes = dataset.spec.observation.shape[0], None if case.discrete else dataset.spec.action.shape[0]
+    columns = stretches(*sizes) if algorithm.sequences else batch(*sizes)
     before = weights(learner)
     with recording(learner) as (found, draws):
-        learner.update(as_batch(columns))
+        learner.update(as_sequences(columns) if algorithm.sequences else as_batch(columns))
     tape = {f"draw/{k}": numbers for k, numbers in enumerate(case.tape(draws))}
     theirs = {
         name: case.slope[n][0](array) if (n := name.partition("/")[2]) in case.slope else array for name, array in before.items()
@@ -157,7 +159,7 @@ def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor
         if not isinstance(layer, Linear):
             continue
         name = path
-        if path.startswith("encoder"):
+        if path.removeprefix("body.").startswith("encoder"):
             name, encoder = f"encoder.{encoder}", encoder + 1
         seen |= {f"{path}.weight", f"{path}.bias"}
         weight, bias = (tensors[f"{path}.{kind}"].detach().numpy() for kind in ("weight", "bias"))
@@ -167,6 +169,11 @@ def by_layer(network: str, module: nn.Module, tensors: Mapping[str, torch.Tensor
             if normal and path == "head":  # peers have a layer for the mean and one for log σ
                 half = len(b) if getattr(module, "log_std", None) is not None else len(b) // 2
                 parts = {"mean": slice(half), "log_std": slice(half, None)} if half < len(b) else {"mean": slice(None)}
+            if path.endswith("key_value"):
+                parts = {
+                    path.removesuffix("_value"): slice(len(b) // 2),
+                    path.replace("key_value", "value"): slice(len(b) // 2, None),
+                }
             for part, rows in parts.items():
                 found[f"{network}/{k}/{part}/weight"], found[f"{network}/{k}/{part}/bias"] = w[rows], b[rows]
     return found | {f"{network}/0/{name}": tensor.detach().numpy() for name, tensor in tensors.items() if name not in seen}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from d3rlpy.algos.qlearning.torch import awac_impl, bc_impl
 from d3rlpy.models.torch import ImitationLoss, VAEDecoder, build_gaussian_distribution
-from d3rlpy.torch_utility import TorchMiniBatch
+from d3rlpy.torch_utility import TorchMiniBatch, TorchTrajectoryMiniBatch
 from fidelity_side import Named, compare, layers
 from peer import make
 from torch import nn
@@ -19,6 +19,22 @@ from workers import serve
 
 POLICY = {"_fc": "head", "_mu": "mean", "_logstd": "log_std"}
 CRITIC = {"_fc": "head", "_embed": "embed"}
+
+
+def transformer_layers(n: int) -> dict[str, str]:
+    """What our side calls the layers and lone parameters of a Decision Transformer of up to n blocks."""
+    names = {"_rtg_embed": "body.embed_return", "_action_embed": "body.embed_action", "_output": "head"}
+    names["_position_encoding._embed.weight"] = "body.timestep"
+    norms = {"_embed_ln": "body.norm", "_gpt2._layer_norm": "body.transformer.norm"}
+    for k in range(n):
+        theirs, ours = f"_gpt2._transformer.{k}", f"body.transformer.blocks.{k}"
+        norms |= {f"{theirs}._layer_norm1": f"{ours}.attention_norm", f"{theirs}._layer_norm2": f"{ours}.perceptron_norm"}
+        kinds = {"_q": "query", "_k": "key", "_v": "value", "_proj": "out"}
+        names |= {f"{theirs}._attention.{their}": f"{ours}.attention.{our}" for their, our in kinds.items()}
+        names |= {f"{theirs}._mlp._l1": f"{ours}.perceptron.0", f"{theirs}._mlp._l2": f"{ours}.perceptron.2"}
+    return names | {f"{their}.{kind}": f"{our}.{kind}" for their, our in norms.items() for kind in ("weight", "bias")}
+
+
 # What d3rlpy calls a network, what our side calls it, and its layers; a list is an ensemble.
 NETWORKS = {
     "policy": ("policy", POLICY),
@@ -30,6 +46,7 @@ NETWORKS = {
     "vae_encoder": ("vae_encoder", {"_mu": "mean", "_logstd": "log_std"}),
     "vae_decoder": ("vae_decoder", {"_fc": "head"}),
     "perturbation": ("perturbation", {"_fc": "head"}),
+    "transformer": ("policy", transformer_layers(4)),
 }
 TARGETS = {"targ_policy": "policy", "targ_q_funcs": "q_funcs", "targ_perturbation": "perturbation"}
 
@@ -55,6 +72,9 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     with np.load(arrays) as given:
         parts = {name.removeprefix("batch/"): torch.from_numpy(given[name]) for name in given if name.startswith("batch/")}
     column = {name: part[:, None] if part.ndim == 1 else part for name, part in parts.items()}
+    if "mask" in parts:
+        update_of_stretches(arrays, answer, learner, parts, actions, step)
+        return
     batch = TorchMiniBatch(
         observations=column["observation"],
         actions=column["action"],
@@ -75,6 +95,23 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
         mock.patch.object(awac_impl.AWACImpl, "compute_target", target_of_a_normal_draw) if normal else nullcontext(),
     ):
         compare(arrays, answer, named(modules, False), named(modules, True), lambda: learner.impl.update(batch, step))
+
+
+def update_of_stretches(arrays: str, answer: str, learner: Any, parts: Mapping[str, torch.Tensor], actions: int, step: int) -> None:
+    """The same of an algorithm over stretches of episodes."""
+    batch = TorchTrajectoryMiniBatch(
+        observations=parts["observation"],
+        actions=parts["action"],
+        rewards=parts["reward"][..., None],
+        returns_to_go=parts["return_to_go"][..., None],
+        terminals=torch.zeros_like(parts["reward"])[..., None],
+        timesteps=parts["timestep"],
+        masks=parts["mask"].float(),
+        device="cpu",
+    )
+    learner.create_impl((parts["observation"].shape[-1],), actions)
+    modules = learner.impl.modules
+    compare(arrays, answer, named(modules, False), {}, lambda: learner.impl.update(batch, step))
 
 
 def negative_likelihood(policy: Any, x: torch.Tensor, action: torch.Tensor) -> ImitationLoss:

@@ -32,7 +32,7 @@ def open_dataset(path: str) -> d3rlpy.dataset.ReplayBuffer:
 
 
 def make(name: str, settings: dict[str, Any], device: str) -> Any:
-    """An algorithm; `hidden_units` (of every network), `epsilon` (Adam's), `q_function` and `action_scaler` are made d3rlpy's."""
+    """An algorithm; `hidden_units` (of every network), `epsilon` (Adam's), `q_function` and scalers are made d3rlpy's."""
     settings = dict(settings)
     config = getattr(d3rlpy.algos, f"{name}Config")
     if hidden := settings.pop("hidden_units", None):
@@ -46,6 +46,8 @@ def make(name: str, settings: dict[str, Any], device: str) -> Any:
         settings["q_func_factory"] = kinds[q_function["name"]](**{k: v for k, v in q_function.items() if k != "name"})
     if settings.pop("action_scaler", None) == "min_max":
         settings["action_scaler"] = d3rlpy.preprocessing.MinMaxActionScaler()
+    if scaler := settings.pop("reward_scaler", None):
+        settings["reward_scaler"] = d3rlpy.preprocessing.MultiplyRewardScaler(scaler["multiplier"])
     return config(**settings).create(device=device)
 
 
@@ -96,8 +98,19 @@ def learn(
     """Trains and evaluates the greedy policy every so many gradient steps, in the same episodes each time."""
     data, env, begin = open_dataset(dataset), gymnasium.make(environment), time.perf_counter()
     d3rlpy.seed(seed)
+    settings = dict(settings)
+    target = settings.pop("target_return", None)
     learner = make(name, settings, "cpu:0")
     evaluations = []
+
+    def look(learner: Any, _: int, step: int) -> None:
+        if step % every == 0:
+            returns = [play_for(learner.as_stateful_wrapper(target), env, reset_seed) for reset_seed in reset_seeds]
+            evaluations.append({"step": step, "return": float(np.mean(returns)), "std": float(np.std(returns))})
+
+    if target is not None:
+        learner.fit(data, n_steps=n_steps, n_steps_per_epoch=every, callback=look, **QUIET)
+        return {"evaluations": evaluations, "seconds": time.perf_counter() - begin}
     for epoch, _ in learner.fitter(data, n_steps=n_steps, n_steps_per_epoch=every, **QUIET):
         returns = [play(learner, env, reset_seed) for reset_seed in reset_seeds]
         evaluations.append({"step": epoch * every, "return": float(np.mean(returns)), "std": float(np.std(returns))})
@@ -110,6 +123,17 @@ def play(learner: Any, env: Any, seed: int) -> float:
     total, ended = 0.0, False
     while not ended:
         action = learner.predict(np.asarray(observation, np.float32)[None])[0]
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, ended = total + float(reward), terminated or truncated
+    return total
+
+
+def play_for(wrapper: Any, env: Any, seed: int) -> float:
+    """The return of one episode of what acts for a return and remembers."""
+    observation, _ = env.reset(seed=seed)
+    total, reward, ended = 0.0, 0.0, False
+    while not ended:
+        action = wrapper.predict(np.asarray(observation, np.float32), float(reward))
         observation, reward, terminated, truncated, _ = env.step(action)
         total, ended = total + float(reward), terminated or truncated
     return total

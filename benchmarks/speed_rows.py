@@ -97,6 +97,7 @@ class Fits:
         names = {
             "DQN": ("encoder",),
             "BC": ("encoder",),
+            "DecisionTransformer": ("encoder",),
             "IQL": ("actor_encoder", "critic_encoder", "value_encoder"),
         }.get(self.ours["name"], ("actor_encoder", "critic_encoder"))
         return {**self.ours, **dict.fromkeys(names, nets)}
@@ -152,6 +153,15 @@ def _critic(name: str, label: str, kind: str, n: int, m: int) -> Fits:
 
 DQN = Fits(
     "DQN, batch 32, 256×256", {"name": "DQN", "preset": "d3rlpy"}, {"name": "DQN", "batch_size": 32}, 1_800, 550, 2.5, discrete=True
+)
+DT = Fits(
+    "Decision Transformer, batch 64, 20 steps, 128 wide",
+    {"name": "DecisionTransformer", "preset": "d3rlpy"},
+    {"name": "DecisionTransformer"},
+    16,
+    12,
+    0.95,
+    hidden=(128,),
 )
 
 
@@ -276,6 +286,7 @@ GROUPS: dict[str, Group] = {
     "td3": _plain("TD3", "TD3", 300, 150, 1.6),
     "ddpg": _plain("DDPG", "DDPG", 360, 180, 1.6),
     "dqn": DQN,
+    "dt": DT,
     "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 180, 90),
     "td3+bc-iqn": _critic("TD3PlusBC", "TD3+BC", "IQN", 40, 20),
     "sac-qr": _critic("SAC", "SAC", "QR", 130, 60),
