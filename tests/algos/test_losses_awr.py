@@ -42,7 +42,7 @@ def test_returns_are_those_of_the_recursion(horizon, lam, kind):
     """Also where an episode ends, by a terminal or a cut, before the horizon."""
     made, learner, batch = prepared(AWR, horizon=horizon, lam=lam, value_scale=3.0, gamma=0.9)
     data, run = tiny_dataset(discrete=False), networks(learner)
-    _, _, nets = evaluate(made, learner, batch, made.value_loss)
+    loss, _, nets = evaluate(made, learner, batch, made.value_loss)
     value_net = nets.value if kind == "live" else nets.target.value
     found = made.returns(value_net, batch, learner._h).numpy()
 
@@ -57,6 +57,9 @@ def test_returns_are_those_of_the_recursion(horizon, lam, kind):
         reached.add((ended, n < len(rewards)))
         assert found[i] == pytest.approx(lambda_return(value, rewards[:n], seen[: n + 1], ended, 0.9, lam), rel=1e-9)
     assert len(reached) == (2 if horizon == 40 else 3)
+    if kind == "target":  # which is what the value is regressed to
+        values = [3.0 * run("live", "value", seen)[0] for seen in batch.observation.numpy()]
+        np.testing.assert_allclose(loss, ((found - values) / 3.0) ** 2, rtol=1e-9)
 
 
 def test_monte_carlo_returns_are_the_datas():

@@ -129,6 +129,7 @@ def check_windows(buffer: ReplayBuffer, slow: list[SlowRing], n: int) -> None:
 def test_windows_are_those_of_a_buffer_of_lists(run: Any, n: int) -> None:
     buffer, slow = played(*run, drawn=(n,))  # kept step by step
     check_windows(buffer, slow, n)
+    check_windows(*played(*run), n)  # found when all is there
     assert buffer.n_transitions == sum(not row["closing"] for ring in slow for row in ring.rows[-ring.size :])
 
 

@@ -88,7 +88,7 @@ def test_a_buffer_gives_finished_episodes_with_their_returns(told: list[Story], 
 
 def test_an_endless_failure_counts_as_going_on() -> None:
     """Only an episode that was cut, and earned the same all along."""
-    rewards = {"failure": [-1, -1, -1], "success": [-1, -1, 0], "ended": [-1, -1, -1], "one": [-2]}
+    rewards = {"failure": [-1, -1, -1], "success": [-1, -1, 0], "ended": [-1, -1, -1], "one": [-2], "cut": [-1, -3]}
     parts = []
     for name, earned in rewards.items():
         n, ended = len(earned), name in ("success", "ended")
@@ -106,6 +106,7 @@ def test_an_endless_failure_counts_as_going_on() -> None:
     found = {name: sorted(set(batch.extra[RETURNS][batch.observation[:, 0] == k].tolist())) for k, name in enumerate(rewards)}
     assert found["failure"] == pytest.approx([-10])
     assert found["one"] == pytest.approx([-20])
+    assert found["cut"] == pytest.approx([-3.7, -3])
     assert found["ended"] == pytest.approx([-2.71, -1.9, -1])
     assert found["success"] == pytest.approx([-1.9, -1, 0])
     with pytest.raises(ConfigError, match="gamma is 1"):
