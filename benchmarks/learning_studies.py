@@ -176,7 +176,7 @@ STUDIES = (
     _pendulum("iql", {"name": "IQL", "preset": "d3rlpy"}, ("IQL", {}), SAME),
     _pendulum("sac", {"name": "SAC", "preset": "d3rlpy"}, ("SAC", {}), SAME),
     _pendulum("xql", {"name": "XQL"}, None, "Defaults, but for the action scaler: d3rlpy has no XQL.", 10_000),
-    _pendulum("bc-10-percent", {"name": "BC", "preset": "10-percent"}, None, "As pendulum-bc, on the best tenth of the steps."),
+    _pendulum("bc-10-percent", {"name": "BC", "preset": "10-percent"}, None, "BC of the best tenth of the steps.", 10_000),
     _pendulum("awr", {"name": "AWR"}, None, "Defaults, but for the action scaler: d3rlpy 2 has no AWR.", 10_000),
     _pendulum("cal-ql", {"name": "CalQL", "preset": "d3rlpy"}, ("CalQL", {}), SAME, 4_000),
     _pendulum("rebrac", {"name": "ReBRAC", "preset": "d3rlpy"}, ("ReBRAC", {}), SAME, 10_000),
