@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .algos.awr import AWR
     from .algos.bc import BC
     from .algos.bcq import BCQ
+    from .algos.bear import BEAR
     from .algos.cal_ql import CalQL
     from .algos.cql import CQL
     from .algos.crr import CRR
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
     from .algos.edac import EDAC
     from .algos.environments import datasets
     from .algos.iql import IQL
+    from .algos.mcq import MCQ
     from .algos.online_run import OnlineRun
+    from .algos.plas import PLAS
+    from .algos.plas_with_perturbation import PLASWithPerturbation
     from .algos.rebrac import ReBRAC
     from .algos.sac import SAC
     from .algos.sac_n import SACN
     from .algos.saving import load
+    from .algos.spot import SPOT
     from .algos.stack import Stack
     from .algos.td3 import TD3
     from .algos.td3_plus_bc import TD3PlusBC
@@ -43,14 +48,18 @@ __all__ = [
     "AWR",
     "BC",
     "BCQ",
+    "BEAR",
     "CQL",
     "CRR",
     "DDPG",
     "DQN",
     "EDAC",
     "IQL",
+    "MCQ",
+    "PLAS",
     "SAC",
     "SACN",
+    "SPOT",
     "TD3",
     "XQL",
     "CalQL",
@@ -59,6 +68,7 @@ __all__ = [
     "DiscreteBC",
     "MDPDataset",
     "OnlineRun",
+    "PLASWithPerturbation",
     "ReBRAC",
     "ReplayBuffer",
     "Stack",
@@ -73,6 +83,7 @@ _HOMES = {
     "AWR": "algos.awr",
     "BC": "algos.bc",
     "BCQ": "algos.bcq",
+    "BEAR": "algos.bear",
     "CQL": "algos.cql",
     "CRR": "algos.crr",
     "CalQL": "algos.cal_ql",
@@ -83,12 +94,16 @@ _HOMES = {
     "DiscreteBC": "algos.discrete_bc",
     "EDAC": "algos.edac",
     "IQL": "algos.iql",
+    "MCQ": "algos.mcq",
     "MDPDataset": "data.mdp_dataset",
     "OnlineRun": "algos.online_run",
+    "PLAS": "algos.plas",
+    "PLASWithPerturbation": "algos.plas_with_perturbation",
     "ReBRAC": "algos.rebrac",
     "ReplayBuffer": "data.replay",
     "SAC": "algos.sac",
     "SACN": "algos.sac_n",
+    "SPOT": "algos.spot",
     "Stack": "algos.stack",
     "TD3": "algos.td3",
     "TD3PlusBC": "algos.td3_plus_bc",

@@ -61,10 +61,6 @@ class Algorithm(Definition):
         """The spaces of the data."""
         return self._fitted.spec
 
-    def coefficient(self, name: str) -> float:
-        """A setting that is a float, as it is now: what acting reads. Losses read `h.NAME`, which has an axis in a stack."""
-        return self._fitted.learner.values[name][0]
-
     @property
     def step(self) -> int:
         """Gradient steps done."""

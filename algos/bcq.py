@@ -1,7 +1,7 @@
 r"""Batch-constrained Q-learning (BCQ): the best, as a critic has it, of some actions that the data's behaviour might have taken.
 
     behaviour      a conditional VAE of the data's actions, D(s, z)                                    `behaviour_model.py`
-    policy         a_k = clip(D(s, z_k) + Φ ξ(s, D(s, z_k)), -1, 1),    z_k ~ clip(N(0, 1), ±0.5)                `BCQ.moved`
+    policy         a_k = clip(D(s, z_k) + Φ ξ(s, D(s, z_k)), -1, 1),    z_k ~ clip(N(0, 1), ±0.5)                `perturbed`
                    π(s) is the a_k of n whose Q_1(s, a_k) is largest
     critic         L_Q = E[ Σ_i (r + γ max_k (λ min_j + (1 - λ) max_j) Q'_j(s', a'_k) - Q_i(s, a))² ]      `BCQ.critic_loss`
                    a'_k: N of them, of D and ξ'
@@ -29,7 +29,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, critic_network
-from .behaviour_model import BCQ_CODE, CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size
+from .behaviour_model import BCQ_CODE, CLIP, WIDE, BehaviourConfig, BehaviourModel, coefficients, latent_size, perturbed
 from .config import Preset
 from .ddpg import LARGE
 from .definition import Network
@@ -111,7 +111,7 @@ class BCQ(BehaviourModel, BestOfSamples):
 
         def following(noise: Tensor) -> Tensor:
             seen = repeated(batch.next_observation, noise.shape[0])
-            action = self.moved(nets.target.policy, seen, self.behaviour(nets, seen, noise), h.action_flexibility)
+            action = perturbed(nets.target.policy, seen, self.behaviour(nets, seen, noise), h)
             return reduced(nets.target.critic.distribution(seen, action), "mix", h.lam)
 
         atoms = by_parts(following, nets.noise("next action", (n, len(batch.reward), self.noise_size)))
@@ -121,21 +121,17 @@ class BCQ(BehaviourModel, BestOfSamples):
         """L_ξ of each sample, [B]. The behaviour has no gradient."""
         with torch.no_grad():
             drawn = self.behaviour(nets, batch.observation, nets.noise("action", (1, len(batch.reward), self.noise_size)))
-        action = self.moved(nets.policy, batch.observation, drawn, h.action_flexibility)
-        value = nets.critic(batch.observation, action, 1)[0]
+        value = nets.critic(batch.observation, perturbed(nets.policy, batch.observation, drawn, h), 1)[0]
         return -value, {"value": value}
 
     def behaviour(self, nets: Nets, seen: Any, noise: Tensor) -> Tensor:
         """D(s, z), [n·B, A], of observations that are n times there and of noise [n, B, Z]."""
         return nets.vae_decoder(seen, noise.flatten(0, 1).clamp(-CLIP, CLIP))
 
-    def moved(self, perturbation: Any, seen: Any, action: Tensor, flexibility: Tensor | float) -> Tensor:
-        """clip(a + Φ ξ(s, a), -1, 1)."""
-        return (action + flexibility * perturbation(seen, action)).clamp(-1, 1)
-
     @property
     def noise_size(self) -> int:
         return latent_size(self.spec_, self.config_)
 
-    def proposals(self, nets: Nets, seen: Any, noise: Tensor) -> Tensor:
-        return self.moved(nets.policy, seen, self.behaviour(nets, seen, noise), self.coefficient("action_flexibility"))
+    def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
+        seen = repeated(observation, noise.shape[0])
+        return perturbed(nets.policy, seen, self.behaviour(nets, seen, noise), coefficients(self))

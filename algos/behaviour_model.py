@@ -13,7 +13,7 @@ Choices   d3rlpy 2.8.1 leaves tanh out where its `with_squash` is true, so in tr
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -85,9 +85,19 @@ class BehaviourModel(Algorithm):
         return super().fitted(config, dataset)
 
 
+def coefficients(algorithm: Algorithm) -> Hyper:
+    """Settings of one seed that are floats, as they are now, as `h` for what acts: numbers, for any device and type."""
+    return Hyper(cast("dict[str, Tensor]", {name: rows[0] for name, rows in algorithm.fit_.learner.values.items()}))
+
+
 def latent_size(spec: Spec, config: Any) -> int:
     """Entries of a latent."""
     return config.latent_size or 2 * spec.action.shape[0]
+
+
+def perturbed(perturbation: Any, observation: Any, action: Tensor, h: Hyper) -> Tensor:
+    """clip(a + Φ ξ(s, a), -1, 1), where Φ is `h.action_flexibility`."""
+    return (action + h.action_flexibility * perturbation(observation, action)).clamp(-1, 1)
 
 
 def divergence_from_prior(mean: Tensor, log_std: Tensor) -> Tensor:

@@ -29,4 +29,4 @@ def similarity(x: Tensor, y: Tensor, kernel: Kernel, sigma: Tensor) -> Tensor:
     """The mean of k over all pairs, [B]."""
     apart = x[:, None] - y[None]  # [n, m, B, A]
     distance = apart.abs().sum(-1) if kernel == "laplacian" else apart.square().sum(-1)
-    return (-distance / (2 * sigma)).exp().mean((0, 1))
+    return (-0.5 * distance / sigma).exp().mean((0, 1))

@@ -89,7 +89,8 @@ def write_package(
 
     policy = portable(algorithm.policy())
     noted = {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else algorithm.fit_.data
-    config = {**algorithm.config_.model_dump(mode="json"), **vars(algorithm.coefficients)}
+    now = {name: rows[0] for name, rows in algorithm.fit_.learner.values.items()}  # coefficients, which may have been written since
+    config = {**algorithm.config_.model_dump(mode="json"), **now}
     return write_portable(
         policy,
         folder,

@@ -76,8 +76,8 @@ class BestOfSamples(Algorithm):
     is a function of the state; a draw is the best of as many that come of new numbers.
     """
 
-    def proposals(self, nets: Nets, seen: Any, noise: Tensor) -> Tensor:
-        """Actions [n·B, A] that standard normal numbers [n, B, noise_size] lead to, at observations that are n times there."""
+    def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
+        """Actions [n·B, A] that standard normal numbers [n, B, noise_size] lead to."""
         raise NotImplementedError
 
     @property
@@ -106,10 +106,8 @@ class BestOfSamples(Algorithm):
 
     def _valued(self, nets: Nets, observation: Any, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The actions [n, B, A], and which is the best, [B]."""
-        n = noise.shape[0]
-        seen = repeated(observation, n)
-        actions = self.proposals(nets, seen, noise)
-        value = nets.critic(seen, actions, 1)
+        n, actions = noise.shape[0], self.proposals(nets, observation, noise)
+        value = nets.critic(repeated(observation, n), actions, 1)
         return actions.unflatten(0, (n, -1)), best_of(value, n)[1]
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from d3rlpy.algos.qlearning.torch import awac_impl, bc_impl
+from d3rlpy.algos.qlearning.torch import awac_impl, bc_impl, bear_impl
 from d3rlpy.models.torch import ImitationLoss, VAEDecoder, build_gaussian_distribution
 from d3rlpy.torch_utility import TorchMiniBatch, TorchTrajectoryMiniBatch
 from fidelity_side import Named, compare, layers
@@ -90,6 +90,7 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     modules = learner.impl.modules
     with (
         mock.patch.object(VAEDecoder, "forward", decoded),
+        mock.patch.object(bear_impl.BEARImpl, "update_alpha", step_of_alpha),
         mock.patch.object(torch, "linspace", at_midpoints) if midpoints else nullcontext(),
         mock.patch.object(bc_impl, "compute_stochastic_imitation_loss", negative_likelihood) if likelihood else nullcontext(),
         mock.patch.object(awac_impl.AWACImpl, "compute_target", target_of_a_normal_draw) if normal else nullcontext(),
@@ -130,6 +131,13 @@ def decoded(self: Any, x: Any, latent: torch.Tensor, with_squash: bool) -> torch
     """In place of a decoder that leaves tanh out where `with_squash` is true."""
     action = self._fc(self._encoder(x, latent))
     return action.tanh() if with_squash else action
+
+
+def step_of_alpha(self: Any, mmd_loss: torch.Tensor) -> None:
+    """In place of a step that leaves the gradient of -`mmd_loss` in the policy too."""
+    (parameter,) = self.modules.log_alpha.parameters()
+    (parameter.grad,) = torch.autograd.grad(-mmd_loss, [parameter], retain_graph=True)
+    self.modules.alpha_optim.step()
 
 
 def at_midpoints(start: float, end: float, steps: int, **options: Any) -> torch.Tensor:

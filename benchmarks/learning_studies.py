@@ -102,6 +102,7 @@ CRITIC_SIZES: dict[str, dict[str, int]] = {
     "fqf": {"n_quantiles": 16},
 }
 SAME = "Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are d3rlpy's defaults."
+WARM = SAME.removesuffix(".") + ", but for a warm-up that is as much shorter as the training is."
 DEFAULTS = "Defaults, the first 1,000 steps at random; fewer than 15,000 steps of the environment."
 STUDIES = (
     Study(
@@ -187,6 +188,14 @@ STUDIES = (
         SAME.removesuffix(".") + ", but for returns over 100. Both are asked for -150.",
         10_000,
     ),
+    _pendulum("bcq", {"name": "BCQ", "preset": "d3rlpy"}, ("BCQ", {}), SAME, 2_000),
+    _pendulum("bear", {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 500}, ("BEAR", {"warmup_steps": 500}), WARM, 4_000),
+    *(
+        _pendulum(name, {"name": kind, "preset": "d3rlpy", "warmup_steps": 5_000}, (kind, {"warmup_steps": 5_000}), WARM, 10_000)
+        for name, kind in (("plas", "PLAS"), ("plas+p", "PLASWithPerturbation"))
+    ),
+    _pendulum("spot", {"name": "SPOT", "warmup_steps": 2_000}, None, WARM, 10_000),
+    _pendulum("mcq", {"name": "MCQ"}, None, SAME, 10_000),
     *(
         _pendulum(
             f"td3+bc-{name}",
@@ -205,7 +214,7 @@ BESIDE, CRITICS = "ours beside d3rlpy's", "other critics beside the mean critic"
 COMPARISONS = (
     *(
         Comparison(BESIDE, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
-        for name in ("td3+bc", "iql", "bc", "sac", "td3", "cal-ql", "rebrac", "dt")
+        for name in ("td3+bc", "iql", "bc", "sac", "td3", "cal-ql", "rebrac", "dt", "bcq", "bear", "plas", "plas+p")
     ),
     *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
 )
