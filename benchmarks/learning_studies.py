@@ -210,11 +210,15 @@ STUDIES = (
     _online("ddpg", {"name": "DDPG"}, 4, {"random_steps": 1_000}, DEFAULTS),
 )
 BY_NAME = {study.name: study for study in STUDIES}
-BESIDE, CRITICS = "ours beside d3rlpy's", "other critics beside the mean critic"
+BESIDE, FURTHER, CRITICS = "ours beside d3rlpy's", "further ones beside d3rlpy's", "other critics beside the mean critic"
 COMPARISONS = (
     *(
-        Comparison(BESIDE, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
-        for name in ("td3+bc", "iql", "bc", "sac", "td3", "cal-ql", "rebrac", "dt", "bcq", "bear", "plas", "plas+p")
+        Comparison(family, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
+        for family, names in (
+            (BESIDE, ("td3+bc", "iql", "bc", "sac", "td3")),
+            (FURTHER, ("bcq", "bear", "plas", "plas+p", "rebrac", "cal-ql", "dt")),
+        )
+        for name in names
     ),
     *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
 )

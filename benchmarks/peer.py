@@ -36,8 +36,8 @@ def make(name: str, settings: dict[str, Any], device: str) -> Any:
     settings = dict(settings)
     config = getattr(d3rlpy.algos, f"{name}Config")
     if hidden := settings.pop("hidden_units", None):
-        for field in ("encoder_factory", "actor_encoder_factory", "critic_encoder_factory", "value_encoder_factory", "imitator_encoder_factory"):
-            if field in config.__dataclass_fields__:
+        for network in ("", "actor_", "critic_", "value_", "imitator_"):
+            if (field := f"{network}encoder_factory") in config.__dataclass_fields__:
                 settings[field] = VectorEncoderFactory(hidden_units=list(hidden))
     if epsilon := settings.pop("epsilon", None):
         settings["optim_factory"] = AdamFactory(eps=epsilon)

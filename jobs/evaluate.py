@@ -66,11 +66,12 @@ def run(config: EvaluateConfig) -> EvaluateResult:
 
     with _package(config) as folder:
         from ..algos.package import read_package
+        from ..algos.remembering import Remembering
 
         policy = read_package(folder)
     environment, acting = _environment(config, policy), policy
     if config.target_return is not None:
-        if not hasattr(policy, "asking"):
+        if not isinstance(policy, Remembering):
             raise ConfigError(f"{config.package} acts for no return: target_return is for policies as DecisionTransformer's.")
         acting = policy.asking(config.target_return)
     n = min(config.episodes, config.n_envs or 10)
