@@ -43,6 +43,7 @@ from .definition import Network
 from .learner import Learner, LossValue
 from .mmd import Kernel, mmd
 from .nets import Hyper, Nets
+from .networks.distributions import SquashedGaussian
 from .networks.heads import Temperature
 from .networks.q_functions import reduced
 from .optimizers import Adam, Optimizer
@@ -174,7 +175,9 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         return self.spec_.action.shape[0]
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
-        return nets.policy(observation).sample(noise).flatten(0, 1)
+        policy, n = nets.policy(observation), noise.shape[0]
+        # flat from the start: what broadcasts to [n, B, A] cannot be flattened in a graph for any batch size
+        return SquashedGaussian(repeated(policy.mean, n), repeated(policy.log_std, n)).sample(noise.flatten(0, 1))
 
     def sample(self, nets: Nets, observation: Any) -> Tensor:
         return DistributionPolicy.sample(self, nets, observation)

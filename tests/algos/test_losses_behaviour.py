@@ -7,6 +7,8 @@ import torch
 from d3ray.algos.bcq import BCQ
 from d3ray.algos.bear import BEAR
 from d3ray.algos.behaviour_model import coefficients
+from d3ray.algos.export import portable
+from d3ray.algos.golden import nudged
 from d3ray.algos.mcq import MCQ
 from d3ray.algos.mmd import mmd
 from d3ray.algos.plas import PLAS
@@ -15,7 +17,7 @@ from d3ray.algos.sac import SAC
 from d3ray.algos.sampled_actions import _numbers
 from d3ray.algos.spot import SPOT
 from d3ray.algos.stack import Stack
-from d3ray.algos.testing import maker, tiny_arrays, tiny_dataset
+from d3ray.algos.testing import check_export_acts_as_predict, maker, tiny_arrays, tiny_dataset
 from d3ray.data.dataset import Dataset
 
 from .losses import evaluate, networks, prepared
@@ -283,3 +285,24 @@ def test_mcq_holds_the_policys_actions_at_the_best_of_the_behaviour(floor):
     np.testing.assert_allclose(loss, 0.6 * plain + 0.4 * held.mean(0), rtol=1e-10)
     np.testing.assert_allclose(metrics["supported"], pseudo.mean(0), rtol=1e-10)
     assert floor == bool((pseudo >= 0).all())
+
+
+def test_bear_acts_by_the_best_of_the_same_draws():
+    made, learner, batch = prepared(BEAR, n_action_samples=5)
+    run, seen, wanted = networks(learner), batch.observation.numpy()[:9], []
+    for s in seen:
+        actions = [np.tanh(squashed(*normal(run, s), z)[0]) for z in _numbers(5, 3)]
+        wanted.append(max(actions, key=lambda a, s=s: run("live", "critic", beside(s, a), 0)[0]))
+    np.testing.assert_allclose(made.predict(seen), wanted, rtol=1e-10)
+
+
+@pytest.mark.parametrize("algorithm", [BCQ, BEAR])
+def test_the_best_of_some_actions_can_be_exported(algorithm):
+    """For any batch size; the golden actions are those whose choice rounding cannot change."""
+    make = maker(algorithm, n_action_samples=20)
+    check_export_acts_as_predict(make)
+    policy = portable(make().fit(tiny_dataset(discrete=False), 2, 2).policy())
+    observation = {"observation": policy.golden["batch_32/observation"]}
+    chosen = policy.module.choice_on(observation)
+    assert len(set(chosen)) > 1
+    np.testing.assert_array_equal(chosen, policy.module.choice_on(nudged(observation, 1e-4)))
