@@ -188,6 +188,11 @@ STUDIES = (
         SAME.removesuffix(".") + ", but for returns over 100. Both are asked for -150.",
         10_000,
     ),
+    _pendulum("cql", {"name": "CQL", "preset": "d3rlpy"}, ("CQL", {}), SAME, 4_000),
+    _pendulum("awac", {"name": "AWAC", "preset": "d3rlpy"}, ("AWAC", {}), SAME, 10_000),
+    _pendulum("crr", {"name": "CRR", "preset": "d3rlpy"}, ("CRR", {}), SAME, 10_000),
+    _pendulum("sac-n", {"name": "SACN"}, None, "Defaults, but for the action scaler: d3rlpy has no SAC-N.", 10_000),
+    _pendulum("edac", {"name": "EDAC"}, None, "Defaults, but for the action scaler: d3rlpy has no EDAC.", 10_000),
     _pendulum("bcq", {"name": "BCQ", "preset": "d3rlpy"}, ("BCQ", {}), SAME, 2_000),
     _pendulum("bear", {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 500}, ("BEAR", {"warmup_steps": 500}), WARM, 4_000),
     *(
@@ -216,7 +221,7 @@ COMPARISONS = (
         Comparison(family, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
         for family, names in (
             (BESIDE, ("td3+bc", "iql", "bc", "sac", "td3")),
-            (FURTHER, ("bcq", "bear", "plas", "plas+p", "rebrac", "cal-ql", "dt")),
+            (FURTHER, ("bcq", "bear", "cql", "awac", "crr", "plas", "plas+p", "rebrac", "cal-ql", "dt")),
         )
         for name in names
     ),
