@@ -188,6 +188,7 @@ def test_a_job_is_submitted_once_however_often_it_has_to_be_asked_for(failures: 
 
 def test_what_will_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d3ray.platform.cluster.time.sleep", lambda seconds: pytest.fail("it waited"))
+    monkeypatch.setattr("d3ray.platform.cluster.git_state", lambda: None)  # git is waited for
     cluster = object.__new__(Cluster)
     cluster.address = "http://there"
     cluster.client = cast(Any, Server(["500: Traceback (most recent call last):\n  File x\nValueError: a bad entry point.\n."]))
