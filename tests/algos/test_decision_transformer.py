@@ -361,7 +361,7 @@ def test_errors_on_held_out_episodes_are_those_of_the_data_with_their_returns(al
 
 def test_what_cannot_be_done_is_one_sentence(algorithm: Any) -> None:
     tiny = tiny_dataset(discrete=False)
-    with pytest.raises(DataError, match="needs continuous actions, and 'tiny' has discrete ones; choose from .*DQN"):
+    with pytest.raises(DataError, match=r"needs continuous actions, and 'tiny' has discrete ones; choose from .*DQN"):
         DecisionTransformer().fit(tiny_dataset(discrete=True), 1)
     with pytest.raises(ConfigError, match="acts on what came before, so one observation is not enough: use policy"):
         algorithm.predict(np.zeros((1, 5), np.float32))
