@@ -38,6 +38,8 @@ class MetricFiles:
 
     def __init__(self, experiment: Experiment, kinds: Sequence[Kind]) -> None:
         self._folder, self._kinds = experiment.folder, tuple(kinds)
+        for kind in self._kinds:  # from the beginning on, so that whoever completes them knows that they were asked for
+            (experiment.folder / kind).make()
         self._upto: dict[_Key, int] = {}  # the newest step that is in the files, as far as this process has looked
         self._contents: dict[_Key, dict[str, bytes]] = {}  # of files in an object store, which are written whole
         self._done: set[str] = set()  # trials that have ended

@@ -228,3 +228,12 @@ def test_a_killed_command_leaves_what_the_next_one_completes(tmp_path: Path) -> 
     assert contents(experiment) == completed
     steps = [event.step for event in events(completed[f"tensorboard/{trial.identity}/seed-0/{EVENTS}"])[1:]]
     assert steps == list(range(100, trial.committed + 1, 100))
+
+
+def test_what_was_killed_before_its_first_file_is_completed_too(tmp_path: Path) -> None:
+    experiment = begin(tmp_path, "one")
+    trial = write_trial(experiment, (0,))
+    MetricFiles(experiment, ("csv",))
+    commit(trial, 200, *part(200))  # nobody was left to write it
+    MetricFiles.begun_before(experiment).update([trial])
+    assert {path.rpartition("/")[2] for path in contents(experiment)} == {"params.json", "loss.csv", "return.csv"}
