@@ -15,7 +15,7 @@ class Tree:
     """T rows of n numbers, with the sum or the least of groups of 4, of groups of those, and so on up to one.
 
     Inner numbers are made anew from their parts at every change, so nothing drifts. All of a batch go up or down together, level by
-    level, so that a processor waits for the memory of many at once; compiled, for NumPy takes six times as long to find.
+    level, so that a processor waits for the memory of many at once; compiled, for NumPy takes twice as long.
 
     Args:
         n: Numbers in a row.
