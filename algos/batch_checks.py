@@ -40,6 +40,8 @@ def check_batch(batch: Drawn, spec: Spec, algorithm: Definition) -> None:
     needed += [f"next_{name}" for name in seen] if algorithm.bootstraps else []
     needed += list(_OF_STEPS) if algorithm.sequences else []
     needed += ["next_action"] if algorithm.needs_next_action else []
+    ahead = ("reward", "discount", "mask", *seen) if getattr(algorithm.config_, "horizon", None) else ()  # see `Gather.following`
+    needed += [f"extra/ahead/{name}" for name in ahead]
     if lacking := [name for name in needed if name not in parts]:
         raise DataError(f"The batch lacks {lacking[0]}; what was fitted takes {', '.join(needed)}.")
     for name, tensor in parts.items():

@@ -1,6 +1,7 @@
 """AWR's returns, losses and phases against loops in NumPy over whole episodes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from d3ray.algos.awr import AWR
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
+from d3ray.data.sampling import TransitionSampler
 
 from .losses import evaluate, networks, prepared
 from .test_losses_cal_ql import Walk
@@ -150,3 +152,13 @@ def test_a_tiny_problem_is_solved():
 def test_discrete_actions_are_refused():
     with pytest.raises(DataError, match="continuous"):
         AWR().fit(tiny_dataset(discrete=True), n_steps=1)
+
+
+def test_a_batch_without_what_lies_ahead_is_refused():
+    data = tiny_dataset(discrete=False)
+    trained = AWR(horizon=3, batch_size=8, device="cpu").fit(data, n_steps=1)
+    batch = TransitionSampler(data, 8, extra=("return_to_go",), ahead=3).sample(0)
+    trained.update(batch)
+    without = replace(batch, extra={"return_to_go": batch.extra["return_to_go"]})
+    with pytest.raises(DataError, match="The batch lacks extra/ahead/reward; what was fitted takes observation"):
+        trained.update(without)
