@@ -26,6 +26,7 @@ from d3ray.platform.cluster import Cluster
 from d3ray.platform.staging import cargo
 from d3ray.platform.surroundings import git_state
 
+from ..platform.leaks import files_below
 from ..platform.ray_head import RayHead, ray_head
 
 D3RAY = [sys.executable, "-m", "d3ray.jobs"]
@@ -128,9 +129,9 @@ def assert_nowhere(secret: str, head: RayHead, commands: set[bytes], storage: Pa
     """Not in what Ray lists, nor its logs, nor the list of processes, nor what a training leaves, MLflow's database included."""
     assert secret not in json.dumps(head.ask("/api/jobs/"))
     assert not [command for command in commands if secret.encode() in command]
-    kept = [file for place in (head.folder.parent / "ray", storage) for file in place.rglob("*") if file.is_file()]
-    assert {"mlflow.db", "status.json", "dashboard.log"} <= {file.name for file in kept}
-    holding = [file for file in kept if secret.encode() in file.read_bytes()]
+    kept = files_below(head.folder.parent / "ray", storage)
+    assert {"mlflow.db", "status.json", "dashboard.log"} <= {file.name for file, _ in kept}
+    holding = [file for file, content in kept if secret.encode() in content]
     # what the job itself was given, which only its owner can read
     assert [file for file in holding if not (file.name == "secrets.json" and file.stat().st_mode & 0o077 == 0)] == []
 

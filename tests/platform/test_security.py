@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from .leaks import files_with
 from .ports import Port, Watch, grpc_answers, methods
 from .ray_head import ray_head
 
@@ -62,11 +63,6 @@ def assert_strangers_get_nothing(watch: Watch, n: int) -> None:
         assert "OK" not in told, f"{who} on {port.number}: {answers}"
         assert told & {"UNAUTHENTICATED", "HTTP 401", "HTTP 403"}, f"{who} on {port.number}: {answers}"
         assert not re.search("HTTP [23]", " ".join(told)), f"{who} on {port.number}: {answers}"
-
-
-def files_with(secret: str, *folders: Path) -> list[Path]:
-    """Every file below these folders that holds the secret."""
-    return [file for folder in folders for file in folder.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]
 
 
 @pytest.mark.slow
