@@ -22,6 +22,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from arrays import for_peer
@@ -154,9 +155,17 @@ def shown(found: list[float]) -> str:
 
 
 def asked(study: Study, side: str, cells: list[dict[str, Any]]) -> str:
-    least = cells[0]["data_return"] if study.at_least == "data" else study.at_least
-    if least is None or side != "d3ray":
+    if study.at_least is None or side != "d3ray":
         return ""
+    if isinstance(study.at_least, tuple):
+        name, share = study.at_least
+        rivals = scores(BY_NAME[name], "d3ray", BY_NAME[name].seeds)
+        told = f"≥ {share:.0%} of {name} in the mean"
+        if len(cells) < len(study.seeds) or len(rivals) < len(BY_NAME[name].seeds):
+            return f"{told}: unfinished"
+        reached = fmean(cell["last"] for cell in cells) / fmean(rivals)
+        return f"{told}: {'met' if reached >= share else 'NOT met'} ({reached:.0%})"
+    least = cells[0]["data_return"] if isinstance(study.at_least, str) else study.at_least
     needed = study.needed or len(study.seeds)
     reached = sum(cell["last"] >= least for cell in cells)
     state = "met" if reached >= needed else "NOT met" if len(cells) == len(study.seeds) else "unfinished"

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from speed_rows import CPU_ONLY, GROUPS, SPENT, Bench, Fits, Row
+from speed_rows import CPU_ONLY, GROUPS, SHARED, SHARED_AT_LEAST, SPENT, Bench, Fits, Row
 from workers import HERE, machine, table
 
 RESULTS = HERE / "results"
@@ -113,6 +113,21 @@ def spent_row(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def shared_mean(results: list[dict[str, Any]]) -> list[str]:
+    """One line a device: the geometric mean over the algorithms that both sides have, once all are measured there."""
+    lines = []
+    for device in dict.fromkeys(result["device"] for result in results):
+        found = [r["ratio"]["median"] for r in results if r["group"] in SHARED and r["device"] == device]
+        if len(found) == len(SHARED):
+            mean = statistics.geometric_mean(found)
+            said = "met" if mean >= SHARED_AT_LEAST else "NOT met"
+            lines.append(
+                f"Geometric mean over the {len(SHARED)} continuous algorithms that both have, {device}: "
+                f"{mean:.2f} (≥ {SHARED_AT_LEAST}: {said})."
+            )
+    return lines
+
+
 def markdown(report: dict[str, Any]) -> str:
     """The tables, and what they were measured on."""
     there, used = report["machine"], report["versions"]
@@ -130,6 +145,7 @@ def markdown(report: dict[str, Any]) -> str:
             table(header, [ratio_row(result) for result in report["results"]]),
             "",
             f"Medians and ranges of {report['repeat']} measurements a side, in turn; A/B pair by pair.",
+            *shared_mean(report["results"]),
             f"{report['threads']} threads a side. A percentage is the time of one of A as a share of one of B. The control loop is",
             "fixed work timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.",
             "",

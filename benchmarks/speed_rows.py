@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,7 @@ class Fits:
     at_least: float
     discrete: bool = False
     hidden: tuple[int, ...] = (256, 256)
+    mixed: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Ours, with the networks of the row."""
@@ -100,7 +101,8 @@ class Fits:
             "DecisionTransformer": ("encoder",),
             "IQL": ("actor_encoder", "critic_encoder", "value_encoder"),
         }.get(self.ours["name"], ("actor_encoder", "critic_encoder"))
-        return {**self.ours, **dict.fromkeys(names, nets)}
+        names += ("imitator_encoder",) if self.ours["name"] in IMITATORS else ()
+        return {**self.ours, **dict.fromkeys(names, nets), **({"mixed_precision": True} if self.mixed else {})}
 
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
@@ -114,15 +116,16 @@ class Fits:
             b("set_up_fit", dataset=theirs, name=name, settings=settings, device=device, warm=max(4, m // 8))
             yield [
                 Row(
-                    f"{self.label}: whole `fit`",
+                    f"{self.label}: whole `fit`" + (", ours in bfloat16" if self.mixed else ""),
                     "updates/s",
                     Side("d3ray", lambda: a("fit", n=n), n),
                     Side("d3rlpy", lambda: b("fit", n=m), m),
-                    at_least=self.at_least,
+                    at_least=self.at_least if not self.mixed or device != "cpu" or has_bfloat16() else None,
                 )
             ]
 
 
+IMITATORS = ("BCQ", "BEAR", "PLAS", "PLASWithPerturbation")  # with a model of the data's behaviour
 QR: dict[str, Any] = {"q_function": {"name": "qr"}}
 # d3rlpy's continuous IQN runs only where its greedy fractions are as many as those it draws.
 OUR_IQN: dict[str, Any] = {"q_function": {"name": "iqn", "n_quantiles": 32, "n_target_quantiles": 32, "n_greedy_quantiles": 32}}
@@ -133,6 +136,16 @@ LARGE: dict[str, Any] = {"batch_size": 256}
 def _plain(name: str, label: str, n: int, m: int, at_least: float) -> Fits:
     preset = {} if name == "TD3PlusBC" else {"preset": "d3rlpy"}
     return Fits(f"{label}, batch 256, 256×256", {"name": name, **preset, **LARGE}, {"name": name, **LARGE}, n, m, at_least)
+
+
+def _bound(name: str, label: str, n: int, m: int, **settings: Any) -> Fits:
+    """An algorithm that matrix products may bound; without a warm-up, whose updates are not those that count."""
+    same = {"name": name, **LARGE, **settings}
+    return Fits(f"{label}, batch 256, 256×256", {"preset": "d3rlpy", **same}, same, n, m, 0.95)
+
+
+def _mixed(fits: Fits, scale: float = 1.6) -> Fits:
+    return replace(fits, mixed=True, n=int(fits.n * scale), at_least=1.5)
 
 
 def _critic(name: str, label: str, kind: str, n: int, m: int) -> Fits:
@@ -275,6 +288,11 @@ def trial(bench: Bench, device: str) -> Iterator[list[Row]]:
         ]
 
 
+BCQ = _bound("BCQ", "BCQ", 8, 7)
+BEAR = _bound("BEAR", "BEAR", 60, 40, warmup_steps=0)
+CQL = _bound("CQL", "CQL", 24, 20)
+CRR = _bound("CRR", "CRR", 120, 60)
+REBRAC = _bound("ReBRAC", "ReBRAC", 240, 100)
 TD3_PLUS_BC = _plain("TD3PlusBC", "TD3+BC", 300, 140, 1.7)
 SMALL = Fits("TD3+BC, batch 256, 64×64", {"name": "TD3PlusBC", **LARGE}, {}, 0, 0, 0, hidden=(64, 64))
 SMALL_DQN = Fits("DQN, batch 32, 64×64", {"name": "DQN", "batch_size": 32}, {}, 0, 0, 0, discrete=True, hidden=(64, 64))
@@ -285,6 +303,15 @@ GROUPS: dict[str, Group] = {
     "bc": _plain("BC", "BC", 1_800, 1_000, 1.4),
     "td3": _plain("TD3", "TD3", 300, 150, 1.6),
     "ddpg": _plain("DDPG", "DDPG", 360, 180, 1.6),
+    "awac": _bound("AWAC", "AWAC", 120, 60),
+    "bcq": BCQ,
+    "bear": BEAR,
+    "cal-ql": _bound("CalQL", "CalQL", 24, 20),
+    "cql": CQL,
+    "crr": CRR,
+    "plas": _bound("PLAS", "PLAS", 240, 120, warmup_steps=0),
+    "plas+p": _bound("PLASWithPerturbation", "PLAS+P", 200, 100, warmup_steps=0),
+    "rebrac": REBRAC,
     "dqn": DQN,
     "dt": DT,
     "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 180, 90),
@@ -294,11 +321,24 @@ GROUPS: dict[str, Group] = {
     "dqn-qr": _critic("DQN", "DQN", "QR", 1_200, 350),
     "dqn-iqn": _critic("DQN", "DQN", "IQN", 400, 120),
     "bf16": Mixed(TD3_PLUS_BC, 1.3),
+    "bcq-bf16": _mixed(BCQ),
+    "bear-bf16": _mixed(BEAR),
+    "cql-bf16": _mixed(CQL),
     "stack-256": Stacked(TD3_PLUS_BC, 45, 300, 0.95),
     "stack-64": Stacked(SMALL, 120, 800, 1.4),
     "stack-dqn": Stacked(SMALL_DQN, 500, 1_800, 1.8),
+    "stack-bcq": Stacked(BCQ, 2, 8, 0.95, seeds=4),
+    "stack-cql": Stacked(CQL, 6, 24, 0.95, seeds=4),
+    "stack-crr": Stacked(CRR, 30, 120, 0.95, seeds=4),
+    "stack-rebrac": Stacked(REBRAC, 60, 240, 0.95, seeds=4),
     "draws": draws,
     "trial": trial,
 }
+# One row for each continuous algorithm that both have: the geometric mean over them is asked for.
+SHARED = (
+    *("td3+bc", "sac", "iql", "bc", "td3", "ddpg"),
+    *("awac", "bcq", "bear", "cal-ql", "cql", "crr", "plas", "plas+p", "rebrac", "dt"),
+)
+SHARED_AT_LEAST = 1.5
 CPU_ONLY = ("trial",)
-SPENT = ("td3+bc", "sac", "iql", "bc", "dqn", "td3+bc-iqn")  # rows of the second table
+SPENT = ("td3+bc", "sac", "iql", "bc", "bcq", "bear", "cql", "dqn", "td3+bc-iqn")  # rows of the second table
