@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree  # it has no public name yet
 
 from ..errors import ConfigError, DataError
+from ..host_memory import keep_freed_memory
 from ..random import bits, fold, root_key, shift_right
 from .source import BLOCK
 from .windows import Until, Windows
@@ -113,17 +114,6 @@ class Sampler:
 
 
 @cache
-def keep_freed_memory() -> None:
-    """Has the process keep the memory of a batch for the next.
-
-    glibc gives large blocks back to the kernel when they are freed, and the next batch may wait for the kernel to clear its pages.
-    From the first freed block of up to 32 MiB on it keeps blocks of that size (mallopt(3), M_MMAP_THRESHOLD). This one is never
-    touched, so it takes no memory. A guard only: stacked draws had 0 to 11 page faults without it, 0 to 3 with it, at about the
-    same speed.
-    """
-    torch.empty(31 << 20, dtype=torch.uint8)
-
-
 def is_buffer(source: Any) -> bool:
     """Whether experience is a replay buffer, which grows."""
     from ..replay.buffer import ReplayBuffer
