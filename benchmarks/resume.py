@@ -31,6 +31,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
+os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
 
 from tests.faults.cluster import LocalCluster, health_checks  # noqa: E402
 from tests.faults.processes import clean_environment, kill, until  # noqa: E402
@@ -115,13 +116,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="d3ray-resume-") as folder:
         place = Path(folder)
         write_dataset(place / "tiny")
-        if told.only in (None, "sweep"):
-            found["sweep"] = resumed_sweeps(place / "sweep", told.repeat)
-        for kind in ("node", "hung"):
-            if told.only in (None, kind):
-                found[kind] = lost_nodes(place, told.repeat, hung=kind == "hung")
-    found["health_checks"] = health_checks()
-    RESULT.write_text(json.dumps(found, indent=1) + "\n")
+        for kind in ("sweep", "node", "hung"):
+            if told.only not in (None, kind):
+                continue
+            found[kind] = (
+                resumed_sweeps(place / kind, told.repeat)
+                if kind == "sweep"
+                else lost_nodes(place, told.repeat, hung=kind == "hung")
+            )
+            RESULT.write_text(json.dumps({**found, "health_checks": health_checks()}, indent=1) + "\n")
     for kind, name in (("sweep", "seconds"), ("node", "noticed"), ("node", "going"), ("hung", "noticed"), ("hung", "going")):
         if seconds := [one[name] for one in found.get(kind, [])]:
             middle = statistics.median(seconds)

@@ -104,8 +104,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tune-share-") as scratch:
         folder = Path(scratch)
-        alone = settings(folder, "speed", 2, 1000, 1)
-        n_steps = max(int(1000 * options.seconds / outside(alone, folder / "log")), options.epochs)
+        short, long = (outside(settings(folder, f"speed-{n}", 2, n, 1), folder / "log") for n in (1_000, 11_000))
+        n_steps = max(int(options.seconds * 10_000 / (long - short)), options.epochs)  # less what a process does once
         n_steps -= n_steps % options.epochs
         controls = [control()]
         plain_seconds = outside(settings(folder, "plain", options.trials, n_steps, options.epochs), folder / "log")
