@@ -34,7 +34,7 @@ sys.path.append(str(ROOT))
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
 
 from tests.faults.cluster import LocalCluster, health_checks  # noqa: E402
-from tests.faults.processes import clean_environment, kill, until  # noqa: E402
+from tests.faults.processes import clean_environment, kill  # noqa: E402
 from tests.faults.runs import TRAIN, Runs, write_dataset  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "resume.json"
@@ -97,12 +97,18 @@ def lost_node(place: Path, cluster: LocalCluster, *, hung: bool) -> dict[str, fl
         else:
             lost.kill()
         reached = {trial.identity: trial.committed for trial in there}
-        until(lambda: {node["NodeID"] for node in ray.nodes() if not node["Alive"]} - dead)
-        noticed = time.monotonic() - began
-        command.until(lambda: all(trial.committed > reached[trial.identity] for trial in there))
-        going = time.monotonic() - began
+        after: dict[str, float] = {}
+
+        def both() -> bool:
+            if {node["NodeID"] for node in ray.nodes() if not node["Alive"]} - dead:
+                after.setdefault("noticed", time.monotonic() - began)
+            if all(trial.committed > reached[trial.identity] for trial in there):  # perhaps earlier: connections break at once
+                after.setdefault("going", time.monotonic() - began)
+            return len(after) == 2
+
+        command.until(both)
         lost.kill()
-        return {"noticed": noticed, "going": going, "trials": len(there)}
+        return {**after, "trials": len(there)}
 
 
 def main() -> None:
@@ -116,23 +122,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="d3ray-resume-") as folder:
         place = Path(folder)
         write_dataset(place / "tiny")
-        for kind in ("sweep", "node", "hung"):
-            if told.only not in (None, kind):
-                continue
-            found[kind] = (
-                resumed_sweeps(place / kind, told.repeat)
-                if kind == "sweep"
-                else lost_nodes(place, told.repeat, hung=kind == "hung")
-            )
-            RESULT.write_text(json.dumps({**found, "health_checks": health_checks()}, indent=1) + "\n")
+        if told.only in (None, "sweep"):
+            found["sweep"] = resumed_sweeps(place / "sweep", told.repeat)
+            keep(found)
+        if told.only != "sweep":
+            with cluster_of_three() as cluster:
+                for kind in ("node", "hung"):
+                    if told.only in (None, kind):
+                        hung = kind == "hung"
+                        found[kind] = [lost_node(place / f"{kind}-{k}", cluster, hung=hung) for k in range(told.repeat)]
+                        keep(found)
     for kind, name in (("sweep", "seconds"), ("node", "noticed"), ("node", "going"), ("hung", "noticed"), ("hung", "going")):
         if seconds := [one[name] for one in found.get(kind, [])]:
             middle = statistics.median(seconds)
             print(f"{kind:6} {name:8} median {middle:5.1f} s, worst {max(seconds):5.1f} s, {len(seconds)} times")
 
 
-def lost_nodes(place: Path, repeat: int, *, hung: bool) -> list[dict[str, float]]:
-    """Measurements on one cluster, which gets a new node for each that was lost."""
+def keep(found: dict[str, Any]) -> None:
+    """Writes what there is."""
+    RESULT.write_text(json.dumps({**found, "health_checks": health_checks()}, indent=1) + "\n")
+
+
+@contextmanager
+def cluster_of_three() -> Iterator[LocalCluster]:
+    """A local cluster that this process looks at; each `whole` gives it a new node for one that was lost."""
     import ray
 
     cluster = LocalCluster()
@@ -140,7 +153,7 @@ def lost_nodes(place: Path, repeat: int, *, hung: bool) -> list[dict[str, float]
         cluster.whole()
         os.environ.update({name: value for name, value in cluster.environment().items() if name.startswith("RAY_")})
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        return [lost_node(place / f"{'hung' if hung else 'node'}-{k}", cluster, hung=hung) for k in range(repeat)]
+        yield cluster
     finally:
         ray.shutdown()
         cluster.end()
