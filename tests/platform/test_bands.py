@@ -33,7 +33,7 @@ def values(
 
 def p_value(found: list[float], end: float | None, alternative: str) -> float:
     """SciPy's one-sample t-test."""
-    return float(stats.ttest_1samp(found, end, alternative=alternative).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
+    return float(stats.ttest_1samp(found, end, alternative=alternative).pvalue)
 
 
 def test_a_band_by_hand() -> None:
