@@ -71,7 +71,8 @@ def explain(config: type[BaseModel], error: ValidationError, title: str) -> str:
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     if first["type"] in ("tuple_type", "list_type") and isinstance(first["input"], str | int | float):
         message += f", as [{first['input']}]"
-    message = f"{message[:1].lower()}{message[1:]}{'' if message.endswith(('?', '.')) else '.'}"
+    first_letter = message[:1] if message[1:2].isupper() else message[:1].lower()  # an algorithm's name stays as it is
+    message = f"{first_letter}{message[1:]}{'' if message.endswith(('?', '.')) else '.'}"
     return f"{title}: {key} is {first['input']!r}; {message}" if key else f"{title}: {message}"
 
 

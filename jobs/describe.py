@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..data.config import Config
+from ..platform.yaml_text import to_text
 from .options import DEFAULT, JobConfig, RestartableConfig, extra, flags, members, nested, operands
-from .yaml_text import to_text
 
 _WORDS: dict[Any, str] = {
     int: "integer",
@@ -77,11 +77,16 @@ def _holder(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def default_of(field: FieldInfo) -> Any:
-    """A field's default in JSON's kinds; where it has none its example, or its name in capitals is left to the caller."""
+def default_of(field: FieldInfo, known: Mapping[str, Any] | None = None) -> Any:
+    """A field's default in JSON's kinds; where it has none its example, or its name in capitals is left to the caller.
+
+    Args:
+        field: Which.
+        known: Values of other fields, for defaults that follow from them.
+    """
     if field.is_required():
         return _holder(extra(field, "example"))
-    return _json(field.get_default(call_default_factory=True, validated_data={}))
+    return _json(field.get_default(call_default_factory=True, validated_data=dict(known or {})))
 
 
 def fields(config_class: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -130,8 +135,10 @@ def help_text(job: str, config_class: type[BaseModel], about: str) -> str:
 def example(job: str, config_class: type[BaseModel]) -> str:
     """A commented YAML config with every option at its default; reading it gives the config that it shows."""
     lines = [f"# d3ray {job} --config FILE", "# What is left out keeps the value that is shown here."]
+    needed = {name: default_of(field) for name, field in config_class.model_fields.items() if field.is_required()}
+    below = config_class.below(needed)[0] if issubclass(config_class, JobConfig) else {}
     for name, field in fields(config_class).items():
-        value = default_of(field)
+        value = below.get(name, default_of(field, below))
         if field.is_required() and value is None:
             value = name.upper()
         required = "; required" if field.is_required() else ""

@@ -16,7 +16,7 @@ from pydantic_core import InitErrorDetails
 
 from ..data.config import Config, explain
 from ..data.errors import ConfigError, D3rayError, did_you_mean
-from .yaml_text import Key, parse_value, read_yaml
+from ..platform.yaml_text import Key, parse_value, read_yaml
 
 C = TypeVar("C", bound=Config)
 Operand = bool | Literal["several", "rest"]
@@ -58,6 +58,15 @@ class JobConfig(Config):
         `--print-config` shows them; what the user has given keeps the place where it was given.
         """
         return {}
+
+    @classmethod
+    def below(cls, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[Key, str]]:
+        """Values that lie between the defaults and what is `given`, and the place of each key. Raises ConfigError."""
+        return {}, {}
+
+    def files(self) -> tuple[str, ...]:
+        """Values of options that name files of this machine, which a submitted job needs."""
+        return ()
 
     def after_interrupt(self, command: str) -> str:
         """What to tell a user who pressed Ctrl-C in `command`."""
@@ -235,8 +244,8 @@ def resolve(
 ) -> tuple[C, dict[str, str]]:
     """The config that a file and a command line describe, and where each value of it comes from.
 
-    Later wins: defaults, presets, the file, the command line. A mapping in the file stands for the whole field; a dotted key on
-    the command line changes one entry of what the file or the default says.
+    Later wins: defaults, presets, what `JobConfig.below` says, the file, the command line. A mapping in the file stands for the
+    whole field; a dotted key on the command line changes one entry of what the file or the default says.
 
     Args:
         config_class: the job's config class.
@@ -246,7 +255,7 @@ def resolve(
 
     Returns:
         The config, and for each dotted name of `config.model_dump(mode="json")`, and of `config.implied()`, one of "default",
-        "preset …", "FILE:LINE" and "command line".
+        "preset …", "FILE:LINE", "command line" and what `below` says.
 
     Raises:
         ConfigError: with FILE:LINE in front where the fault is in a file.
@@ -255,8 +264,11 @@ def resolve(
     line = read_line(config_class, arguments, title)
     path = path if path is not None else line.config
     document, lines = read_yaml(path) if path is not None else ({}, {})
-    document = deepcopy(document)  # an anchor's mapping is one object in several places
-    places: dict[Key, str] = {key: f"{path}:{number}" for key, number in lines.items()}
+    given = {**document, **{key[0]: value for key, value in line.values.items() if len(key) == 1}}
+    below, above = config_class.below(given) if issubclass(config_class, JobConfig) else ({}, {})
+    places: dict[Key, str] = {key: place for key, place in above.items() if key[0] not in document}
+    places |= {key: f"{path}:{number}" for key, number in lines.items()}
+    document = deepcopy({**below, **document})  # an anchor's mapping is one object in several places
     for key in sorted(line.values, key=len):  # algorithm=CQL before algorithm.alpha=1, however they were typed
         try:
             _put(config_class, document, places, key, line.values[key])

@@ -75,7 +75,7 @@ def run(config: SubmitConfig) -> SubmitResult:
     for values in (list(config.arguments), resolved.model_dump(mode="json")):
         refuse_secrets(values, f"{title}:", way)
     env, secrets = _variables(config, os.environ)
-    arguments, files = carried_config(config.arguments)
+    arguments, files = carried_config(config.arguments, resolved.files() if isinstance(resolved, JobConfig) else ())
     working_dir = Path(config.working_dir) if config.working_dir is not None else None
     cluster = Cluster(config.address)
     plugins: tuple[str, ...] = getattr(resolved, "plugins", ())

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..platform.sweep_config import SweepConfig as Settings
+from ..platform.yaml_text import to_text
 from .base import Result
 from .live_view import live_experiment
 from .planning import PlannableConfig, PlanResult, planned
-from .yaml_text import to_text
 
 if TYPE_CHECKING:
     from ..platform.sweep_results import ConfigurationResult

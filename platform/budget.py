@@ -1,4 +1,4 @@
-"""What a sweep has spent, over every resume: kept in its folder as `spent.json`."""
+"""What experiments may spend, and what they have spent over every resume: kept in their folders as `spent.json`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..data.config import Config, setting
 from .folders import Folder
 
 _SECONDS_BETWEEN = 10.0  # two writes; so much is forgotten at most when the driver is killed
+
+
+class Limits(Config):
+    """When nothing new begins any more; what runs then goes on to its end. Counted over every resume."""
+
+    hours: float | None = setting(None, "hours during which trials run", gt=0)
+    gpu_hours: float | None = setting(None, "hours of GPUs that trials hold, those of a fraction in proportion", gt=0)
 
 
 class Spent:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..algos.base import Algorithm
 
 
+_EXTRAS = {"gymnasium_robotics": "robotics"}  # of d3ray, that bring modules which suites name under plugins
+
+
 class AlgorithmChoice(Config):
     """An algorithm by name, perhaps with a preset, and its settings beside them. `algorithm: CQL` is short for its name."""
 
@@ -82,19 +85,9 @@ class ResourcesConfig(Config):
         return {"CPU": self.cpu, "GPU": 0.0001 if self.gpu == "auto" else self.gpu}
 
 
-class ExperimentConfig(Config):
-    """One algorithm on one dataset, with some seeds."""
+class Conditions(Config):
+    """How experiments run, whatever it is that they train: steps, seeds, evaluation, and what runs may use."""
 
-    title: ClassVar[str] = "experiment"
-
-    name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
-    dataset: str | None = Field(
-        description="dataset folder, URI or catalog name; null for algorithms of RLlib that learn in an environment alone",
-        json_schema_extra={"operand": True, "example": "d3ray/cartpole-replay"},
-    )
-    algorithm: AlgorithmChoice = Field(
-        description="name, preset and settings of the algorithm", json_schema_extra={"example": {"name": "DQN"}}
-    )
     n_steps: int = setting(500_000, "gradient steps of a seed", gt=0)
     n_steps_per_epoch: int = setting(10_000, "gradient steps between two rows of metrics", gt=0)
     seeds: tuple[int, ...] = setting((0,), "seeds, each a run of its own", min_length=1)
@@ -110,6 +103,51 @@ class ExperimentConfig(Config):
     storage: str = setting("./d3ray_results", "folder or URI of all results")
     plugins: tuple[str, ...] = setting((), "modules to import first: your own algorithms, environments, scalers")
 
+    @model_validator(mode="after")
+    def _check_conditions(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds are {list(self.seeds)}; each may stand there once.")
+        import_plugins(self.plugins)
+        for name, every in (
+            ("checkpoint.every", self.checkpoint.every),
+            ("evaluation.every", self.evaluation and self.evaluation.every),
+        ):
+            if every is not None and every % self.n_steps_per_epoch:
+                raise ConfigError(
+                    f"{name} is {every}; it must be a multiple of n_steps_per_epoch, which is {self.n_steps_per_epoch}."
+                )
+        if self.evaluation is None and (self.checkpoint.best or "").startswith(("evaluation/", "holdout/")):
+            raise ConfigError(f"checkpoint.best is {self.checkpoint.best}, which nothing measures: say evaluation too.")
+        return self
+
+    @property
+    def storage_place(self) -> str:
+        """The storage, a local one as an absolute path."""
+        return absolute(self.storage)
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Seeds of each trial."""
+        return [self.seeds[i : i + self.seeds_per_trial] for i in range(0, len(self.seeds), self.seeds_per_trial)]
+
+
+class _Subject(Config):
+    """What an experiment trains; pydantic lists the fields of a last base first."""
+
+    name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
+    dataset: str | None = Field(
+        description="dataset folder, URI or catalog name; null for algorithms of RLlib that learn in an environment alone",
+        json_schema_extra={"operand": True, "example": "d3ray/cartpole-replay"},
+    )
+    algorithm: AlgorithmChoice = Field(
+        description="name, preset and settings of the algorithm", json_schema_extra={"example": {"name": "DQN"}}
+    )
+
+
+class ExperimentConfig(Conditions, _Subject):
+    """One algorithm on one dataset, with some seeds."""
+
+    title: ClassVar[str] = "experiment"
+
     @model_validator(mode="before")
     @classmethod
     def _without_dataset(cls, value: Any) -> Any:
@@ -122,23 +160,10 @@ class ExperimentConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError(f"seeds are {list(self.seeds)}; each may stand there once.")
-        import_plugins(self.plugins)
         self._check_dataset()
         self.make_algorithm(self.seeds[0])
         if is_rllib(self.algorithm.name):
             self._check_rllib()
-        for name, every in (
-            ("checkpoint.every", self.checkpoint.every),
-            ("evaluation.every", self.evaluation and self.evaluation.every),
-        ):
-            if every is not None and every % self.n_steps_per_epoch:
-                raise ConfigError(
-                    f"{name} is {every}; it must be a multiple of n_steps_per_epoch, which is {self.n_steps_per_epoch}."
-                )
-        if self.evaluation is None and (self.checkpoint.best or "").startswith(("evaluation/", "holdout/")):
-            raise ConfigError(f"checkpoint.best is {self.checkpoint.best}, which nothing measures: say evaluation too.")
         return self
 
     def _check_dataset(self) -> None:
@@ -181,20 +206,11 @@ class ExperimentConfig(Config):
         return environment if isinstance(environment, Environment) else Environment(id=environment or "")
 
     @property
-    def storage_place(self) -> str:
-        """The storage, a local one as an absolute path."""
-        return absolute(self.storage)
-
-    @property
     def dataset_place(self) -> str:
         """The dataset, a folder as an absolute path; or the environment in its place."""
         if self.dataset is None:
             return environment_place(self._environment)
         return absolute(self.dataset) if Path(self.dataset).expanduser().exists() else self.dataset
-
-    def groups(self) -> list[tuple[int, ...]]:
-        """Seeds of each trial."""
-        return [self.seeds[i : i + self.seeds_per_trial] for i in range(0, len(self.seeds), self.seeds_per_trial)]
 
     def configuration(self) -> dict[str, Any]:
         """What decides the results of a trial, whichever its seeds: JSON. Defaults and presets are written out."""
@@ -224,4 +240,6 @@ def import_plugins(names: Sequence[str]) -> None:
         try:
             importlib.import_module(name)
         except Exception as error:
-            raise ConfigError(f"The plugin {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
+            missing = isinstance(error, ModuleNotFoundError) and error.name == name
+            extra = f"; pip install 'd3ray[{_EXTRAS[name]}]' brings it" if missing and name in _EXTRAS else ""
+            raise ConfigError(f"The plugin {name!r} cannot be imported: {type(error).__name__}: {error}{extra}.") from error

@@ -99,17 +99,19 @@ def plan(
     at_most: str = "",
     resume: bool = False,
     seconds: float = SECONDS,
+    sample: int = _SAMPLE,
 ) -> Plan:
     """What some work would take. Nothing of it stays behind.
 
     Args:
-        work: Of `train` or `sweep`.
+        work: Of `train`, `sweep` or `benchmark`.
         n_configurations: That there will be; None: as many as the proposer gives without results.
         hours: After which the work ends by itself.
         gpu_hours: The same, of GPUs.
         at_most: Why it may take less than planned; empty: nothing stops a trial early.
         resume: Plan what an experiment of that name has left to do.
         seconds: That the probe may take.
+        sample: Trials that are looked at; more are taken to be like them.
 
     Raises:
         ConfigError, DataError, StorageError: what the work itself would raise before it trains.
@@ -123,19 +125,19 @@ def plan(
         nodes = _nodes(training_nodes(wanted))
         prepare_node_maps(*work.datasets, resources=wanted)
         with rehearsal(work) as experiment:
-            sample, complete = proposed(work, experiment, _SAMPLE)
-            left = _left(work, sample) if resume else {}
-            sample = [trial for trial in sample if left.get(trial.identity) != 0]
-            if not sample:
+            trials, complete = proposed(work, experiment, sample)
+            left = _left(work, trials) if resume else {}
+            trials = [trial for trial in trials if left.get(trial.identity) != 0]
+            if not trials:
                 raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
-            configs = [work.trial_config(work.config, trial) for trial in sample]
+            configs = [work.trial_config(work.config, trial) for trial in trials]
             if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
                 raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
-            n_trials = len(sample) if complete or n_configurations is None else _trials(sample, n_configurations)
+            n_trials = len(trials) if complete or n_configurations is None else _trials(trials, n_configurations)
             probed = _probe(configs, nodes, n_trials, seconds)
-    jobs = [_job(probed.of(config), config, left.get(t.identity)) for config, t in zip(configs, sample, strict=True)]
+    jobs = [_job(probed.of(config), config, left.get(t.identity)) for config, t in zip(configs, trials, strict=True)]
     paper = schedule([jobs[k % len(jobs)] for k in range(n_trials)], list(nodes.values()))
-    wall, share, tracked = ray_seconds + paper.seconds, n_trials / len(sample), not os.environ.get("MLFLOW_TRACKING_URI")
+    wall, share, tracked = ray_seconds + paper.seconds, n_trials / len(trials), not os.environ.get("MLFLOW_TRACKING_URI")
     cut = min(
         1.0, hours * 3600 / wall if hours else 1.0, gpu_hours * 3600 / paper.gpu_seconds if gpu_hours and paper.gpu_seconds else 1.0
     )
@@ -144,9 +146,9 @@ def plan(
     written = [disk(probed.of(config), config, tracked=tracked) for config in configs]
     return Plan(
         name=work.config.experiment,
-        n_configurations=n_configurations or len({trial.number for trial in sample}),
+        n_configurations=n_configurations or len({trial.number for trial in trials}),
         n_trials=n_trials,
-        n_seeds=round(share * sum(len(trial.seeds) for trial in sample)),
+        n_seeds=round(share * sum(len(trial.seeds) for trial in trials)),
         at_once=paper.at_once,
         n_nodes=min(len(nodes), n_trials),
         updates_per_second=sum(len(config["seeds"]) / probed.of(config).update for config in configs) / len(configs),
@@ -158,7 +160,7 @@ def plan(
         at_most=at_most,
         gpu_share=float(work.config.resources.gpu),
         probed={"seconds": probed.seconds, "side": probed.side, "kinds": probed.n_measured, "of_kinds": len(probed.found)},
-        notes=_notes(probed, len(nodes), len(sample), n_trials, _short(probed, configs, paper.at_once)),
+        notes=_notes(probed, len(nodes), len(trials), n_trials, _short(probed, configs, paper.at_once)),
     )
 
 

@@ -20,9 +20,8 @@ def rehearsal(work: Work) -> Generator[Experiment]:
     storage = Folder(work.config.storage_place)
     is_new = storage.local is not None and not storage.local.exists()
     hidden = storage / f".rehearsal-{uuid4().hex[:8]}"
-    about = next(iter(work.datasets.values()))
     try:
-        experiment = Experiment.begin(hidden.name, work.config.experiment, work.configuration, about)
+        experiment = Experiment.begin(hidden.name, work.config.experiment, work.configuration, work.about)
         try:
             yield experiment
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..data.dataset import Dataset
@@ -91,10 +91,12 @@ class Work:
     Attributes:
         config: Name, storage, resources, and what else trials have in common.
         configuration: What decides the results, JSON; a resumed experiment must have the same.
-        datasets: Description of each dataset (`describe_dataset`) by place; the first is the experiment's own.
+        datasets: Description of each dataset (`describe_dataset`) by place.
         proposer: Makes who says which trials there are.
         scheduler: Makes Tune's scheduler.
         trial_config: What a trial's worker is told, JSON.
+        data: The description of the experiment's own data; None: the first of `datasets`.
+        tags: Of the experiment's run in MLflow, beside those that every run has.
     """
 
     config: ExperimentConfig
@@ -103,6 +105,13 @@ class Work:
     proposer: Callable[[Experiment], Proposer]
     scheduler: Callable[[Experiment], TrialScheduler | None] = lambda experiment: None
     trial_config: Callable[[ExperimentConfig, Trial], dict[str, Any]] = trial_config
+    data: Mapping[str, Any] | None = None
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the experiment as a whole is said to learn from."""
+        return next(iter(self.datasets.values())) if self.data is None else self.data
 
 
 def run_experiment(
@@ -154,9 +163,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
 
     config = work.config
     tracking = Tracking.open(config.storage_place)
-    about = next(iter(work.datasets.values()))
     experiment = Experiment.begin(
-        config.storage_place, config.experiment, work.configuration, about, resume=resume, replace=replace
+        config.storage_place, config.experiment, work.configuration, work.about, resume=resume, replace=replace, tags=work.tags
     )
     try:
         note_surroundings(experiment.folder)
@@ -203,8 +211,10 @@ def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
     """The status of an experiment whose trials have ended, and why it failed.
 
     In a sweep a configuration that diverged, or that a scheduler stopped, is an outcome like any; the sweep fails where others
-    failed, or where nothing finished.
+    failed, or where nothing finished. What is left where a budget ended it, or data are missing now, a resume goes on with.
     """
+    if left := sum(not trial.status for trial in trials):
+        return "KILLED", f"{left} of {len(trials)} trials are left"
     ended = [(trial, seed, about) for trial in trials for seed, about in trial.status.items()]
     failed = [(trial, seed, about) for trial, seed, about in ended if about["status"] != "FINISHED"]
     if any(about["status"] == "FINISHED" for _, _, about in ended):

@@ -19,7 +19,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from ..data.errors import StorageError
+from ..data.errors import ConfigError, StorageError
 
 PACKAGE = Path(__file__).parent.parent
 _ROOT_FILES = ("__init__.py", "py.typed")
@@ -143,15 +143,32 @@ def requirements() -> list[str]:
     return [text for text in found if (marker := Requirement(text).marker) is None or marker.evaluate({"extra": ""})]
 
 
-def carried_config(arguments: Sequence[str]) -> tuple[list[str], dict[str, bytes]]:
-    """The arguments with `--config FILE` pointing into the staged package, and what to stage there."""
-    changed, files, waiting = list[str](), dict[str, bytes](), iter(arguments)
+def carried_config(arguments: Sequence[str], others: Sequence[str] = ()) -> tuple[list[str], dict[str, bytes]]:
+    """The arguments with `--config FILE` pointing into the staged package, and what to stage there.
+
+    Args:
+        arguments: Of a job.
+        others: Further values of theirs that name files, which travel too.
+
+    Raises:
+        ConfigError: one of the others stands in the config file, where it would go on naming a file of this machine.
+    """
+    names = {place: Path(place).name for place in others}
+    changed, waiting = list[str](), iter(arguments)
+    files = {name: Path(place).read_bytes() for place, name in names.items()}
     for argument in waiting:
-        name, _, value = argument.partition("=")
+        name, equals, value = argument.partition("=")
         if name != "--config":
-            changed.append(argument)
+            said = value if equals else argument
+            place = f"d3ray:{SUBMITTED}/{names.pop(said)}" if said in names else said
+            changed.append(f"{name}={place}" if equals else place)
             continue
         path = Path(value or next(waiting, ""))
-        files[path.name] = path.read_bytes()
-        changed += ["--config", f"d3ray:{SUBMITTED}/{path.name}"]
+        sent = f"config-{path.name}" if path.name in files else path.name
+        files[sent] = path.read_bytes()
+        changed += ["--config", f"d3ray:{SUBMITTED}/{sent}"]
+    if names:
+        raise ConfigError(
+            f"The job would not find {next(iter(names))!r}, which its config file names: name it on the command line."
+        )
     return changed, files

@@ -29,7 +29,7 @@ class TrialView:
     """A trial: some seeds of a configuration, trained together."""
 
     identity: str
-    number: int | None  # of its configuration in a sweep
+    number: int | None  # of its configuration, in a sweep or a benchmark
     configuration: str  # equal for trials that differ in their seeds alone
     chosen: Mapping[str, str]  # what tells its configuration from others; empty where there is one only
     kind: str  # algorithm and dataset: trials of one kind are expected to be equally fast
@@ -44,6 +44,7 @@ class TrialView:
     rate: float | None = None  # updates a second, of all its seeds, evaluations included; None: not measured yet
     at: float | None = None  # seconds since 1970 of its newest sign of life
     attempts: int = 0  # how often a worker began it
+    data: str = ""  # fingerprint of its data
 
     @property
     def label(self) -> str:
@@ -206,8 +207,8 @@ class View:
 
     @property
     def best(self) -> ConfigurationView | None:
-        """The best so far, by the newest value of the objective."""
-        return self.ranked[0] if self.ranked else None
+        """The best so far, by the newest value of the objective; None where several data are learned from: their scores differ."""
+        return self.ranked[0] if self.ranked and len({trial.data for trial in self.trials}) == 1 else None
 
     @property
     def rate(self) -> float | None:

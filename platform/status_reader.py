@@ -25,7 +25,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 _AT_ONCE = 32  # requests to an object store
 _POINTS = 6  # lines that a rate is measured from
-_CHOICE = "choice.json"  # of a sweep's trial: what was chosen for it, by dotted name
+_CHOICE = "choice.json"  # of a sweep's or a benchmark's trial: what was chosen for it, by dotted name
 _SPEED = "time/updates_per_second"
 
 
@@ -151,8 +151,9 @@ class StatusReader:
             self._label(new)
 
     def _label(self, new: Iterable[Trial]) -> None:
-        """What tells a trial's configuration from others: in a sweep its number and what was chosen, else where they differ."""
-        if "search" in self.experiment.configuration:
+        """What tells a trial's configuration from others: its number and what was chosen for it, or where they differ."""
+        new = list(new)
+        if all(trial.number is not None for trial in new):
             chosen = self._each(lambda trial: trial.folder.read_json(_CHOICE) or {}, new)
             self._labels |= {t.identity: (str(t.number), _chosen(choice)) for t, choice in zip(new, chosen, strict=True)}
             return
@@ -168,7 +169,7 @@ class StatusReader:
         kind = f"{trial.configuration.get('algorithm', {}).get('name')} on {trial.dataset.get('fingerprint')}"
         about: dict[str, Any] = {
             **{"identity": identity, "number": trial.number, "configuration": configuration, "chosen": chosen, "kind": kind},
-            **{"seeds": trial.seeds, "n_steps": trial.n_steps},
+            **{"seeds": trial.seeds, "n_steps": trial.n_steps, "data": str(trial.dataset.get("fingerprint"))},
         }
         ended = trial.status
         if len(ended) == len(trial.seeds):
@@ -255,9 +256,10 @@ def _objective(experiment: Experiment, trials: Iterable[Trial]) -> Objective | N
     if settings.get("objective") or settings.get("best"):
         return found
     evaluation = settings.get("evaluation") or next((trial.configuration.get("evaluation") for trial in trials), None)
-    if not evaluation or evaluation.get("environment") or experiment.dataset.get("environment"):
+    data = next((trial.dataset for trial in trials), experiment.dataset)
+    if not evaluation or evaluation.get("environment") or data.get("environment"):
         return found if evaluation else None
-    discrete = str(experiment.dataset.get("schema", {}).get("action", ["float32"])[0]).startswith(("int", "uint"))
+    discrete = str(data.get("schema", {}).get("action", ["float32"])[0]).startswith(("int", "uint"))
     return Objective.check({"metric": "holdout/action_match" if discrete else "holdout/action_error"})
 
 

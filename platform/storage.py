@@ -1,12 +1,12 @@
 """Experiments and trials as folders: who may write, what has been reached, and what became of it.
 
 <storage>/<experiment>/
-    experiment.json           name, key, configuration, the dataset's name and fingerprint
+    experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run
     state.json                RUNNING, FINISHED, FAILED or KILLED
     lock                      held by the command that runs the experiment
     trials/<identity>/        a configuration and its seeds
         trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep
-                              also the configuration's number
+                              also the configuration's number; what its runs are called, and further tags of theirs
         attempt               how often a worker began this trial; only the newest may commit
         worker.json           the newest attempt: its number, its machine
         checkpoints/step-…    see d3ray.algos.checkpoint
@@ -53,6 +53,8 @@ class Trial:
         self.number: int | None = about["number"]  # of its configuration in a sweep, in the order in which they were proposed
         self.seeds: tuple[int, ...] = tuple(about["seeds"])
         self.runs: dict[int, str] = {int(seed): key for seed, key in about["runs"].items()}
+        self.title: str = about.get("title", "")  # what its runs are called, but for the seed; empty: after the experiment
+        self.tags: dict[str, str] = about.get("tags", {})  # of its runs, beside those that every run has
 
     @classmethod
     def create(
@@ -62,10 +64,14 @@ class Trial:
         seeds: Sequence[int],
         dataset: Mapping[str, Any],
         number: int | None = None,
+        *,
+        title: str = "",
+        tags: Mapping[str, str] | None = None,
     ) -> Self:
         """The trial of a folder, made where there is none yet."""
         if folder.read_json("trial.json") is None:
             about = {"format": FORMAT, "key": uuid4().hex, "number": number, "configuration": dict(configuration)}
+            about |= {"title": title, "tags": dict(tags or {})} if tags or title else {}
             runs = {str(seed): uuid4().hex for seed in seeds}
             folder.write_json("trial.json", {**about, "dataset": dict(dataset), "seeds": list(seeds), "runs": runs})
         return cls(folder)
@@ -160,6 +166,7 @@ class Experiment:
         self.key: str = about["key"]
         self.configuration: dict[str, Any] = about["configuration"]
         self.dataset: dict[str, Any] = about["dataset"]
+        self.tags: dict[str, str] = about.get("tags", {})  # of its run, beside those that every run has
         self.is_new = False
         self.replaced: list[str] = []  # keys of the runs of what it replaced
 
@@ -178,6 +185,7 @@ class Experiment:
         *,
         resume: bool = False,
         replace: bool = False,
+        tags: Mapping[str, str] | None = None,
     ) -> Self:
         """The experiment of a name, locked, to be run by this process.
 
@@ -188,6 +196,7 @@ class Experiment:
             dataset: `name`, `fingerprint` and whatever describes the data; a resumed one must have the same fingerprint.
             resume: Go on with what is there; begin where there is nothing.
             replace: Delete what is there.
+            tags: Of its run in MLflow, beside those that every run has; a resumed one may have others.
 
         Raises:
             ConfigError: there is one already and neither was said, it runs, or it was begun with another configuration or other
@@ -211,8 +220,9 @@ class Experiment:
                 )
             if there is not None and resume:
                 _check_same(name, there, configuration, dataset)
-                if there["configuration"] != configuration:  # in what may change
-                    folder.write_json("experiment.json", there | {"configuration": dict(configuration)})
+                now = there | {"configuration": dict(configuration)} | ({"tags": dict(tags)} if tags else {})
+                if there != now:  # in what may change
+                    folder.write_json("experiment.json", now)
             replaced: list[str] = []
             if there is not None and replace:
                 replaced = [there["key"], *(key for trial in cls(folder).trials() for key in trial.runs.values())]
@@ -220,7 +230,8 @@ class Experiment:
                 there = None
             if there is None:
                 about = {"format": FORMAT, "name": name, "key": uuid4().hex, "created": time.time()}
-                folder.write_json("experiment.json", {**about, "configuration": dict(configuration), "dataset": dict(dataset)})
+                about |= {"configuration": dict(configuration), "dataset": dict(dataset), **({"tags": dict(tags)} if tags else {})}
+                folder.write_json("experiment.json", about)
             experiment = cls(folder)
             experiment.lock, experiment.is_new, experiment.replaced = lock, there is None, replaced
         except BaseException:
@@ -241,6 +252,8 @@ class Experiment:
         *,
         dataset: Mapping[str, Any] | None = None,
         number: int | None = None,
+        title: str = "",
+        tags: Mapping[str, str] | None = None,
     ) -> Trial:
         """The trial of a configuration and its seeds, created where there is none.
 
@@ -249,9 +262,14 @@ class Experiment:
             seeds: Trained together, as a stack.
             dataset: As `describe_dataset` gives it; None: the experiment's.
             number: Of the configuration in a sweep.
+            title: What its runs in MLflow are called, but for the seed; empty: after the experiment.
+            tags: Of its runs, beside those that every run has.
         """
-        folder = self.folder / "trials" / identity(configuration, seeds, number)
-        return Trial.create(folder, configuration, seeds, self.dataset if dataset is None else dataset, number)
+        folder, about = (
+            self.folder / "trials" / identity(configuration, seeds, number),
+            self.dataset if dataset is None else dataset,
+        )
+        return Trial.create(folder, configuration, seeds, about, number, title=title, tags=tags)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -316,18 +334,23 @@ def _remove(folder: Folder, entry: str) -> None:
 
 def _check_same(name: str, there: Mapping[str, Any], configuration: Mapping[str, Any], dataset: Mapping[str, Any]) -> None:
     """Raises ConfigError naming the first setting in which an experiment was begun differently."""
-    before, now = (dict(flatten({**one, "budget": None})) for one in (there["configuration"], configuration))  # which may be raised
-    for key in [*before, *(key for key in now if key not in before)]:
-        if before.get(key) != now.get(key):
-            raise ConfigError(
-                f"The experiment {name!r} was begun with {key} {before.get(key)!r}, and now {key} is {now.get(key)!r}: "
-                "say the earlier value, --replace, or another name."
-            )
+    check_settings(name, *({**one, "budget": None} for one in (there["configuration"], configuration)))  # which may be raised
     if there["dataset"]["fingerprint"] != dataset["fingerprint"]:
         raise ConfigError(
             f"The experiment {name!r} was begun with other data: the dataset {there['dataset']['name']!r} had another fingerprint "
             f"than {dataset['name']!r} has now."
         )
+
+
+def check_settings(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises ConfigError naming the first setting that an experiment was begun with another value of."""
+    was, is_now = dict(flatten(before)), dict(flatten(now))
+    for key in [*was, *(key for key in is_now if key not in was)]:
+        if was.get(key) != is_now.get(key):
+            raise ConfigError(
+                f"The experiment {name!r} was begun with {key} {was.get(key)!r}, and now {key} is {is_now.get(key)!r}: "
+                "say the earlier value, --replace, or another name."
+            )
 
 
 def flatten(value: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:

@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ..data.config import Config, setting
+from ..data.config import setting
 from ..data.errors import ConfigError
+from .budget import Limits
 from .experiment_config import EvaluationConfig, ExperimentConfig
 from .objective import Objective
 from .rllib.names import is_rllib
@@ -19,7 +20,7 @@ from .spaces import Choice
 CONFIGURATIONS = 20  # where nothing else limits them
 
 
-class BudgetConfig(Config):
+class BudgetConfig(Limits):
     """When a sweep begins nothing new any more; what runs then goes on to its end. Counted over every resume."""
 
     configurations: int | None = setting(
@@ -27,8 +28,6 @@ class BudgetConfig(Config):
         f"most configurations; null: all of a grid, else {CONFIGURATIONS}, and no limit where hours or gpu_hours are one",
         gt=0,
     )
-    hours: float | None = setting(None, "hours during which trials run", gt=0)
-    gpu_hours: float | None = setting(None, "hours of GPUs that trials hold, those of a fraction in proportion", gt=0)
 
 
 class SweepConfig(ExperimentConfig):

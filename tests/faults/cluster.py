@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from d3ray.jobs.yaml_text import read_yaml
+from d3ray.platform.yaml_text import read_yaml
 
 from .processes import clean_environment, end_with_parent, free_port, kill, marked, until
 

@@ -57,8 +57,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "data").mkdir()
     for name in ("__init__", "config", "errors"):
         shutil.copy(ROOT / "data" / f"{name}.py", package / "data")
-    for name in ("__init__", "__main__", "base", "console", "describe", "options", "yaml_text"):
+    for name in ("__init__", "__main__", "base", "console", "describe", "options"):
         shutil.copy(ROOT / "jobs" / f"{name}.py", package / "jobs")
+    (package / "platform").mkdir()
+    shutil.copy(ROOT / "platform" / "yaml_text.py", package / "platform")
     (package / "jobs" / "toy.py").write_text(TOY)
     (package / "jobs" / "helper.py").write_text('"""No job: `d3ray helper` is not what this begins with."""\n')
     (folder / "three.yaml").write_text("dataset: good\nn: 4\n")

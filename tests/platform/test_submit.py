@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.jobs.submit import SubmitConfig
 from d3ray.jobs.submit import run as submit
-from d3ray.jobs.yaml_text import read_yaml
+from d3ray.platform.yaml_text import read_yaml
 from d3ray.platform.cluster import Cluster
 from d3ray.platform.cluster_check import missing
 from d3ray.platform.secret_text import refuse_secrets, secret_in, secret_name
@@ -49,7 +49,7 @@ def test_a_config_file_travels_in_the_package(tmp_path: Path) -> None:
     assert carried_config([f"--config={config}"])[0] == ["--config", "d3ray:submitted/mine.yaml"]
     assert carried_config(["a", "b=c"]) == (["a", "b=c"], {})
     staged = stage_package(tmp_path, files)
-    code = "from d3ray.jobs.yaml_text import read_yaml; print(read_yaml('d3ray:submitted/mine.yaml'))"
+    code = "from d3ray.platform.yaml_text import read_yaml; print(read_yaml('d3ray:submitted/mine.yaml'))"
     found = subprocess.run([sys.executable, "-c", code], cwd=staged.parent, capture_output=True, text=True, check=True).stdout
     assert found.strip() == str(read_yaml(config))
 

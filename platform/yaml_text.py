@@ -35,7 +35,9 @@ def _yaml() -> YAML:
 
 
 def parse_value(text: str, where: str = "the command line") -> Any:
-    """The value that `text` spells in YAML 1.2. Raises ConfigError, saying `where`."""
+    """The value that `text` spells in YAML 1.2; `*…` is a word, for there is no anchor to stand for. Raises ConfigError."""
+    if text.startswith("*"):
+        return text
     try:
         return _yaml().load(text)
     except YAMLError as error:
