@@ -63,6 +63,9 @@ class DistributionPolicy(Algorithm):
         policy = nets.policy(observation)
         return policy.sample(nets.noise("action", policy.mean.shape))
 
+    def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return nets.policy(observation).log_prob(action)
+
 
 def critic_network(spec: Spec, config: ActorCriticConfig) -> Network:
     """The critics, with a target."""

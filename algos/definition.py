@@ -114,6 +114,10 @@ class Definition:
         """An action drawn from the policy with numbers of `nets.noise`; what has no `sample` of its own is deterministic."""
         return self.act(nets, observation)
 
+    def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        """Log density of scaled actions [B, A] at scaled observations, [B]."""
+        raise ConfigError(f"The policy of {self.name} has no density of actions.")
+
     @property
     def stochastic(self) -> bool:
         """Whether the policy draws its actions; online it then explores by itself. A setting `policy_type` decides it."""

@@ -18,7 +18,7 @@ from .environments.collect import collect as collect_dataset
 from .environments.evaluate import EnvironmentEvaluator
 from .environments.explorers import Explorer, Greedy, PolicyDraws, read_explorer
 from .environments.make import AnyEnvironment, is_given, make
-from .environments.rollout import Rollout
+from .environments.rollout import Recorder, Rollout
 from .environments.vector import Policy, VectorEnvironment, facing
 from .online_run import OnlineRun
 
@@ -68,8 +68,8 @@ def fitter_online(
         resume: Whether a run in `checkpoint` is gone on from, as if it had not been interrupted, until it has made its `n_steps`.
             Where there is none, it begins. What the epoch after the last checkpoint had already told callbacks comes again.
         **arguments: `callback`, `epoch_callback`, `logger` and `show_progress` are `Algorithm.fitter`'s; the others are
-            `OnlineRun`'s: `n_envs`, `capacity`, `dataset`, `update_interval`, `n_updates`, `random_steps`, `update_start_step`,
-            `mixture`.
+            `OnlineRun`'s: `n_envs`, `capacity`, `dataset`, `record`, `update_interval`, `n_updates`, `random_steps`,
+            `update_start_step`, `mixture`.
 
     Yields:
         Epoch: see `OnlineRun.epochs`.
@@ -158,6 +158,7 @@ def _collect_into(
     seed: int,
     n_envs: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    record: Recorder | None = None,
     **others: Any,
 ) -> ReplayBuffer:
     if others:
@@ -167,7 +168,7 @@ def _collect_into(
     check_departs(explorer, policy)
     vector = make(env, n=n_envs, seed=seed)
     try:
-        rollout, policy = Rollout(vector, buffer, explorer, seed=seed), facing(policy, vector.spec)
+        rollout, policy = Rollout(vector, buffer, explorer, seed=seed, record=record), facing(policy, vector.spec)
         for done in range(vector.n, n_steps + vector.n, vector.n):
             rollout.step(policy)
             if progress is not None:

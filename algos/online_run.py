@@ -20,7 +20,7 @@ from .callbacks import Callback, Epoch, Evaluator, Watching, watching
 from .checkpoint import read_checkpoint, write_checkpoint
 from .environments.explorers import EpsilonGreedy, Explorer, ExplorerSetting, GaussianNoise, PolicyDraws
 from .environments.make import AnyEnvironment, environment_of, is_given, make
-from .environments.rollout import Rollout
+from .environments.rollout import Recorder, Rollout
 from .environments.spaces import check_spaces
 from .environments.vector import VectorEnvironment
 from .fit import Fit, check_actions, sampling
@@ -68,6 +68,7 @@ class OnlineRun:
         dataset: Drawn from beside the buffer, see the setting `mixture`.
         capacity: Of a new buffer, in rows: transitions, and one more for each episode.
         n_envs: Environments stepped side by side.
+        record: As `Rollout`'s, for a buffer with extra columns.
         begin: The gradient step at which the run began; None: it begins now.
         **settings: Of `OnlineSettings`.
 
@@ -90,6 +91,7 @@ class OnlineRun:
         dataset: Dataset | None = None,
         capacity: int = 1_000_000,
         n_envs: int = 1,
+        record: Recorder | None = None,
         begin: int | None = None,
         **settings: Any,
     ) -> None:
@@ -106,7 +108,8 @@ class OnlineRun:
             self._set_up_fit()
             self.buffer = ReplayBuffer(capacity, self.vector.spec, self.vector.n) if buffer is None else buffer
             explores = self.settings.explorer or default_explorer(algorithm, discrete=self.vector.spec.discrete)
-            self.rollout = Rollout(self.vector, self.buffer, explores, seed=seed, random_steps=self.settings.random_steps)
+            random_steps = self.settings.random_steps
+            self.rollout = Rollout(self.vector, self.buffer, explores, seed=seed, random_steps=random_steps, record=record)
             self._set_up_source()
         except BaseException:
             self.close()

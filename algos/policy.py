@@ -68,6 +68,13 @@ class PolicyModule(nn.Module):
         """An action drawn from a stochastic policy with the numbers of an address; the greedy one of a deterministic policy."""
         return self._raw(self.algorithm.sample(self._nets(key), self._seen(observation)))
 
+    def log_prob(self, observation: Observation, action: Tensor) -> Tensor:
+        """Log density of raw actions [B, A] under a stochastic policy, [B], in the units of raw actions."""
+        if (scaler := self.affines().get("action")) is None:
+            return self.algorithm.log_prob(self._nets(None), self._seen(observation), action)
+        scaled = self.algorithm.log_prob(self._nets(None), self._seen(observation), scaler.transform(action))
+        return scaled + scaler.scale.abs().log().expand(action.shape[-1]).sum()
+
     def values(self, observation: Observation, n_actions: int) -> Tensor:
         """Q(s, a) of every discrete action, [B, A]. Raises ConfigError where an algorithm learns no values."""
         each = cast("Observation", pytree.tree_map(lambda x: x.repeat_interleave(n_actions, 0), self._seen(observation)))
@@ -155,6 +162,19 @@ class Policy:
         """Actions drawn from the policy with the numbers of (seed, step); a deterministic policy's are greedy."""
         key = fold(fold(root_key(seed, self.device), "policy"), step)
         return self._answer(lambda x: self.module.draw(x, key), observation)
+
+    def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
+        """Log densities [n] of raw actions [n, A] at raw observations, in the units of raw actions.
+
+        What a squashed policy drew so near its bounds that float32 cannot tell gets the density at 1 - 1e-6 of them.
+
+        Raises:
+            ConfigError: the algorithm's policy is deterministic, or has no density.
+        """
+        if not self.module.algorithm.stochastic:
+            raise ConfigError(f"The policy of {self.module.algorithm.name} is deterministic, so its actions have no density.")
+        given = torch.as_tensor(action, device=self.device)
+        return self._answer(lambda x: self.module.log_prob(x, given), observation)
 
     def _answer(self, function: Callable[[Observation], Tensor], observation: Any) -> np.ndarray:
         inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.space, observation).items()}

@@ -20,7 +20,8 @@ from .make import make
 __all__ = ["get_atari", "get_cartpole", "get_d4rl", "get_dataset", "get_minari", "get_pendulum"]
 
 Pair = tuple[Dataset, gymnasium.Env[Any, Any]]
-_GROUPS = ("d4rl", "atari", "d3rlpy", "minari", "ogbench", "d3ray")  # where a name without a group is looked for, in this order
+# Where a name without a group is looked for, in this order.
+_GROUPS = ("d4rl", "atari", "d3rlpy", "minari", "ogbench", "d3ray", "d3ray-mujoco", "d3ray-classic")
 
 
 def get_cartpole(dataset_type: Literal["replay", "random"] = "replay", *, render_mode: str | None = None) -> Pair:

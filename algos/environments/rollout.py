@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from .vector import Policy, VectorEnvironment, rewarded
 
 Arrays = dict[str, np.ndarray]
 
+# (environments before a step, policy or None where actions are uniform, observations, actions) to the buffer's extra columns
+Recorder = Callable[[VectorEnvironment, Any, Any, np.ndarray], Mapping[str, np.ndarray]]
+
 
 class Rollout:
     """Steps environments and fills a replay buffer, one step of each environment at a time.
@@ -28,6 +31,7 @@ class Rollout:
         explorer: What replaces or disturbs the policy's actions.
         seed: Of random actions and of the explorer.
         random_steps: Steps with uniform random actions, first.
+        record: Gives the buffer's extra columns of each step, [n, ...] by name; None: it has none.
 
     Attributes:
         steps: Made so far, by each environment.
@@ -38,14 +42,21 @@ class Rollout:
     """
 
     def __init__(
-        self, vector: VectorEnvironment, buffer: ReplayBuffer, explorer: Explorer, *, seed: int, random_steps: int = 0
+        self,
+        vector: VectorEnvironment,
+        buffer: ReplayBuffer,
+        explorer: Explorer,
+        *,
+        seed: int,
+        random_steps: int = 0,
+        record: Recorder | None = None,
     ) -> None:
         if buffer.n_envs != vector.n:
             raise ConfigError(f"The replay buffer is of {buffer.n_envs} environments; {vector.n} are stepped.")
         if shapes_of(buffer.spec) != shapes_of(vector.spec):
             raise ConfigError("The replay buffer is of other observations or actions than the environment's.")
         self.vector, self.buffer, self.explorer, self.seed, self.random_steps = vector, buffer, explorer, seed, random_steps
-        self.steps = 0
+        self.record, self.steps = record, 0
         self.observation: Any = None
         self._memory: Any = None  # of a policy that has one
         self._return, self._length = np.zeros(vector.n), np.zeros(vector.n, np.int64)  # of the episodes that go on
@@ -64,8 +75,10 @@ class Rollout:
             self._memory, proposed = proposal(policy, self.explorer, self._memory, self.observation, **at)
             action = self.explorer.explore(proposed, space, **at) if action is None else action
         action = np.asarray(action).reshape(vector.n, *space.shape)
+        extra = {} if self.record is None else self.record(vector, None if random else policy, self.observation, action)
         result = vector.step(action)
-        self.buffer.append(self.observation, action, result.reward, result.terminated, result.truncated, result.observation)
+        ends = (result.terminated, result.truncated, result.observation)
+        self.buffer.append(self.observation, action, result.reward, *ends, **extra)
         self.observation = result.observation
         self._memory = rewarded(policy, self._memory, result.reward)
         self._return += result.reward

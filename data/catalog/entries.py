@@ -8,7 +8,8 @@ They come from the JSON files beside this one, each of which lists its sources, 
      "entries": {"team/arm": {"files": [{"url": "s3://bucket/arm.hdf5", "sha256": "…"}], "format": "d4rl"},
                  "team/walk": {"folder": "s3://bucket/walk"}}}
 
-A size or a hash stands there only where its publisher gives it. The scores that are 0 and 100 are in `references.json`.
+An entry has files, a `folder`, or a `recipe` that makes it (`recipe.py`). A size or a hash stands there only where its publisher
+gives it. The scores that are 0 and 100 are in `references.json`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..errors import ConfigError
 from ..files import storage_errors
 from ..manifest import MANIFEST
 from ..spec import Environment
+from .recipe import Recipe
 
 VARIABLE = "D3RAY_CATALOG"
 _HERE = Path(__file__).parent
@@ -58,10 +60,11 @@ class RemoteFile(Config):
 
 
 class Entry(Config):
-    """A dataset: files to download and import, or a folder that is one already."""
+    """A dataset: files to download and import, a folder that is one already, or a recipe that makes it."""
 
     files: tuple[RemoteFile, ...] = ()
     folder: str | None = setting(None, "folder or URI of a d3ray dataset")
+    recipe: Recipe | None = setting(None, "how it is made in its environment")
     format: str | None = setting(None, "importer; null: found out from each file")
     options: dict[str, Any] = Field(default_factory=dict, description="of the importer")
     environment: Environment | None = setting(None, "where the steps were taken, or gymnasium's nearest to it")
@@ -71,8 +74,10 @@ class Entry(Config):
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
-        if bool(self.files) == (self.folder is not None):
-            raise ValueError("an entry has either files or a folder")
+        if [bool(self.files), self.folder is not None, self.recipe is not None].count(True) != 1:
+            raise ValueError("an entry has either files, a folder or a recipe")
+        if self.recipe is not None and self.environment is None:
+            raise ValueError("a recipe needs the environment to make the dataset in")
         if len({file.place for file in self.files}) < len(self.files):
             raise ValueError("two files of an entry have one name")
         return self
@@ -91,7 +96,14 @@ class Entry(Config):
     @property
     def key(self) -> str:
         """Differs between entries of one name that are not the same dataset."""
-        return _key(self.model_dump(mode="json", exclude={"about", "licence"}))
+        told = self.model_dump(mode="json", exclude={"about", "licence"} | ({"recipe"} if self.recipe is None else set[str]()))
+        return _key(told)
+
+    @property
+    def run_key(self) -> str:
+        """The same for entries whose recipes share a run."""
+        environment = self.environment and self.environment.model_dump(mode="json")
+        return _key([environment, self.recipe and self.recipe.run])
 
 
 class Family(Config):

@@ -1,8 +1,9 @@
-"""Datasets of the catalog on this machine: downloaded and imported once, by one process, into the cache.
+"""Datasets of the catalog on this machine: downloaded and imported, or made, once, by one process, into the cache.
 
 `D3RAY_CACHE` (`~/.cache/d3ray` unless set) gets `downloads/NAME.KEY/`, the files as their publisher has them, and
-`datasets/NAME.KEY/`, the dataset made of them; KEY changes with the entry. Neither is ever removed by d3ray: either can be deleted
-while nothing uses it, the downloads as soon as the dataset is there.
+`datasets/NAME.KEY/`, the dataset made of them; KEY changes with the entry. Recipes have `recipes/ENVIRONMENT.KEY/`, the agent that
+was trained, for all datasets of one run. None is ever removed by d3ray: each can be deleted while nothing uses it, downloads and
+agents as soon as the datasets are there.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _MOST = 2000  # names of a family among which the nearest to a misspelt one is l
 def find(where: str | Path) -> Place:
     """The place of a folder, a URI or a catalog name, which is downloaded and imported first where it is not yet here.
 
-    A folder that exists wins over a name.
+    A folder that exists wins over a name. What is made by a recipe is not made here, for that takes hours.
 
     Raises:
-        DataError: there is no such folder and no such name (the nearest is given), or its files are not what was published.
+        DataError: there is no such folder and no such name (the nearest is given), its files are not what was published, or its
+            recipe has not been followed yet.
         StorageError: a URI cannot be opened, a server cannot be reached, or the disk is full.
         ConfigError: `D3RAY_CATALOG` names what is no catalog.
     """
@@ -48,6 +50,8 @@ def find(where: str | Path) -> Place:
     entry = known.find(text)
     if entry is None:
         raise DataError(f"There is no dataset folder {text!r} and no dataset of that name{nearest(text, known)}")
+    if entry.recipe is not None and state(text, entry) != "dataset":
+        raise DataError(f"{text} is nowhere to be downloaded and was not made yet: d3ray make {text} makes it.")
     return Place(entry.folder) if entry.folder is not None else Place(prepare(text, entry))
 
 
@@ -60,6 +64,8 @@ def named(source: str | Path) -> tuple[str, Entry] | None:
     text = str(source)
     if "://" in text or Path(text).expanduser().exists() or (entry := catalog().find(text)) is None:
         return None
+    if entry.recipe is not None:
+        raise DataError(f"{text} needs no import: d3ray make {text} makes a d3ray dataset of it.")
     if entry.folder is not None:
         raise DataError(f"{text} is a d3ray dataset already; d3ray inspect {text} shows it.")
     return text, entry
@@ -82,7 +88,7 @@ def prepare(name: str, entry: Entry, *, show: Display = bar, patience: Patience 
     folder = dataset_folder(name, entry)
     if (folder / MANIFEST).exists():
         return folder
-    with _alone(folder, f"waiting for another process that prepares {name}", show):
+    with alone(folder, f"waiting for another process that prepares {name}", show):
         if not (folder / MANIFEST).exists():
             files = fetch(name, entry, show=show, patience=patience)
             _imported(name, entry, files).write(folder)
@@ -98,7 +104,7 @@ def fetch(name: str, entry: Entry, *, show: Display = bar, patience: Patience | 
     from .download import download
 
     folder = download_folder(name, entry)
-    with _alone(folder, f"waiting for another process that downloads {name}", show):
+    with alone(folder, f"waiting for another process that downloads {name}", show):
         for file in entry.files:
             with show(f"downloading {name}" + (f" ({file.place})" if len(entry.files) > 1 else "")) as tell:
                 download(file, folder / file.place, tell, patience)
@@ -111,8 +117,14 @@ def download_folder(name: str, entry: Entry) -> Path:
 
 
 def dataset_folder(name: str, entry: Entry) -> Path:
-    """Where the dataset lies that is made of an entry's files."""
+    """Where the dataset lies that is made of an entry's files, or by its recipe."""
     return cache_root() / "datasets" / f"{name}.{entry.key}"
+
+
+def run_folder(entry: Entry) -> Path:
+    """Where a recipe's run is kept, the same for all of its datasets."""
+    assert entry.environment is not None
+    return cache_root() / "recipes" / f"{entry.environment.id}.{entry.run_key}"
 
 
 def state(name: str, entry: Entry) -> Where:
@@ -122,6 +134,8 @@ def state(name: str, entry: Entry) -> Where:
         return "dataset" if local is not None and (local / MANIFEST).exists() else ""
     if (dataset_folder(name, entry) / MANIFEST).exists():
         return "dataset"
+    if entry.recipe is not None:
+        return "in part" if run_folder(entry).exists() else ""
     folder = download_folder(name, entry)
     there = [(folder / file.place).exists() for file in entry.files]
     return "downloaded" if all(there) else "in part" if any(there) or any(_parts(folder, entry.files)) else ""
@@ -182,7 +196,7 @@ def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
 
 
 @contextmanager
-def _alone(folder: Path, waiting: str, show: Display) -> Generator[None]:
+def alone(folder: Path, waiting: str, show: Display = bar) -> Generator[None]:
     """Only one process at a time is inside, for one folder; a killed one leaves the lock to the next."""
     with storage_errors("made", folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,8 @@ def test_every_entry_is_one() -> None:
         assert entry is not None, name
         assert entry.format is None or entry.format in FORMATS, name
         assert all(re.match(r"https?://\S+$", file.url) and "{" not in file.url + file.place for file in entry.files), name
-    assert {name.partition("/")[0] for name in names} == {"atari", "d3ray", "d3rlpy", "d4rl", "minari", "ogbench"}
+    made = {"d3ray-classic", "d3ray-mujoco"}
+    assert {name.partition("/")[0] for name in names} == {"atari", "d3ray", "d3rlpy", "d4rl", "minari", "ogbench", *made}
 
 
 def test_what_is_published_of_d4rl_is_said() -> None:
@@ -313,7 +314,7 @@ def test_a_name_may_stand_for_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
         ("{", r"catalog\.json, which D3RAY_CATALOG names, is not JSON"),
         ("[]", r"is no catalog: it must be an object with entries"),
         ({"entrys": {}}, r"catalog\.json has no setting 'entrys'; did you mean 'entries'\?"),
-        ({"entries": {"a/b": {}}}, r"catalog\.json: a/b: an entry has either files or a folder"),
+        ({"entries": {"a/b": {}}}, r"catalog\.json: a/b: an entry has either files, a folder or a recipe"),
         ({"entries": {"a/b": {"files": [{"url": "http://x/y", "sha256": "1"}]}}}, r"a/b: files\.0\.sha256 is '1'"),
         (
             {"entries": {"a/b": {"files": [{"url": "http://x/y"}], "licens": "MIT"}}},
