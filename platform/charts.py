@@ -48,6 +48,17 @@ DARK = Theme("#14171c", "#e6e9ee", "#9aa4b1", "#2b313a", is_dark=True)
 THEMES = {"light": LIGHT, "dark": DARK}
 
 
+def color_of(style: int, theme: Theme) -> str:
+    """The colour of a line's style."""
+    color = PALETTE[style % len(PALETTE)]
+    return _BRIGHTER.get(color, color) if theme.is_dark else color
+
+
+def dash_of(style: int) -> Any:
+    """The dash pattern of a line's style."""
+    return _DASHES[style // len(PALETTE) % len(_DASHES)]
+
+
 @dataclass(frozen=True)
 class Series:
     """A configuration in a figure; `style` is its colour and dash, the same in every figure of a page."""
@@ -58,20 +69,17 @@ class Series:
 
     def color(self, theme: Theme) -> str:
         """Its colour."""
-        color = PALETTE[self.style % len(PALETTE)]
-        return _BRIGHTER.get(color, color) if theme.is_dark else color
+        return color_of(self.style, theme)
 
     @property
     def dash(self) -> Any:
         """Its dash pattern."""
-        return _DASHES[self.style // len(PALETTE) % len(_DASHES)]
+        return dash_of(self.style)
 
-    def legend(self, metrics: Sequence[str]) -> str:
-        """Its label, with how many seeds count at the end."""
+    def counted(self, metrics: Sequence[str]) -> tuple[int, int]:
+        """How many seeds count at the end, of how many."""
         metric = next((m for m in metrics if self.seeds(m)), metrics[0])
-        n, of = len(self.configuration.score(metric).values), len(self.configuration.seeds)
-        counted = f"{n} seed{'s' * (n != 1)}" if n == of else f"{n} of {of} seeds"
-        return f"{_short(self.label, 90)}  ({counted})"
+        return len(self.configuration.score(metric).values), len(self.configuration.seeds)
 
     def seeds(self, metric: str) -> list[tuple[SeedRun, Curve, bool]]:
         """Seeds that measured a metric, each with whether it counts in the mean."""
@@ -261,13 +269,32 @@ def plain(value: float) -> str:
 
 
 def _finished(figure: Figure, panels: Sequence[Panel], metrics: Sequence[str], theme: Theme, *, data: bool = False) -> bytes:
-    """The PNG, with room made for a legend above and an explanation below."""
-    handles = [Line2D([], [], color=s.color(theme), lw=2.2, ls=s.dash, label=s.legend(metrics)) for s in _distinct(panels)]
+    """The PNG of panels with lines, with its legend and what the lines are."""
+    handles = [line(s.style, f"{_short(s.label, 90)}  ({_seeds(panels, s.label, metrics)})", theme) for s in _distinct(panels)]
     if data and any(panel.data_return is not None for panel in panels):
         handles.append(Line2D([], [], color=theme.muted, lw=1.2, ls=(0, (6, 3)), label="mean return of the data"))
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = min(len(handles), max(1, 130 // (longest + 7)))
-    words = textwrap.wrap(_explanation(panels, metrics), 135)
+    return finished(figure, handles, _explanation(panels, metrics), theme)
+
+
+def line(style: int, label: str, theme: Theme) -> Line2D:
+    """An entry of a legend."""
+    return Line2D([], [], color=color_of(style, theme), lw=2.2, ls=dash_of(style), label=label)
+
+
+def _seeds(panels: Sequence[Panel], label: str, metrics: Sequence[str]) -> str:
+    """How many seeds count in a line, or in the lines of that label."""
+    found = [s.counted(metrics) for panel in panels for s in panel.series if s.label == label]
+    low, high, of = min(n for n, _ in found), max(n for n, _ in found), max(of for _, of in found)
+    if (low, high) == (of, of):
+        return f"{of} seed{'s' * (of != 1)}"
+    return f"{low} of {of} seeds" if low == high else f"{low} to {high} of {of} seeds"
+
+
+def finished(figure: Figure, handles: Sequence[Line2D], explanation: str, theme: Theme) -> bytes:
+    """The PNG, with room made for a legend above and an explanation below."""
+    longest = max((len(str(handle.get_label())) for handle in handles), default=1)
+    columns = max(1, min(len(handles), 130 // (longest + 7)))
+    words = textwrap.wrap(explanation, 135)
     above, below = 0.2 + 0.24 * -(-len(handles) // columns), 0.2 + 0.17 * len(words)
     tall = figure.get_figheight() + above + below
     figure.set_figheight(tall)

@@ -26,7 +26,7 @@ from .models import register
 from .outbox import Line, lines
 from .statistics import summarise
 from .storage import Experiment, Status, Trial, flatten
-from .surroundings import read_surroundings
+from .surroundings import describe_machine, read_surroundings
 from .tracking import ServerAwayError, Tracking
 from .uris import without_password
 
@@ -282,9 +282,12 @@ def _tags(experiment: Experiment, dataset: Mapping[str, Any], configuration: Map
 
 
 def _code_tags(experiment: Experiment) -> dict[str, str]:
-    """The user's code and the versions with which the newest command runs the experiment."""
+    """The user's code, the versions and the machine with which the newest command runs the experiment."""
     newest = (read_surroundings(experiment.folder) or [{}])[-1]
-    tags = {"d3ray.versions": ", ".join(f"{name} {number}" for name, number in newest.get("versions", {}).items())}
+    tags = {
+        "d3ray.versions": ", ".join(f"{name} {number}" for name, number in newest.get("versions", {}).items()),
+        "d3ray.machine": describe_machine(newest) if newest else "",
+    }
     if git := newest.get("git"):
         tags |= {
             "mlflow.source.git.commit": git["commit"],

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
-from typing import Any
-
-from jinja2 import Environment as Templates
-from jinja2 import StrictUndefined
-from markupsafe import Markup, escape
 
 from ..data.doctor import Report
 from . import svg
+from .page import render
 
 _STATUS = {"error": "failed", "warning": "stopped", "note": "running"}  # classes of report_page.css
 
@@ -37,10 +29,10 @@ def doctor_page(
         conditions: terms and their values, such as where it was recorded.
         n_transitions: of all the data.
     """
-    style = files(__name__.rpartition(".")[0]).joinpath("report_page.css").read_text("utf-8")
     n_order = len(report.order)
-    return _template().render(
-        name=name,
+    return render(
+        "doctor_page.html",
+        title=name,
         lead=lead,
         report=report,
         moments=moments,
@@ -55,20 +47,4 @@ def doctor_page(
         actions=[(one.title, svg.histogram(one)) for one in report.actions],
         observations=[(one.title, svg.histogram(one)) for one in report.observations],
         states=svg.heat_map(report.states, "States along their two widest directions"),
-        style=Markup(style),  # our own file
-        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     )
-
-
-def _code(text: str) -> Markup:
-    """Text with `code` between backticks."""
-    parts = text.split("`")
-    return Markup("").join(Markup("<code>{}</code>").format(part) if k % 2 else escape(part) for k, part in enumerate(parts))
-
-
-@functools.cache
-def _template() -> Any:
-    source = files(__name__.rpartition(".")[0]).joinpath("doctor_page.html").read_text("utf-8")
-    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    templates.filters["code"] = _code
-    return templates.from_string(source)

@@ -6,26 +6,20 @@ anything ever is. It is made from the experiments' folders alone, dates included
 
 from __future__ import annotations
 
-import base64
 import csv
-import functools
-import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment as Templates
-from jinja2 import StrictUndefined
-from markupsafe import Markup
 
 from ..data.errors import ConfigError, D3rayError, did_you_mean
 from .best import objective_of
 from .charts import MOST, THEMES, Panel, Series, learning_curves, losses
 from .folders import Folder
+from .page import data_uri, render
 from .report_text import conditions, experiment_words, lead, table
 from .results import RETURN, Configuration, Results, differences, read_results
 from .storage import is_cost
@@ -299,11 +293,11 @@ def page(
     n_left_out: int,
 ) -> str:
     """The HTML. Everything that comes from runs is escaped."""
-    style = files(__name__.rpartition(".")[0]).joinpath("report_page.css").read_text("utf-8")
     styles = {series.label: series.style for panel in drawn for series in panel.series}
     tables = [{"title": task.title, **table(ranked(task.configurations, metric), task.results, metric, styles)} for task in tasks]
-    pictures = {name: {theme: _data_uri(png) for theme, png in themes.items()} for name, themes in figures.items()}
-    return _template().render(
+    pictures = {name: {theme: data_uri(png) for theme, png in themes.items()} for name, themes in figures.items()}
+    return render(
+        "report_page.html",
         title=" and ".join(one.name for one in results),
         results=results,
         lead=[lead(task.experiments, ranked(task.configurations, metric), metric) for task in tasks],
@@ -323,25 +317,12 @@ def page(
         most=MOST,
         conditions=conditions(results),
         experiments=[experiment_words(one, ranked(of_experiment(tasks, one), metric), metric) for one in results],
-        style=Markup(style),  # our own file
-        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     )
 
 
 def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[Configuration, ...]:
     """The labelled configurations of an experiment."""
     return tuple(one for task in tasks for one in task.configurations if one.experiment == results.name)
-
-
-@functools.cache
-def _template() -> Any:
-    source = files(__name__.rpartition(".")[0]).joinpath("report_page.html").read_text("utf-8")
-    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return templates.from_string(source)
-
-
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
 def _alt(what: str, drawn: Sequence[Panel], tasks: Sequence[Task]) -> str:

@@ -14,7 +14,7 @@ from .experiment_config import ExperimentConfig
 from .results import RETURN, Configuration, Results, Score, SeedRun
 from .rllib.names import is_online
 from .statistics import FEW
-from .surroundings import describe_git
+from .surroundings import describe_git, describe_machine
 from .uris import without_password
 
 NONE = "–"
@@ -265,9 +265,7 @@ def _conditions(results: Results) -> list[tuple[str, str]]:
         )
     found.append(("Trained", f"{moment(results.begun)} to {moment(results.ended)}"))
     for machine in results.surroundings:
-        gpus = listed(machine["gpus"]) if machine["gpus"] else "no GPU"
-        parts = [machine["processor"], count(machine["cpus"], "CPU"), gpus, machine["system"]]
-        found.append(("Machine", ", ".join(filter(None, parts))))
+        found.append(("Machine", describe_machine(machine)))
     commits = [describe_git(machine["git"]) for machine in results.surroundings if machine.get("git")]
     found += [("Code", one) for one in dict.fromkeys(commits)]
     versions = list(dict.fromkeys("  ·  ".join(f"{k} {v}" for k, v in m["versions"].items()) for m in results.surroundings))

@@ -7,9 +7,9 @@ for: of a sweep of thousands of configurations a page shows the curves of a few.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -52,18 +52,13 @@ class SeedRun:
     run_id: str | None  # in MLflow
     seeds_together: int  # seeds of its trial, which trained as one stack
     last_sign: int | None  # the time of its last metrics, in milliseconds since 1970
-    outbox: Folder  # where its metrics lie
-    committed: int  # the newest step that counts
-
-    @cached_property
-    def _lines(self) -> list[Line]:
-        return list(lines(self.outbox, -1, self.committed))
+    measured: Callable[[], Iterable[Line]]  # its metrics by step, read when they are first looked at
 
     @cached_property
     def curves(self) -> dict[str, Curve]:
         """What it has measured, by name."""
         points: dict[str, list[tuple[int, float]]] = {}
-        for line in self._lines:
+        for line in self.measured():
             for name, value in line.metrics.items():
                 points.setdefault(name, []).append((line.step, value))
         return {name: _curve(found) for name, found in points.items()}
@@ -267,8 +262,7 @@ def _read_trial(trial: Trial, overall: Status) -> list[SeedRun]:
                 run_id=delivered.get(seed, {}).get("run"),
                 seeds_together=len(trial.seeds),
                 last_sign=about.get("time") or next((line.time for line in newest_lines(outbox, committed)), None),
-                outbox=outbox,
-                committed=committed,
+                measured=partial(lines, outbox, -1, committed),
             )
         )
     return seeds

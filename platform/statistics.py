@@ -81,6 +81,11 @@ def bootstrap_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def _weights(n: int) -> np.ndarray:
     """How much each of `n` seeds counts in each resample: [RESAMPLES, n], rows sum to 1."""
-    drawn = integers(fold(root_key(0), "bootstrap over seeds"), RESAMPLES * n, n).numpy().reshape(RESAMPLES, n)
+    return resamples(n, "bootstrap over seeds") / n
+
+
+def resamples(n: int, *address: str) -> np.ndarray:
+    """How often each of `n` values is in each resample with replacement: [RESAMPLES, n], rows sum to n; the same for an address."""
+    drawn = integers(functools.reduce(fold, address, root_key(0)), RESAMPLES * n, n).numpy().reshape(RESAMPLES, n)
     places = np.arange(RESAMPLES)[:, None] * n + drawn
-    return np.bincount(places.ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n) / n
+    return np.bincount(places.ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n)

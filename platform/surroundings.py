@@ -105,6 +105,14 @@ def describe_git(state: Mapping[str, Any]) -> str:
     return f"{state['commit'][:12]}{branch}{', with changes' if state['dirty'] else ''}"
 
 
+def describe_machine(about: Mapping[str, Any]) -> str:
+    """A machine in a few words: A Processor, 2 CPUs, no GPU, Linux x86_64."""
+    cpus = f"{about['cpus']} CPU{'s' * (about['cpus'] != 1)}"
+    gpus: list[str] = about["gpus"]
+    kinds = [f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name for name in dict.fromkeys(gpus)]
+    return ", ".join(filter(None, [about["processor"], cpus, *(kinds or ["no GPU"]), about["system"]]))
+
+
 def _processor() -> str:
     """The processor's name, empty where the system does not tell."""
     try:
