@@ -1,21 +1,26 @@
-"""`d3ray report EXPERIMENT ...`: one page about an experiment, or about several compared: scores, learning curves, conditions."""
+"""`d3ray report NAME ...`: one page about an experiment, several compared, or a benchmark: scores, curves, conditions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..data.errors import ConfigError
 from .base import JobConfig, Result, option
 
 if TYPE_CHECKING:
     from ..platform.report import Report
+    from ..platform.suite_report import SuiteReport
 
 
 class ReportConfig(JobConfig):
     """Which experiments, and where the page goes."""
 
     experiments: str | tuple[str, ...] = option(
-        ..., "name of an experiment, or several to be compared on one page", operand="several", example="TD3PlusBC-hopper"
+        ...,
+        "name of an experiment, or several to be compared on one page; of a suite: its newest benchmark",
+        operand="several",
+        example="TD3PlusBC-hopper",
     )
     storage: str = option("./d3ray_results", "folder or URI of all results")
     out: str | None = option(
@@ -28,23 +33,29 @@ class ReportConfig(JobConfig):
 class ReportResult(Result):
     """The page, and the results that it is made from."""
 
-    report: Report
+    report: Report | SuiteReport
 
 
 def run(config: ReportConfig) -> ReportResult:
-    """Writes the page, its figures and `scores.csv`.
+    """Writes the page, its figures and `scores.csv`; of a benchmark Markdown, LaTeX and `statistics.csv` too.
 
     Raises:
-        ConfigError: there is no such experiment, or the metric was not measured; the nearest name is said.
+        ConfigError: there is no such experiment or benchmark, or the metric was not measured; the nearest name is said.
         DataError: an experiment has no trials yet.
         StorageError: something cannot be read or written.
     """
     from ..platform.experiment_config import absolute
     from ..platform.report import report
+    from ..platform.suite_report import is_benchmark, write
 
-    out = None if config.out is None else absolute(config.out)
+    out, storage = None if config.out is None else absolute(config.out), absolute(config.storage)
     names = (config.experiments,) if isinstance(config.experiments, str) else config.experiments
-    made = report(absolute(config.storage), names, out=out, metric=config.metric)
+    if len(names) == 1 and is_benchmark(storage, names[0]):
+        if config.metric is not None:
+            raise ConfigError(f"{names[0]} is a benchmark, whose score is the return: leave metric={config.metric} out.")
+        made = write(storage, names[0], out=out)
+    else:
+        made = report(storage, names, out=out, metric=config.metric)
     whose = ", ".join(names)
     others = ", ".join(file.rpartition("/")[2] for file in made.files)
     look = {"page": made.page, "beside it": others}
