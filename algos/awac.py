@@ -7,6 +7,8 @@ r"""Advantage weighted actor-critic (AWAC): regression to the actions that a cri
 π is normal: its mean passes through tanh, its deviation is a parameter. Made for offline training that goes on online.
 
 Symbols   λ = `lam`, τ = `tau`, k < `n_action_samples`; ' marks the target critic.
+When      Data of mixed quality that training is to go on from online: the policy stays near what it has seen, and needs no other
+          algorithm for the change. λ is in units of the return.
 Paper     Nair, Gupta, Dalal, Levine: AWAC: Accelerating Online RL with Offline Datasets, 2020, arXiv:2006.09359.
 Code      github.com/rail-berkeley/rlkit, torch/sac/awac_trainer.py, commit ac45a9d (MIT). Read, not copied.
 Choices   1. w is a softmax over the batch, times its size, as in the code and in d3rlpy 2.8.1 (which then sums where the code takes

@@ -9,6 +9,8 @@ Phases alternate: N_V steps of the value, then N_π of the policy. V(s) = c time
 
 Symbols   λ = `lam`, K = `horizon` (None: Monte-Carlo returns), β = `beta`, w = `max_weight`, c = `value_scale`, σ = `action_std`,
           N_V = `n_value_updates`, N_π = `n_actor_updates`.
+When      Episodes with their whole returns and no wish for a Q-function. It prefers good episodes and does not put good parts of
+          bad ones together.
 Paper     Peng, Kumar, Zhang, Levine: Advantage-Weighted Regression, 2019, arXiv:1910.00177.
 Code      github.com/xbpeng/awr, learning/awr_agent.py, commit 831442f (MIT). Read, not copied.
 Choices   1. A gradient step is one of value or actor, each on a batch of its own, drawn from all of the data, as in the code;

@@ -12,6 +12,8 @@ T is SAC's temperature, and is learnt as there. For the first `warmup_steps` ste
 
 Symbols   λ = `lam`, N = `n_target_samples`, n = `n_action_samples`, m = `n_mmd_action_samples`, ε = `alpha_threshold`,
           σ of the kernels = `mmd_sigma`, T = temperature, α = `initial_alpha` exp(θ), where θ is learnt.
+When      Data of middling behaviours, whose support is to be kept to and not their frequencies. Kernel and its width depend on
+          the task.
 Paper     Kumar, Fu, Tucker, Levine: Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction, NeurIPS 2019,
           arXiv:1906.00949.
 Code      github.com/rail-berkeley/d4rl_evaluations, bear, commit c93b9d2 (MIT), to which the authors' own repository (f2e31c1)

@@ -7,6 +7,8 @@ r"""Calibrated Q-learning (CalQL): CQL that pushes no value of the policy below 
 All else is CQL's. Values that keep to the scale of returns are not unlearned when the policy goes on online.
 
 Symbols   R = the data's return to go; the others as in `cql.py`.
+When      Offline training that goes on online, where CQL's low values would be unlearnt at first. Rewards must be such that
+          returns say something.
 Paper     Nakamoto, Zhai et al.: Cal-QL: Calibrated Offline RL Pre-Training for Efficient Online Fine-Tuning, 2023,
           arXiv:2303.05479.
 Code      github.com/nakamotoo/Cal-QL, JaxCQL/conservative_sac.py, commit ac6eafe. Read, not copied.

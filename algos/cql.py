@@ -8,6 +8,8 @@ r"""Conservative Q-learning (CQL): critics that are pushed down wherever the pol
     actor and temperature as in `sac.py`
 
 Symbols   ω = `conservative_weight`, κ = `alpha_threshold`, N = `n_action_samples`, α = 1, or learnt from `initial_alpha`.
+When      Data that cover much, as replay buffers, and tasks in which good parts of episodes must be put together. ω has to be
+          tuned; an update costs that of several SACs.
 Paper     Kumar, Zhou, Tucker, Levine: Conservative Q-Learning for Offline RL, NeurIPS 2020, arXiv:2006.04779.
 Code      github.com/aviralkumar2907/CQL, d4rl/rlkit/torch/sac/cql.py, commit d67dbe9 (MIT). Read, not copied.
 Choices   1. ω is fixed by default, as in the code; `learn_alpha` adds the dual variable, as d3rlpy has by default.

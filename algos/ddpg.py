@@ -6,6 +6,7 @@ r"""Deep deterministic policy gradient (DDPG): a policy that climbs a critic by 
 Both targets move at every step by the share τ. The paper has one critic; of several the least is the goal and the first is climbed.
 
 Symbols   ρ = `regularizing_rate`, τ = `tau`; ' marks targets, i and j number the critics.
+When      Online, as the simplest of its kind; TD3 and SAC are steadier. Offline a baseline that nothing keeps to the data.
 Paper     Lillicrap et al.: Continuous Control with Deep Reinforcement Learning, ICLR 2016, arXiv:1509.02971.
 Code      The authors gave none. github.com/sfujim/TD3 (MIT) has the paper's (DDPG.py) and one tuned anew (OurDDPG.py), whose values
           are the defaults here and in d3rlpy 2.8.1. Read, not copied.

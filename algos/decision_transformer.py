@@ -7,6 +7,8 @@ r"""Decision Transformer (DT): what the data did where so much return was still 
 tanh. Stretches shorter than K, at the ends of episodes and at their beginnings when acting, are padded and the padding is masked.
 
 Symbols   K = `context`, R_0 = `target_returns`; returns are scaled as rewards are, by `reward_scaler`.
+When      Episodes whose returns differ, sparse or late rewards, and a return that can be asked for. It imitates whole episodes
+          and does not put parts together; it needs memory at each decision.
 Paper     Chen, Lu, Rajeswaran, Lee, Grover, Laskin, Abbeel, Srinivas, Mordatch: Decision Transformer: Reinforcement Learning via
           Sequence Modeling, NeurIPS 2021, arXiv:2106.01345.
 Code      github.com/kzl/decision-transformer, gym/, commit 046702e (MIT). Read, not copied.

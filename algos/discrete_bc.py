@@ -3,6 +3,8 @@ r"""Behaviour cloning for discrete actions (DiscreteBC): classify what the data 
     L(φ) = E[ -log π_φ(a|s) + β / A · Σ_a' log π_φ(a'|s)² ]        `DiscreteBC.imitation_loss`
 
 Symbols   A = number of actions, β = `beta`.
+When      Data of one good behaviour with discrete actions, and always once: what does not beat it has learnt nothing from the
+          rewards.
 Paper     The first term is cross entropy; both in d3rlpy's manual (October 2020), which gives β and not the form of its term.
 Choices   The regulariser is taken on normalised log-probabilities, as in d3rlpy 2.8.1 (`imitators.py`, through
           `Categorical.logits`); it pulls the policy towards the uniform one.

@@ -6,6 +6,8 @@ Without an ensemble that is r + γ max_a' Q'(s', a'). Q' moves towards Q by the 
 steps; τ = 1 copies it, as the paper does.
 
 Symbols   Q' = target critic, i and j number the ensemble.
+When      Discrete actions online. Offline where the data cover what the policy would do, as a replay buffer does; else a
+          baseline.
 Paper     Mnih et al.: Human-level control through deep reinforcement learning, Nature 518, 2015.
 Choices   1. The Huber loss with its corner at 1 is the paper's clipping of the error to [-1, 1].
           2. The copy is made after steps C, 2C, …; d3rlpy 2.8.1 also makes one after the first step.

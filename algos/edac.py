@@ -6,6 +6,7 @@ Slopes that point the same way at the data's actions make all critics right or w
 least critic fall there, so that fewer critics do.
 
 Symbols   N = `n_critics`, η = `eta`; the others as in `sac.py`.
+When      Data that cover much, where scores count more than time. Narrow data need η and the number of critics tuned.
 Paper     An, Moon, Kim, Song: Uncertainty-Based Offline RL with Diversified Q-Ensemble, NeurIPS 2021, arXiv:2110.01548.
 Code      github.com/snu-mllab/EDAC, commit 198d570 (MIT). Read, not copied.
 Choices   1. Order and first weights: as in `sac_n.py`.

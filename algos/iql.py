@@ -8,6 +8,8 @@ V is the ε-expectile of Q over the data's actions: ε = 0.5 is their mean, ε �
 normal: its mean passes through tanh, its deviation is a parameter. A deterministic π has (a - π(s))² in place of -log π(a|s).
 
 Symbols   paper τ = ε = `expectile`, paper α = `tau` (target networks), β = `weight_temp`, w = `max_weight`.
+When      A first choice where good parts of episodes must be put together, and before training online: the critic is never asked
+          about actions that the data lack.
 Paper     Kostrikov, Nair, Levine: Offline Reinforcement Learning with Implicit Q-Learning, 2021, arXiv:2110.06169.
 Code      github.com/ikostrikov/implicit_q_learning, commit 09d7002 (MIT). Read, not copied.
 Choices   1. Order: value, actor, critic, target in every step, as in the code (`learner.py`); the paper's Algorithm 1 extracts the

@@ -9,6 +9,7 @@ r"""Mildly conservative Q-learning (MCQ): SAC whose critics are held, wherever t
 So values of actions beyond the data are neither free nor crushed: they are drawn to the best that the behaviour can do there.
 
 Symbols   λ = `lam`, N = `n_action_samples`; the others as in `sac.py` and `behaviour_model.py`.
+When      Data of low or mixed quality, where what keeps strictly to the behaviour stays as bad as it is.
 Paper     Lyu, Ma, Li, Lu: Mildly Conservative Q-Learning for Offline Reinforcement Learning, NeurIPS 2022, arXiv:2206.04745.
 Code      github.com/dmksjfl/MCQ, offlinerl/algo/modelfree/MCQ.py, commit 1f27c77 (no licence). Read, not copied.
 Choices   1. The code cuts y' off at 0 from below, which suits tasks that pay and not those that cost: `floor_at_zero`.

@@ -6,6 +6,7 @@ r"""Policy in the latent action space (PLAS): a policy that chooses among the ac
     actor       L_π = E[ -Q_1(s, D(s, m π(s))) ]                                                            `PLAS.actor_loss`
 
 Symbols   m = `max_latent`, λ = `lam`, τ = `tau`; ' marks targets.
+When      Narrow data, actions that must look like the data's. The policy cannot leave what the behaviour model can say.
 Paper     Zhou, Bajracharya, Held: PLAS: Latent Action Space for Offline Reinforcement Learning, CoRL 2020, arXiv:2011.07213.
 Code      github.com/Wenxuan-Zhou/PLAS, algos.py, commit 9fbc6ff (MIT). Read, not copied.
 Choices   1. The behaviour is modelled for the first `warmup_steps` gradient steps, which count among all; in the code they come

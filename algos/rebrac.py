@@ -7,6 +7,7 @@ r"""ReBRAC: TD3+BC whose critic, too, is kept to the data, with a weight of its 
 λ makes β₁ independent of the reward's unit; β₂ is in units of return. Where an episode terminated there is no a' and no penalty.
 
 Symbols   β₁ = `actor_beta`, β₂ = `critic_beta`; the others as in `td3.py`. |·|² is a sum over the entries of an action.
+When      As TD3+BC where its score is not enough: two weights to tune by dataset, and networks and batches that cost more.
 Paper     Tarasov, Kurenkov, Nikulin, Kolesnikov: Revisiting the Minimalist Approach to Offline RL, 2023, arXiv:2305.09836.
 Code      github.com/tinkoff-ai/ReBRAC, src/algorithms/rebrac.py, commit 694385b (Apache 2.0). Read, not copied.
 Choices   1. Steps at which an episode was cut are left out, for no a' follows, as in the code, whose reader skips the last step

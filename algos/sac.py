@@ -7,6 +7,7 @@ r"""Soft actor-critic (SAC): the policy earns rewards and keeps its entropy, at 
 π is a normal distribution whose draws pass through tanh. α = α₀ exp(θ), and θ is learnt: the step of α is relative.
 
 Symbols   α = temperature, α₀ = `initial_temperature`, H = `target_entropy`, τ = `tau`; ' marks the target critic.
+When      Online, the usual first choice. Offline a baseline that nothing keeps to the data, or the start of SAC-N, EDAC and CQL.
 Paper     Haarnoja et al.: Soft Actor-Critic Algorithms and Applications, 2018, arXiv:1812.05905.
 Code      github.com/rail-berkeley/softlearning, algorithms/sac.py (MIT). Read, not copied.
 Choices   1. Order: critic; actor and temperature in one step from the same draw, each seeing the other as it was; targets. So have

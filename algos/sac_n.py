@@ -6,6 +6,7 @@ r"""SAC-N: soft actor-critic with so many critics that the least of them keeps t
 All else is SAC's. Critics that have not seen an action disagree about it, so the least of N is a bound that falls with N.
 
 Symbols   N = `n_critics`; the others as in `sac.py`.
+When      Data that cover much, and a machine that bears tens or hundreds of critics; EDAC needs fewer.
 Paper     An, Moon, Kim, Song: Uncertainty-Based Offline RL with Diversified Q-Ensemble, NeurIPS 2021, arXiv:2110.01548.
 Code      github.com/snu-mllab/EDAC, commit 198d570 (MIT). Read, not copied.
 Choices   1. Order: SAC's. In the code all losses are computed before anything steps; CORL steps the temperature first.

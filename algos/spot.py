@@ -9,6 +9,8 @@ N is, up to a factor and a constant, a bound from above on the negative log-dens
 policy's action. The mean of |Q_1| is over the batch and has no gradient.
 
 Symbols   λ = `support_weight`, k < `n_density_samples`; the others as in `td3.py` and `behaviour_model.py`.
+When      Data of mixed quality and training that goes on online: only the actor's loss differs from TD3, and its weight can be
+          let go.
 Paper     Wu, Wu, Qiu, Wang, Long: Supported Policy Optimization for Offline Reinforcement Learning, NeurIPS 2022, arXiv:2202.06239.
 Code      github.com/thuml/SPOT, SPOT.py and vae.py, commit 4be91cc (MIT). Read, not copied.
 Choices   1. The behaviour is modelled for the first `warmup_steps` gradient steps; in the code by a program of its own.

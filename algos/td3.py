@@ -7,6 +7,7 @@ The actor and both targets move every d-th step (the targets every `target_updat
 
 Symbols   σ = `target_smoothing_sigma`, c = `target_smoothing_clip`, d = `update_actor_interval`, τ = `tau`; ' marks targets;
           ρ = `regularizing_rate` as in `ddpg.py`, 0.
+When      Online, deterministic policies. Offline a baseline that nothing keeps to the data.
 Paper     Fujimoto, van Hoof, Meger: Addressing Function Approximation Error in Actor-Critic Methods, ICML 2018, arXiv:1802.09477.
 Code      github.com/sfujim/TD3, TD3.py (MIT). Read, not copied.
 Choices   1. The actor climbs Q_1, as in paper, code, PFRL and d3rlpy 2.8.1; d3rlpy's manual prints the least of the critics.

@@ -5,6 +5,7 @@ r"""TD3 with behaviour cloning (TD3+BC): TD3 whose actor also keeps to the data'
 The critic is TD3's. λ makes the weight of Q independent of the reward's unit; it is taken over the batch, and has no gradient.
 
 Symbols   α = `alpha`; the others as in `td3.py`.
+When      A first try with continuous actions: fast, one coefficient, few surprises. Data that are poor throughout hold it back.
 Paper     Fujimoto, Gu: A Minimalist Approach to Offline Reinforcement Learning, NeurIPS 2021, arXiv:2106.06860.
 Code      github.com/sfujim/TD3_BC, TD3_BC.py (MIT). Read, not copied.
 Choices   The square is the mean over an action's entries, as in the code's `mse_loss`. The paper standardises observations:

@@ -8,6 +8,7 @@ r"""Extreme Q-learning (XQL): IQL whose value is the soft maximum of Q over the 
 At its least L_V has V(s) = β log E[exp(Q̂(s, a) / β)]: β → 0 is the best of the data's actions, β → ∞ their mean. Q̂ is the target.
 
 Symbols   β = `gumbel_temp`, w_z = `max_clip`, δ = `huber_delta`, 1 / T = `weight_temp`; the others as in `iql.py`.
+When      As IQL, where its expectile is hard to choose; a small β makes the loss explode.
 Paper     Garg, Hejna, Geist, Ermon: Extreme Q-Learning: MaxEnt RL without Entropy, ICLR 2023, arXiv:2301.02328.
 Code      github.com/Div99/XQL, offline/critic.py and learner.py, commit dff09af. Read, not copied.
 Choices   1. exp(m) divides each batch's gradient by a number of its own, as in the code, where outliers would blow it up.

@@ -265,7 +265,13 @@ def main() -> None:
                             distances = compared(case, found, theirs)
                     except RuntimeError as error:
                         sys.exit(f"{case.label}: {error}\n{log.read_text()[-3_000:]}")
-                    one = {"label": case.label, "peer": peer, "met": met(distances), "tensors": distances}
+                    one = {
+                        "algorithm": case.ours["name"],
+                        "label": case.label,
+                        "peer": peer,
+                        "met": met(distances),
+                        "tensors": distances,
+                    }
                     found_rows[peer, case.label] = one
     there = [(case, one) for peer in SIDES for case in ROWS if case.peer == peer and (one := found_rows.get((peer, case.label)))]
     report["rows"] = [one for _, one in there]

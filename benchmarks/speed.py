@@ -217,6 +217,7 @@ def run(name: str, bench: Bench, device: str, report: dict[str, Any], options: a
     """Measures one group, and where its updates' time goes."""
     group = GROUPS[name]
     when = {"group": name, "device": device, "repeat": options.repeat, "threads": options.threads}
+    when |= {"algorithm": getattr(group, "algorithm", None)}  # None: of no one
     when |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": machine()["load_average"]}
     if not options.spent:
         with group(bench, device) as rows:

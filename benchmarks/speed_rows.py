@@ -92,6 +92,10 @@ class Fits:
     hidden: tuple[int, ...] = (256, 256)
     mixed: bool = False
 
+    @property
+    def algorithm(self) -> str:
+        return str(self.ours["name"])
+
     def settings(self) -> dict[str, Any]:
         """Ours, with the networks of the row."""
         nets = {"hidden_units": self.hidden}
@@ -191,6 +195,10 @@ class Stacked:
     at_least: float
     seeds: int = 8
 
+    @property
+    def algorithm(self) -> str:
+        return self.fits.algorithm
+
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         ours = (bench.cartpole() if self.fits.discrete else bench.hopper())[0]
@@ -215,6 +223,10 @@ class Mixed:
 
     fits: Fits
     at_least: float
+
+    @property
+    def algorithm(self) -> str:
+        return self.fits.algorithm
 
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:

@@ -9,8 +9,10 @@ import inspect
 import json
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,6 +23,8 @@ from d3ray.jobs.base import job_names, load_job
 from d3ray.jobs.describe import help_text
 
 DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+PEERS = {"d3rlpy": "d3rlpy 2.8.1", "pfrl": "PFRL 0.4.0"}
 WIDTH = 132
 LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 FINDINGS = re.compile(r"(<!-- findings of the doctor, written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -85,7 +89,16 @@ def page(name: str) -> str:
     for preset, values in algorithm.presets.items():
         changes = ", ".join(f"`{key}` = {shown(value)}" for key, value in values.settings.items())
         lines += item(f"`{preset}`: {changes or 'the defaults'}", values.source)
+    if seen := evidence(name):
+        lines += ["", "## Evidence", "", *wrapped(seen)]
     return "\n".join(lines) + "\n"
+
+
+def wrapped(lines: list[str]) -> Iterator[str]:
+    """Long lines of text in several; rows of a table as they are."""
+    for line in lines:
+        indent = "  " if line.startswith("- ") else ""
+        yield from [line] if line.startswith("|") else textwrap.wrap(line, WIDTH, subsequent_indent=indent) or [""]
 
 
 def item(text: str, origin: str) -> Iterator[str]:
@@ -113,6 +126,65 @@ def limits(field: Any) -> str:
 def source(field: Any) -> str:
     """Where a default comes from, as its setting says."""
     return field.json_schema_extra.get("source", "") if isinstance(field.json_schema_extra, dict) else ""
+
+
+# ---- what was measured, from the results that the benchmarks left
+
+
+def evidence(name: str) -> list[str]:
+    """Lines of a page: losses and gradients beside peers', returns, speed; what was not measured is not there."""
+    return [*fidelity(name), *learning(name), *speed(name)]
+
+
+def fidelity(name: str) -> list[str]:
+    """The largest difference from each peer, over all tensors of all its rows."""
+    rows = [row for row in read("fidelity.json")["rows"] if row["algorithm"] == name]
+    lines: list[str] = []
+    for peer in dict.fromkeys(row["peer"] for row in rows):
+        mine = [row for row in rows if row["peer"] == peer]
+        worst = max(value for row in mine for value in row["tensors"].values())
+        lines.append(
+            f"- Beside {PEERS[peer]}, from the same weights, batch and random numbers: losses, gradients and new weights differ by "
+            f"at most {worst:.1e} of a tensor's norm ({'; '.join(row['label'] for row in mine)})."
+        )
+    return [*lines, ""] if lines else []
+
+
+def learning(name: str) -> list[str]:
+    """Last scores of its studies, and of d3rlpy's side of them."""
+    cells: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for file in sorted((RESULTS / "learning").glob("*.json")):
+        cell = json.loads(file.read_text())
+        if cell["protocol"]["algorithm"]["name"] == name:
+            cells[cell["study"], cell["side"]].append(cell)
+    rows = [
+        f"| {study} | {side} | {found[0]['protocol']['n_steps']:,} | {len(found)} | {fmean(cell['last'] for cell in found):,.1f} | "
+        f"{min(cell['last'] for cell in found):,.1f} to {max(cell['last'] for cell in found):,.1f} |"
+        for (study, side), found in cells.items()
+    ]
+    head = [
+        "| study | side | gradient steps | seeds | mean return after the last step | least to most |",
+        "|---|---|---|---|---|---|",
+    ]
+    told = "Studies and their settings stand in [learning.md](../../benchmarks/results/learning.md)."
+    return [*head, *rows, "", told, ""] if rows else []
+
+
+def speed(name: str) -> list[str]:
+    """Updates a second beside d3rlpy's, and what else was timed."""
+    rows = [row for row in read("speed.json")["results"] if row.get("algorithm") == name]
+    lines = [
+        f"- {row['label']}, {row['device']}: {row['sides']['a']} has {row['ratio']['median']:.2f} times the speed of "
+        f"{row['sides']['b']} ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f})."
+        for row in rows
+    ]
+    told = "Both sides in one run, in turn: [speed.md](../../benchmarks/results/speed.md)."
+    return [*lines, "", told] if lines else []
+
+
+def read(name: str) -> Any:
+    """A file of results."""
+    return json.loads((RESULTS / name).read_text())
 
 
 if __name__ == "__main__":
