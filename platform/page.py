@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from importlib.resources import files
 from typing import Any
 
@@ -28,12 +29,17 @@ def data_uri(png: bytes) -> str:
 @functools.cache
 def _templates() -> Templates:
     made = Templates(loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters["code"] = _code
+    made.filters |= {"code": _code, "breakable": _breakable}
     return made
 
 
 def _read(name: str) -> str:
     return files(__name__.rpartition(".")[0]).joinpath(name).read_text("utf-8")
+
+
+def _breakable(text: str) -> Markup:
+    """A name that may be broken between its words, where it would make a column wide: PLAS-With-Perturbation, a/b."""
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[/_])", text))
 
 
 def _code(text: str) -> Markup:

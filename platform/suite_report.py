@@ -38,7 +38,7 @@ _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUN
 HOW = (
     "Mean, standard error and interval of a cell are over its seeds, of which those that failed or have not finished are in none. "
     f"Intervals are 95 % percentile bootstrap intervals from {RESAMPLES:,} resamples, over several datasets stratified by dataset "
-    "(Agarwal et al. 2021). The highest mean of a row is bold.",
+    "(Agarwal et al. 2021). The highest mean of a row is bold. Raw returns of every run are in scores.csv.",
     f"IQM is the mean of the middle half of all runs. The optimality gap is how far runs stay below {EXPERT:.0f}, an expert’s, on "
     "average: less is better. A probability of improvement is bold where its interval lies above one half. It compares runs on "
     "the same dataset, so raw returns count in it too.",
@@ -160,9 +160,9 @@ def lead(tables: Tables) -> list[str]:
         iqm = one.runs[best].aggregate("iqm")
         ends = "" if iqm.interval is None else f" ({' to '.join(number(end, 1) for end in iqm.interval)})"
         if len(one.labels) > 1:
-            said.append(
-                f"{best} has the highest interquartile mean over {one.words}: {number(iqm.value, 1)}{ends}, {one.group.unit}."
-            )
+            so_far = "" if bench.count("FINISHED", "FAILED") == bench.n_runs else "So far "
+            who = f"{so_far}{best} has the highest interquartile mean over {one.words}"
+            said.append(f"{who}: {number(iqm.value, 1)}{ends}, {one.group.unit}.")
     return said
 
 
