@@ -160,6 +160,7 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
             "d3ray.kind": "sweep" if "search" in experiment.configuration else "experiment",
             **_tags(experiment, experiment.dataset, experiment.configuration),
             **_code_tags(experiment),
+            **experiment.tags,
         }
         params = _params(experiment.dataset, experiment.configuration)
         parent = tracking.run(experiment.key, experiment.name, tags, params, experiment.dataset)
@@ -262,12 +263,13 @@ def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, 
             "d3ray.trial": trial.identity,
             "d3ray.seed": str(seed),
             "d3ray.folder": without_password(trial.folder.name),
+            **trial.tags,
         }
         if trial.number is not None:
             tags["d3ray.configuration"] = str(trial.number)
         params = {"seed": str(seed), **_params(trial.dataset, trial.configuration)}
-        counted = "" if trial.number is None else f" {trial.number}"
-        tracking.known[key] = tracking.run(key, f"{experiment.name}{counted} seed {seed}", tags, params, trial.dataset)
+        title = trial.title or f"{experiment.name}{'' if trial.number is None else f' {trial.number}'}"
+        tracking.known[key] = tracking.run(key, f"{title} seed {seed}", tags, params, trial.dataset)
     return tracking.known[key]
 
 
@@ -348,7 +350,7 @@ def _send_objective(
 
 def _conclude(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str, status: Status) -> None:
     """Means over the seeds on the parent, once all have finished, and the best configuration's policies in the registry."""
-    if "search" not in experiment.configuration:  # over different configurations a mean says nothing
+    if "search" not in experiment.configuration and len(by_configuration(trials)) == 1:  # over several a mean says nothing
         ended = [about for trial in trials for about in trial.status.values()]
         if ended and all(about["status"] == "FINISHED" for about in ended):  # once: later means would be second points
             names = set[str].intersection(*(set(about["metrics"]) for about in ended)) - {"step"}

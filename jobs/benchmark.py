@@ -1,0 +1,107 @@
+"""`d3ray benchmark SUITE`: train the algorithms of a suite on its datasets over its seeds, and write its tables and report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..platform.suite import SuiteConfig, is_file, read_suite
+from ..platform.yaml_text import Key
+from .base import Result
+from .live_view import live_experiment
+from .planning import PlannableConfig, PlanResult, planned
+
+if TYPE_CHECKING:
+    from ..platform.benchmark import BenchmarkResult as Ran
+
+
+class BenchmarkConfig(PlannableConfig, SuiteConfig):
+    """A suite, what of it is otherwise now, and whether to go on with an earlier run of it."""
+
+    @classmethod
+    def below(cls, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[Key, str]]:
+        """What the suite says; nothing where a setting is unknown, which is to be said first."""
+        suite = given.get("suite")
+        return read_suite(suite)[1:] if isinstance(suite, str) and set(given) <= set(cls.model_fields) else ({}, {})
+
+    def implied(self) -> Mapping[str, tuple[Any, str]]:
+        """The name, where it was not given."""
+        return {"name": (self.experiment, "suite")} if self.name is None else {}
+
+    def files(self) -> tuple[str, ...]:
+        """The suite, where it is a file of this machine."""
+        return (self.suite,) if is_file(self.suite) and not self.suite.startswith("d3ray:") else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkResult(Result):
+    """What came of each cell."""
+
+    benchmark: Ran
+
+
+def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
+    """Trains what is unfinished and writes the report, or plans it.
+
+    Raises:
+        ConfigError, DataError, StorageError: before any work, for what cannot be used, and where no dataset can be had.
+    """
+    from ..platform.benchmark import run_benchmark
+
+    if config.plan:
+        return _planned(config)
+    with live_experiment(config.storage_place, config.experiment) as on_progress:
+        ran = run_benchmark(config, resume=config.resume, replace=config.replace, on_progress=on_progress)
+    return describe(ran, config)
+
+
+def _planned(config: BenchmarkConfig) -> PlanResult:
+    """The plan of what is on this machine; what is not is named."""
+    from ..platform.benchmark import benchmark_work
+    from ..platform.suite_data import obtain
+
+    data, budget = obtain(config, only_here=True), config.budget
+    n_cells = len(data.found) * len(config.algorithms)
+    about = {"hours": budget.hours, "gpu_hours": budget.gpu_hours, "sample": n_cells * len(config.groups())}
+    found = planned(benchmark_work(config, data), config, n_configurations=n_cells, **about)
+    if not data.missing or config.format == "json":
+        return found
+    away = f"{', '.join(data.missing)} {'is' if len(data.missing) == 1 else 'are'} not here and not counted."
+    return replace(found, made=f"{found.made}\n  {away}")
+
+
+def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
+    """What to print of a benchmark."""
+    from ..platform.estimate import counted
+
+    experiment = ran.experiment
+    finished = sum(seed.status == "FINISHED" for seed in experiment.seeds)
+    cells = counted(len({seed.number for seed in experiment.seeds}), "cell")
+    lines = [f"{experiment.name}: {cells}, {finished} of {counted(len(experiment.seeds), 'seed')} trained."]
+    lines += [f"  missing: {dataset}: {why}" for dataset, why in ran.missing.items()]
+    look = {"report": ran.report.page, "scores": f"{ran.report.folder}/scores.csv"} if ran.report else {}
+    look |= {"folder": experiment.folder, "runs": experiment.look}
+    return BenchmarkResult(made="\n".join(lines), look=look, failed=_problems(ran), benchmark=ran)
+
+
+def _problems(ran: Ran) -> str:
+    """What did not succeed and may be mended; divergence is an outcome."""
+    from ..platform.estimate import counted
+
+    seeds, experiment = ran.experiment.seeds, ran.experiment
+    problems: list[str] = []
+    if failed := [seed for seed in seeds if seed.status == "FAILED" and not seed.reason.startswith("diverged")]:
+        first = failed[0]
+        problems.append(
+            f"{len(failed)} of {counted(len(seeds), 'seed')} failed; configuration {first.number}, seed {first.seed}: "
+            f"{first.reason.rstrip('.?')}."
+        )
+    if left := sum(seed.status == "KILLED" and not seed.final for seed in seeds):
+        problems.append(f"{left} of {counted(len(seeds), 'seed')} are left.")
+    if ran.missing:
+        problems.append(f"{counted(len(ran.missing), 'dataset')} could not be had: {', '.join(ran.missing)}.")
+    if left or ran.missing or not all(seed.final for seed in failed):
+        problems.append("Once that is mended, --resume goes on.")
+    problems += filter(None, [experiment.undelivered, ran.unwritten and f"The report was not written: {ran.unwritten}"])
+    return " ".join(problems)
