@@ -1,4 +1,4 @@
-"""What `train` and `sweep` do with `--plan`: say what the work would take, and launch nothing."""
+"""What `train`, `sweep` and `benchmark` do with `--plan`: say what the work would take, and launch nothing."""
 
 from __future__ import annotations
 

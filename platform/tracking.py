@@ -10,6 +10,7 @@ Tags of the parent run:
     d3ray.folder         where it lies
     d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
     d3ray.reason         why it failed, where it did
+    d3ray.suite          of a benchmark: its suite; d3ray.suite_definition is what it is, d3ray.missing {dataset: why}, both JSON
     d3ray.best_seed, d3ray.best_run, d3ray.best_value, d3ray.metric    the champion, where policies were scored
 Tags of a child run:
     mlflow.parentRunId   the parent's id
@@ -17,6 +18,7 @@ Tags of a child run:
     d3ray.kind           "seed"
     d3ray.experiment, d3ray.trial (its folder's name), d3ray.seed, d3ray.folder, d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
     d3ray.reason         why it failed, as "diverged at step 1200: …"
+    d3ray.cell           in a benchmark: the algorithm's label; d3ray.suite is there too
     d3ray.warning        what its metrics give cause to doubt, as "step 5000: values diverge: …"
     d3ray.best_value, d3ray.best_step, d3ray.metric                    where checkpoint.best is set
 Parameters of a child run: `seed`, `dataset`, `n_steps`, `n_steps_per_epoch`, `algorithm` and its settings as `algorithm.NAME`, and
@@ -24,7 +26,7 @@ Parameters of a child run: `seed`, `dataset`, `n_steps`, `n_steps_per_epoch`, `a
 Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the losses and what else the algorithm reports;
     `evaluation/return`, `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or
     `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it
-    diverged. The parent has the mean over its seeds of the last of each, once all have finished.
+    diverged. The parent has the mean over its seeds of the last of each, once all have finished, if they differ in nothing else.
 Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
 Model: each finished seed's policy package, as an ONNX model `policy` of its run with the package's files in `package/`, registered
     under the experiment's name. Tags of a version: d3ray.seed, d3ray.step, and d3ray.metric, d3ray.value where it was scored. The

@@ -83,6 +83,21 @@ def test_a_job_runs_with_the_d3ray_that_was_sent(head: RayHead, tmp_path: Path) 
     assert "INFO" not in done.stderr
 
 
+@pytest.mark.slow
+def test_a_submitted_benchmark_takes_its_suite_along(head: RayHead, tmp_path: Path) -> None:
+    suite = tmp_path / "ours.yaml"
+    entries = [{"name": "BC", "action_scaler": "min_max"}, {"name": "TD3PlusBC", "action_scaler": "min_max", "label": "ours"}]
+    about = {"datasets": ["d3ray/pendulum-replay"], "algorithms": entries, "n_steps": 20, "n_steps_per_epoch": 10}
+    suite.write_text(json.dumps({**about, "evaluation": {"episodes": 1}}))
+    done = submit(head, "benchmark", str(suite), f"storage={tmp_path / 'there'}")
+    assert done.returncode == 0, done.stderr
+    here = d3ray(head, "benchmark", str(suite), f"storage={tmp_path / 'here'}")
+    assert here.returncode == 0, here.stderr
+    scores = [(tmp_path / where / "ours" / "report" / "scores.csv").read_text() for where in ("here", "there")]
+    assert scores[0] == scores[1]
+    assert [line.split(",")[2] for line in scores[0].splitlines()[1:]] == ["BC", "ours"]
+
+
 def test_a_submitted_training_ends_with_the_metrics_of_a_local_one(head: RayHead, tmp_path: Path) -> None:
     """With an algorithm of a plugin, which travels, and a secret, which the job and its trial have and nobody is shown."""
     lab, seen = tmp_path / "here" / "lab", tmp_path / "seen"

@@ -14,11 +14,11 @@ from packaging.requirements import Requirement
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.jobs.submit import SubmitConfig
 from d3ray.jobs.submit import run as submit
-from d3ray.platform.yaml_text import read_yaml
 from d3ray.platform.cluster import Cluster
 from d3ray.platform.cluster_check import missing
 from d3ray.platform.secret_text import refuse_secrets, secret_in, secret_name
 from d3ray.platform.staging import PACKAGE, cargo, carried_config, local_module, requirements, stage_package
+from d3ray.platform.yaml_text import read_yaml
 
 
 def test_the_staged_package_is_the_imported_one_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -52,6 +52,22 @@ def test_a_config_file_travels_in_the_package(tmp_path: Path) -> None:
     code = "from d3ray.platform.yaml_text import read_yaml; print(read_yaml('d3ray:submitted/mine.yaml'))"
     found = subprocess.run([sys.executable, "-c", code], cwd=staged.parent, capture_output=True, text=True, check=True).stdout
     assert found.strip() == str(read_yaml(config))
+
+
+def test_other_files_that_arguments_name_travel_too(tmp_path: Path) -> None:
+    suite, config = tmp_path / "mine.yaml", tmp_path / "more" / "mine.yaml"
+    config.parent.mkdir()
+    suite.write_text("n_steps: 1\n")
+    config.write_text("seeds: [1]\n")
+    for argument in (str(suite), f"suite={suite}"):
+        arguments, files = carried_config([argument, "--config", str(config)], [str(suite)])
+        sent = argument.replace(str(suite), "d3ray:submitted/mine.yaml")
+        assert arguments == [sent, "--config", "d3ray:submitted/config-mine.yaml"]
+        assert files == {"mine.yaml": b"n_steps: 1\n", "config-mine.yaml": b"seeds: [1]\n"}
+    with pytest.raises(
+        ConfigError, match=r"would not find '.*mine.yaml', which its config file names: name it on the"
+    ):
+        carried_config(["--config", str(config)], [str(suite)])
 
 
 def test_requirements_are_those_of_the_project() -> None:
