@@ -39,6 +39,8 @@ def test_names_are_made_listed_and_opened(tmp_path: Path, capsys: pytest.Capture
     assert run_command("datasets", ["tiny/pendulum", "format=json"]) == 0
     found = {row["name"].rpartition("-")[2]: row["local"] for row in json.loads(capsys.readouterr().out)}
     assert found == {"random": "dataset", "expert": "dataset", "medium": "in part", "replay": "in part"}
+    assert run_command("datasets", ["tiny/"]) == 0
+    assert "\n  make one: d3ray make NAME\n" in capsys.readouterr().out
     assert run_command("datasets", []) == 0
     assert re.search(r"^d3ray-mujoco/\{task\}-\{kind\}\{size\}-v4 +36 datasets$", capsys.readouterr().out, re.MULTILINE)
 
