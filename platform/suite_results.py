@@ -197,7 +197,7 @@ class Benchmark:
 
     def awaits(self, dataset: str, label: str) -> bool:
         """Whether the suite asks for a cell."""
-        return dataset in self.about.get("datasets", ()) and label in self.about.get("labels", ())
+        return dataset in self.about.get("datasets", ()) and label in _labels(self.about)
 
     @property
     def n_runs(self) -> int:
@@ -245,7 +245,7 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
         lines = {run.info.run_id: _lines(tracking, run.info.run_id) for run in children}
     cells = _cells(children, lines)
     datasets = list(dict.fromkeys([*about.get("datasets", ()), *(cell.dataset for cell in cells)]))
-    labels = list(dict.fromkeys([*about.get("labels", ()), *(cell.label for cell in cells)]))
+    labels = list(dict.fromkeys([*_labels(about), *(cell.label for cell in cells)]))
     return Benchmark(
         suite=tags["d3ray.suite"],
         experiment=tags.get("d3ray.experiment", ""),
@@ -260,6 +260,11 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
         missing=_json(tags.get("d3ray.missing")),
         cells=tuple(sorted(cells, key=lambda cell: (datasets.index(cell.dataset), labels.index(cell.label)))),
     )
+
+
+def _labels(about: Mapping[str, Any]) -> list[str]:
+    """Of the algorithms of a suite's definition, which has their settings too where they are not too many."""
+    return [one["label"] if isinstance(one, Mapping) else one for one in about.get("algorithms", ())]
 
 
 def _search(tracking: Tracking, query: str) -> list[Any]:

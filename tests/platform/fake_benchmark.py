@@ -74,7 +74,7 @@ def write_benchmark(
     seeds = sorted({seed for runs in cells.values() for seed in runs})
     known = definition or {
         "datasets": list(dict.fromkeys(dataset for dataset, _ in cells)),
-        "labels": list(dict.fromkeys(label for _, label in cells)),
+        "algorithms": [{"label": label, "name": label} for label in dict.fromkeys(label for _, label in cells)],
         "seeds": seeds,
         "n_steps": n_steps,
     }

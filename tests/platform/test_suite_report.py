@@ -112,7 +112,7 @@ def test_aggregates_are_over_normalised_datasets_and_comparisons_over_all(whole:
 
 def test_what_is_missing_or_failed_or_not_finished_is_shown_and_in_no_mean(tracking: Tracking) -> None:
     cells = {**CELLS, (HOPPER, "BC"): {0: [1, 2, 3, 4], 1: [1, 2]}, (WALKER, "BC"): {0: [9], 1: [8, 9]}}
-    about = {"datasets": [HOPPER, WALKER, PENDULUM, "d4rl/pen-human-v1"], "labels": ["IQL", "BC", "CQL"], "seeds": [0, 1, 2]}
+    about = {"datasets": [HOPPER, WALKER, PENDULUM, "d4rl/pen-human-v1"], "algorithms": ["IQL", "BC", "CQL"], "seeds": [0, 1, 2]}
     ended = {
         (HOPPER, "BC", 1): ("FAILED", "diverged at step 1,100: the critic's loss is not finite."),
         (WALKER, "BC", 0): ("RUNNING", ""),
@@ -212,7 +212,7 @@ def test_runs_on_several_machines_are_told_apart(tracking: Tracking) -> None:
 
 
 def test_an_empty_benchmark_is_shown_as_such(tracking: Tracking) -> None:
-    about = {"datasets": [HOPPER], "labels": ["IQL"], "seeds": [0, 1]}
+    about = {"datasets": [HOPPER], "algorithms": ["IQL"], "seeds": [0, 1]}
     empty = read(tracking, {}, suite="empty", definition=about, status="KILLED")
     made = compose(empty)
     assert not {PROFILES, CURVES, BUDGET} & set(made)

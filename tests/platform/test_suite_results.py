@@ -64,7 +64,7 @@ def test_a_benchmark_is_what_its_runs_say(tracking: Tracking) -> None:
 def test_scores_are_a_line_a_seed_with_every_digit_and_nothing_else(tracking: Tracking) -> None:
     third = 100 / 3
     cells = {(HOPPER, "IQL"): {0: [third, 70.0, 0.1], 2: [1.0, math.nan, 2.0]}, (HOPPER, "BC"): {0: [1.0, 2.0]}}
-    about = {"datasets": [HOPPER, WALKER], "labels": ["IQL", "BC"], "seeds": [0, 2], "n_steps": 1500}
+    about = {"datasets": [HOPPER, WALKER], "algorithms": ["IQL", "BC"], "seeds": [0, 2], "n_steps": 1500}
     ended = {(HOPPER, "BC", 0): ("FAILED", "diverged at step 1,001")}
     parent = write_benchmark(tracking, cells, suite="lines", definition=about, n_evaluations=3, ended=ended)
     found = lines(read(tracking, parent))
@@ -173,7 +173,7 @@ def test_other_runs_are_not_taken_for_benchmarks(tracking: Tracking, monkeypatch
 
 
 def test_an_empty_benchmark_and_one_without_a_definition_are_read(tracking: Tracking) -> None:
-    about = {"datasets": [HOPPER], "labels": ["IQL"], "seeds": [0, 1]}
+    about = {"datasets": [HOPPER], "algorithms": ["IQL"], "seeds": [0, 1]}
     empty = read(
         tracking, write_benchmark(tracking, {}, suite="empty", definition=about, missing={HOPPER: "no network"}, status="KILLED")
     )
