@@ -41,8 +41,9 @@ def search_figure(results: Sequence[Results], theme: Theme) -> bytes | None:
         figure.axes[0].scatter([], [], s=18, color=_STOPPED, marker="v", label="stopped early"),
         figure.axes[0].scatter([], [], s=60, color=_BEST, marker="*", label="the best"),
     ]
-    figure.set_layout_engine("constrained", rect=(0, 0, 1, 0.96), wspace=0.06, hspace=0.1)
-    figure.legend(handles=handles, loc="upper left", ncols=3, frameon=False, fontsize=9, labelcolor=theme.ink, borderaxespad=0.3)
+    figure.set_layout_engine("constrained", wspace=0.06, hspace=0.1)
+    place = "outside upper left"  # room of its own, however few rows of panels there are
+    figure.legend(handles=handles, loc=place, ncols=3, frameon=False, fontsize=9, labelcolor=theme.ink, borderaxespad=0.3)
     return png(figure)
 
 
