@@ -154,13 +154,14 @@ def test_what_others_recorded_follows_from_v4_and_the_old_formulas(name: str, ma
     nq = environment.model.nq
     known = np.abs(observed[:, nq - 1 :]).max(1) < (10 if name == "Hopper" else np.inf)  # what was clipped is not
     assert known.mean() > 0.8
-    touching, far, paid = [], [], []
+    touching, far, paid, margin = [], [], [], 0.0
     for t in np.flatnonzero(known):
         environment.set_state(np.append(0.0, observed[t, : nq - 1]), observed[t, nq - 1 :])  # where it stands does not matter
         before, action, reward = environment.data.ncon, columns["action"][rows[t]], columns["reward"][rows[t]]
         shown, _, terminated, _, _ = environment.step(action)
         after = state_of(environment, name)
         touching.append(before + environment.data.ncon > 0)
+        margin = max([margin, *(contact.includemargin for contact in environment.data.contact)])
         far.append(np.abs(shown - following[t]).max())
         paid.append(abs(old.reward(after.x / old.dt, action, after) - reward))
         recorded = State(np.append(0.0, following[t, : nq - 1]), following[t, nq - 1 :], after.cfrc, 0.0)
@@ -169,7 +170,8 @@ def test_what_others_recorded_follows_from_v4_and_the_old_formulas(name: str, ma
     assert 0.1 < touching.mean() < 0.9
     assert far[~touching].max() < 1e-4
     assert paid[~touching].max() < 1e-5
-    if name == "Hopper" and margins == "as they are":
+    if margin > 0.0015:  # of 1 mm and 1 mm
+        assert (name, margins) == ("Hopper", "as they are")
         assert 5e-3 < np.median(far[touching]) < 0.02
         assert np.median(paid[touching]) < 2e-3
     else:
