@@ -38,8 +38,8 @@ def _read(name: str) -> str:
 
 
 def _breakable(text: str) -> Markup:
-    """A name that may be broken between its words, where it would make a column wide: PLAS-With-Perturbation, a/b."""
-    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[/_])", text))
+    """A name that may be broken between its words, where it would make a column wide: PLAS-With-Perturbation."""
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=_)", text))
 
 
 def _code(text: str) -> Markup:

@@ -25,6 +25,7 @@ from d3ray.platform.suite_tables import Entry, Head, Table, Tables
 from d3ray.platform.tracking import Tracking
 
 from .fake_benchmark import GROUP, HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, store, write_benchmark
+from .test_report_seen import CHROMIUM, browse
 
 V4 = "D4RL-normalised return in gymnasium v4"
 CELLS = {
@@ -201,6 +202,14 @@ def test_the_page_says_of_every_number_what_it_is_of(whole: Benchmark, tracking:
     assert "made here by D4RL’s procedure: other data, in another version of the environment" in text
     assert f"mlflow ui --backend-store-uri {tracking.uri}" in text
     assert "D4RL score" not in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_browser_shows_the_page_without_complaint(files: dict[str, bytes], tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_bytes(files["report.html"])
+    dom, complaints = browse(tmp_path / "page.html", "--dump-dom")
+    assert complaints == ""
+    assert dom.count("<picture>") == 3
 
 
 def test_runs_on_several_machines_are_told_apart(tracking: Tracking) -> None:
