@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from ..platform.suite import SuiteConfig, is_file, read_suite
 from ..platform.yaml_text import Key
-from .base import Result
+from .base import Result, option
 from .live_view import live_experiment
 from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
+    from ..platform.bands import Bands
     from ..platform.benchmark import BenchmarkResult as Ran
 
 
 class BenchmarkConfig(PlannableConfig, SuiteConfig):
     """A suite, what of it is otherwise now, and whether to go on with an earlier run of it."""
+
+    bands: str | None = option(
+        None, "file of bands, or the name of some that come with d3ray, as gate; exit status 1 where a number is not in its band"
+    )
+    write_bands: str | None = option(None, "file for bands around this run's numbers, which later runs are held against")
 
     @classmethod
     def below(cls, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[Key, str]]:
@@ -48,12 +54,33 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
         ConfigError, DataError, StorageError: before any work, for what cannot be used, and where no dataset can be had.
     """
     from ..platform.benchmark import run_benchmark
+    from ..platform.gate import protocol, read_bands
 
+    trusted = None if config.bands is None else read_bands(config.bands)
+    if trusted is not None:
+        trusted.check_protocol(protocol(config))
     if config.plan:
         return _planned(config)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
         ran = run_benchmark(config, resume=config.resume, replace=config.replace, on_progress=on_progress)
-    return describe(ran, config)
+    return gated(describe(ran, config), config, trusted)
+
+
+def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | None) -> BenchmarkResult:
+    """The result with what its numbers say of bands. Raises as `platform.gate.write_bands` where there are to be new ones."""
+    from ..platform.gate import values, write_bands
+
+    ran, lines, problems = result.benchmark, [result.made], [result.failed]
+    if trusted is not None:
+        verdicts = trusted.judge(values(ran))
+        lines += [f"  {verdict}" for verdict in verdicts]
+        out = [verdict for verdict in verdicts if not verdict.passes]
+        lines.append(f"  {len(verdicts) - len(out)} of {len(verdicts)} numbers are in their bands ({config.bands}).")
+        problems += [f"{one.metric} of {one.label} on {one.dataset} {one.reason}." for one in out]
+    if config.write_bands is not None:
+        write_bands(ran, config, config.write_bands)
+        result = replace(result, look={**result.look, "bands": config.write_bands})
+    return replace(result, made="\n".join(lines), failed=" ".join(filter(None, problems)))
 
 
 def _planned(config: BenchmarkConfig) -> PlanResult:
@@ -62,7 +89,7 @@ def _planned(config: BenchmarkConfig) -> PlanResult:
     from ..platform.suite_data import obtain
 
     data, budget = obtain(config, only_here=True), config.budget
-    n_cells = len(data.found) * len(config.algorithms)
+    n_cells = sum(cell.dataset in data.found for cell in config.cells())
     about = {"hours": budget.hours, "gpu_hours": budget.gpu_hours, "sample": n_cells * len(config.groups())}
     found = planned(benchmark_work(config, data), config, n_configurations=n_cells, **about)
     if not data.missing or config.format == "json":

@@ -87,9 +87,9 @@ class Bands(Config):
         """Raises ConfigError where a run has another protocol, naming the first difference."""
         for name in dict.fromkeys((*self.protocol, *protocol)):
             if self.protocol.get(name) != protocol.get(name):
-                raise ConfigError(
-                    f"The bands are for another protocol: {name} is {protocol.get(name)!r}, and was {self.protocol.get(name)!r}."
-                )
+                now, then = protocol.get(name), self.protocol.get(name)
+                how = "is not the same" if isinstance(now, dict | list) else f"is {now!r}, and was {then!r}"
+                raise ConfigError(f"The bands are for another protocol: {name} {how}.")
 
     def judge(self, values: Values) -> list[Verdict]:
         """What a run's values say of each band, in the bands' order.
@@ -145,6 +145,12 @@ class Verdict:
         elif high > most:
             reason = "is not shown to lie below the band's upper end"
         return cls(*about, mean, (low, high), n, reason)
+
+    def __str__(self) -> str:
+        low = "-∞" if self.band.low is None else f"{self.band.low:.4g}"
+        high = "∞" if self.band.high is None else f"{self.band.high:.4g}"
+        told = "in its band" if self.passes else self.reason
+        return f"{self.dataset} {self.label} {self.metric}: {self.mean:.4g} ({self.seeds} seeds), band {low} to {high}: {told}"
 
     @property
     def passes(self) -> bool:

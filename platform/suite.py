@@ -36,7 +36,7 @@ class _Listed(Config):
     @model_serializer(mode="wrap")
     def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         said: dict[str, Any] = handler(self)
-        left_out = {"preset": None, "n_steps": None, "environment": None, "on": {}, "settings": {}, "label": said["name"]}
+        left_out = dict.fromkeys(("preset", "n_steps", "environment", "only")) | {"on": {}, "settings": {}, "label": said["name"]}
         return {name: value for name, value in said.items() if name not in left_out or value != left_out[name]}
 
 
@@ -76,10 +76,15 @@ class Entry(_Listed, AlgorithmChoice):
 
     label: str = setting("", "what it is called in results, once in a suite; left out: its name")
     n_steps: int | None = setting(None, "gradient steps of a seed; null: the suite's", gt=0)
+    only: str | None = setting(None, "pattern of the names of datasets that it is trained on; null: all of them")
     on: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="patterns of dataset names, with settings, preset or n_steps that hold there; the last counts",
     )
+
+    def is_for(self, dataset: str) -> bool:
+        """Whether it is trained on the dataset of a label."""
+        return self.only is None or fits(dataset, self.only)
 
     @model_validator(mode="before")
     @classmethod
@@ -181,8 +186,15 @@ class SuiteConfig(Conditions, _Head):
         return self.name or self.suite_name
 
     def cells(self) -> list[Cell]:
-        """Every algorithm on every dataset, dataset by dataset. Raises ConfigError for settings that an algorithm cannot have."""
-        return [Cell(data.label, entry.label, self._config(data, entry)) for data in self.datasets for entry in self.algorithms]
+        """Every algorithm on every dataset that it is for, dataset by dataset.
+
+        Raises:
+            ConfigError: an algorithm cannot have its settings, or none of them is for any of the datasets.
+        """
+        pairs = [(data, entry) for data in self.datasets for entry in self.algorithms if entry.is_for(data.label)]
+        if not pairs:
+            raise ConfigError("None of the algorithms is for any of the datasets; see `only` in the suite.")
+        return [Cell(data.label, entry.label, self._config(data, entry)) for data, entry in pairs]
 
     def _config(self, dataset: DatasetChoice, entry: Entry) -> ExperimentConfig:
         said: dict[str, Any] = {
@@ -220,13 +232,14 @@ class SuiteConfig(Conditions, _Head):
     def definition(self) -> str:
         """The suite as JSON of at most 5,000 characters: the protocol, `datasets` by label, `algorithms` with their settings.
 
-        Where that is too long, `algorithms` are labels.
+        Where that is too long, `algorithms` are labels, with what they are only for.
         """
         about = {name: value for name, value in self.protocol().items() if name != "budget"}
         about |= {"source": self.source, "datasets": [one.label for one in self.datasets]}
         entries = [{"label": one.label, **one.model_dump(mode="json", exclude_defaults=True)} for one in self.algorithms]
         whole = json.dumps({**about, "algorithms": entries})
-        return whole if len(whole) <= _MOST else json.dumps({**about, "algorithms": [one.label for one in self.algorithms]})
+        labels = [{"label": one.label, "only": one.only} if one.only else one.label for one in self.algorithms]
+        return whole if len(whole) <= _MOST else json.dumps({**about, "algorithms": labels})
 
 
 # ---- files
@@ -325,11 +338,12 @@ def _check_patterns(said: Mapping[str, Any], document: Mapping[str, Any]) -> Non
     """Raises ConfigError for the first pattern of `on` that no dataset has, of the suite or of what is said now."""
     labels = [_label("datasets", one) for where in (document, said) for one in _listed(where.get("datasets"))]
     for entry in _listed(said.get("algorithms")):
-        for pattern in entry.get("on") or () if isinstance(entry, Mapping) else ():
-            if not any(fits(label, str(pattern)) for label in labels):
-                raise ConfigError(
-                    f"algorithms: {_label('', entry)}: on has {pattern!r}, which is no dataset{did_you_mean(str(pattern), labels)}"
-                )
+        patterns = {name: entry.get(name) or () for name in ("on", "only")} if isinstance(entry, Mapping) else {}
+        for field, said_there in patterns.items():
+            for pattern in (said_there,) if isinstance(said_there, str) else said_there:
+                if not any(fits(label, str(pattern)) for label in labels):
+                    near = did_you_mean(str(pattern), labels)
+                    raise ConfigError(f"algorithms: {_label('', entry)}: {field} has {pattern!r}, which is no dataset{near}")
 
 
 def _listed(value: Any) -> Iterable[Any]:

@@ -20,6 +20,7 @@ from ..data.errors import ConfigError, did_you_mean
 from .outbox import Line
 from .results import NORMALIZED, RETURN, Configuration, Score, SeedRun
 from .storage import Status
+from .suite import fits
 from .tracking import Tracking
 from .uris import without_password
 
@@ -197,7 +198,8 @@ class Benchmark:
 
     def awaits(self, dataset: str, label: str) -> bool:
         """Whether the suite asks for a cell."""
-        return dataset in self.about.get("datasets", ()) and label in _labels(self.about)
+        only = _labels(self.about).get(label, "")
+        return dataset in self.about.get("datasets", ()) and (only is None or fits(dataset, only))
 
     @property
     def n_runs(self) -> int:
@@ -262,9 +264,10 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
     )
 
 
-def _labels(about: Mapping[str, Any]) -> list[str]:
-    """Of the algorithms of a suite's definition, which has their settings too where they are not too many."""
-    return [one["label"] if isinstance(one, Mapping) else one for one in about.get("algorithms", ())]
+def _labels(about: Mapping[str, Any]) -> dict[str, str | None]:
+    """The algorithms of a suite's definition, which may have their settings too, and what each is only for."""
+    named = [one if isinstance(one, Mapping) else {"label": one} for one in about.get("algorithms", ())]
+    return {one["label"]: one.get("only") for one in named}
 
 
 def _search(tracking: Tracking, query: str) -> list[Any]:

@@ -29,7 +29,7 @@ def suite(name: str, **said: Any) -> SuiteConfig:
 
 def test_the_suites_are_those_that_are_promised() -> None:
     promised = {"d4rl-locomotion-v0", "d4rl-locomotion-v2", "d4rl-antmaze-v2", "d4rl-adroit", "d4rl-kitchen"}
-    assert {*promised, "paper-table-2", "corl-v2", "mini", "micro"} <= set(NAMES)
+    assert {*promised, "paper-table-2", "corl-v2", "mini", "micro", "gate"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,7 +38,7 @@ def test_every_suite_is_whole(name: str) -> None:
     assert config.about
     assert config.source
     assert set(document) <= set(SuiteConfig.model_fields)
-    assert len(config.cells()) == len(config.datasets) * len(config.algorithms)
+    assert len(config.cells()) == (2 if name == "gate" else len(config.datasets) * len(config.algorithms))
     assert config.evaluation is not None
     assert len(config.definition()) <= 5000
     known = catalog()
@@ -47,7 +47,7 @@ def test_every_suite_is_whole(name: str) -> None:
         own = known.find(dataset.name)
         assert dataset.environment or (own and own.environment), f"nothing says where {dataset.name} is scored"
     for entry in document["algorithms"]:  # a setting without a preset needs a word on where it is from
-        assert "preset" in entry or any("preset" in more for more in entry.get("on", {}).values()) or name == "corl-v2", entry
+        assert "preset" in entry or any("preset" in more for more in entry.get("on", {}).values()) or name in ("corl-v2", "gate")
 
 
 def test_the_datasets_are_those_of_the_tables() -> None:
@@ -147,6 +147,18 @@ def test_what_a_suite_has_not_stands_for_itself(tmp_path: Path) -> None:
 def test_settings_of_a_dataset_are_every_algorithms_that_says_nothing_else() -> None:
     config = suite("micro", algorithms=["BC", {"name": "IQL", "action_scaler": None, "label": "unscaled"}])
     assert [cell.config.algorithm.settings.get("action_scaler", "") for cell in config.cells()] == ["min_max", None]
+
+
+def test_an_algorithm_may_be_for_some_datasets_only() -> None:
+    config = suite("gate")
+    assert {cell.dataset: cell.label for cell in config.cells()} == {"d3ray/cartpole-replay": "DQN", "d3ray/pendulum-replay": "TD3"}
+    assert [cell.label for cell in suite("gate", datasets="pendulum*").cells()] == ["TD3"]
+    with pytest.raises(ConfigError, match="none of the algorithms is for any of the datasets"):
+        suite("gate", datasets="pendulum*", algorithms="DQN")
+    with pytest.raises(
+        ConfigError, match="DQN: only has 'd3ray/cartpole', which is no dataset; did you mean 'd3ray/cartpole-replay'"
+    ):
+        suite("gate", algorithms=[{"name": "DQN", "only": "d3ray/cartpole"}])
 
 
 def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
