@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ..algos.base import Algorithm, Evaluator
 from ..algos.environments.evaluate import by_target, evaluate
 from ..algos.environments.make import make
-from ..algos.environments.scores import normalized_score
+from ..algos.environments.scores import reference_in
 from ..algos.environments.vector import VectorEnvironment
 from ..data.errors import ConfigError
 from ..data.random import bits, fold, root_key
@@ -36,9 +36,8 @@ class Returns:
             seed = evaluation_seed(algorithm.seed, algorithm.step)
             played = evaluate(policy, self._vector, episodes=self.episodes, seed=seed)
             found |= {f"return{name}": played.mean, f"length{name}": float(played.lengths.mean())}
-            score = played.normalized if played.normalized is not None else normalized_score(self.dataset, played.mean)
-            if score is not None:
-                found[f"normalized_return{name}"] = score
+            if (reference := reference_in(_id(self.environment), self.dataset)) is not None:
+                found[f"normalized_return{name}"] = float(reference.score(played.mean))
         return found
 
     def close(self) -> None:
@@ -113,9 +112,12 @@ def measured(
     """The metrics that every trial has beside the algorithm's own losses."""
     found = [] if environment is None else ["evaluation/return", "evaluation/length"]
     if environment is not None:
-        names = (environment if isinstance(environment, str) else environment.id, dataset.name)
-        found += ["evaluation/normalized_return"] * any(normalized_score(name, 0.0) is not None for name in names)
+        found += ["evaluation/normalized_return"] * (reference_in(_id(environment), dataset.name) is not None)
     if config is not None and config.holdout:
         found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
         found += ["holdout/td_error"] * algorithm.learns_values()
     return [*found, "time/updates_per_second"]
+
+
+def _id(environment: str | Environment) -> str:
+    return environment if isinstance(environment, str) else environment.id

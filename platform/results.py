@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algos.environments.scores import Reference, reference_score
+from ..algos.environments.scores import Reference, reference_in
 from ..data.errors import ConfigError, DataError, did_you_mean
 from .best import by_configuration, objective_of
 from .folders import Folder
@@ -168,7 +168,7 @@ class Results:
     @property
     def reference(self) -> Reference | None:
         """What D4RL-normalised returns are relative to, where they were measured and agree with it."""
-        found = (reference_score(self.environment) if self.environment else None) or reference_score(str(self.dataset["name"]))
+        found = reference_in(self.environment, str(self.dataset["name"]))
         for run in (run for one in self.configurations for run in one.seeds if {RETURN, NORMALIZED} <= set(run.curves)):
             value, normalized = run.curves[RETURN].values[-1], run.curves[NORMALIZED].values[-1]
             if found is not None and np.isclose(found.score(value), normalized, rtol=1e-3, atol=1e-2):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algos.environments.scores import Reference, reference_score
+from ..algos.environments.scores import Reference, reference_in
 from ..data.errors import ConfigError, did_you_mean
 from .outbox import Line
 from .results import NORMALIZED, RETURN, Configuration, Score, SeedRun
@@ -67,7 +67,7 @@ class Cell:
     @cached_property
     def reference(self) -> Reference | None:
         """What its normalised returns are relative to; None where they were not measured, or nobody knows."""
-        found = (reference_score(self.runs.environment) if self.runs.environment else None) or reference_score(self.dataset)
+        found = reference_in(self.runs.environment, self.dataset)
         for run in (run for run in self.runs.seeds if {RETURN, NORMALIZED} <= set(run.curves)):
             raw, normalized = run.curves[RETURN].values[-1], run.curves[NORMALIZED].values[-1]
             if found is not None and np.isclose(found.score(raw), normalized, rtol=1e-3, atol=1e-2):

@@ -42,6 +42,24 @@ def reference_score(name: str) -> Reference | None:
     return None
 
 
+def reference_in(environment: str | None, dataset: str) -> Reference | None:
+    """The reference of returns that were played in an environment by what learned from a dataset.
+
+    Args:
+        environment: A gymnasium id; None: D4RL's own. Where D4RL has no reference for it the dataset's counts, and the label says
+            where the return is from; but not for a version of MuJoCo's tasks that has none, since its rewards are others.
+        dataset: The dataset's name.
+    """
+    own = reference_score(environment) if environment else None
+    theirs = reference_score(dataset)
+    bare = re.sub(r"\.(hdf5|h5)$", "", dataset.rsplit("/", 1)[-1]).replace("_", "-").lower()
+    if own is not None or theirs is None or environment is None or environment.lower() == bare:
+        return own or theirs
+    if environment.rpartition("-v")[0] in references()["environments"]:
+        return None
+    return theirs._replace(label=f"D4RL-normalised return in {environment}")
+
+
 def normalized_score(name: str, return_: float) -> float | None:
     """The D4RL-normalised score of a return, 0 for random and 100 for expert; None where `reference_score` knows none."""
     reference = reference_score(name)

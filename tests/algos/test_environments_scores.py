@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from d3ray.algos.environments.scores import normalized_score, reference_score
+from d3ray.algos.environments.scores import normalized_score, reference_in, reference_score
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,26 @@ def test_the_label_says_where_the_return_comes_from() -> None:
     assert ours.label == "D4RL-normalised return in gymnasium v4"
     assert theirs.label == "D4RL-normalised return"
     assert np.asarray(ours.score(np.array([-20.272305, 3234.3]))).tolist() == [0.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "dataset", "label"),
+    [
+        ("Hopper-v4", "d4rl/hopper-medium-v2", "D4RL-normalised return in gymnasium v4"),
+        (None, "d4rl/hopper-medium-v2", "D4RL-normalised return"),
+        ("antmaze-umaze-v2", "d4rl/antmaze-umaze-v2", "D4RL-normalised return"),
+        ("AdroitHandPen-v1", "d4rl/pen-human-v1", "D4RL-normalised return in AdroitHandPen-v1"),
+        ("Hopper-v4", "ours", "D4RL-normalised return in gymnasium v4"),
+    ],
+)
+def test_where_a_return_was_played_counts(environment: str | None, dataset: str, label: str) -> None:
+    found = reference_in(environment, dataset)
+    assert found is not None
+    assert found.label == label
+
+
+@pytest.mark.parametrize(
+    ("environment", "dataset"), [("Hopper-v5", "d4rl/hopper-medium-v2"), ("CartPole-v1", "ours"), (None, "ours")]
+)
+def test_other_rewards_have_no_reference(environment: str | None, dataset: str) -> None:
+    assert reference_in(environment, dataset) is None
