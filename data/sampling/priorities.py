@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import ConfigError, DataError
 from .sum_tree import SumTree, Tree
 
@@ -118,14 +119,10 @@ class Priorities:
     def update(self, items: np.ndarray, errors: np.ndarray) -> None:
         """The errors [S, B] with which items [S, B] were learned from. Those that are no longer there are passed over."""
         low, high = self.bounds
-        old = self.tree.at(items)
-        known = np.isfinite(errors) & (old > 0)
-        size = np.abs(np.where(known, errors, 0.0))
-        if low is not None or high is not None:
-            size = np.minimum(np.maximum(size, low or 0.0), np.inf if high is None else high)
-        priorities = np.where(known, np.maximum((size + self.eps) ** self.alpha, _LEAST), old)
+        bounds = 0.0 if low is None else low, np.inf if high is None else high
+        priorities = self.tree.at(items)
+        _learned(priorities, np.asarray(errors), self.maximum, *bounds, self.eps, self.alpha)
         self._put(items, priorities)
-        self.maximum = np.maximum(self.maximum, np.where(known, priorities, 0.0).max(-1, initial=0.0))
 
     def draw(self, share: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """Items [S, B] by uniform numbers [S, B] on (0, 1); `choice` has as many more where a part of the draws is uniform."""
@@ -164,3 +161,14 @@ class Priorities:
             raise DataError(f"This is no state of a sampler with priorities of shape {list(needed)}.")
         self._fill(state["priorities"])
         self.maximum = np.array(state["maximum"], np.float64)
+
+
+@compiled
+def _learned(priorities: Any, errors: Any, maximum: Any, low: Any, high: Any, eps: Any, alpha: Any) -> None:
+    """The priorities [S, B] and the largest so far [S] after errors [S, B]; both are overwritten."""
+    for s in range(len(errors)):
+        for k in range(len(errors[s])):
+            error = abs(float(errors[s, k]))
+            if priorities[s, k] > 0 and np.isfinite(error):
+                priorities[s, k] = max((min(max(error, low), high) + eps) ** alpha, _LEAST)
+                maximum[s] = max(maximum[s], priorities[s, k])

@@ -32,6 +32,8 @@ class Tree:
         self._starts = np.cumsum([0, *groups]) * FANOUT  # where each level begins in a row, from the leaves up
         self._numbers = _aligned(n_trees, int(self._starts[-1]))
         self._numbers[:] = np.inf if least else 0.0
+        self._flat = self._numbers.reshape(-1)
+        self._rows = np.arange(n_trees)[:, None] * self._numbers.shape[1]  # where each begins in `_flat`
 
     @property
     def values(self) -> np.ndarray:
@@ -45,7 +47,7 @@ class Tree:
 
     def at(self, index: np.ndarray) -> np.ndarray:
         """[T, K] the numbers at `index` [T, K]."""
-        return np.take_along_axis(self.values, index, 1)
+        return self._flat.take(index + self._rows)
 
     def set(self, index: np.ndarray, values: np.ndarray) -> None:
         """Changes the numbers at `index` [T, K] to `values` [T, K]; of one that is named several times the last counts.
