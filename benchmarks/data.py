@@ -4,7 +4,8 @@
 
 The two sides of a row are measured in turn, A B A B …; a ratio is taken pair by pair, and the table gives the median of the pairs
 and their range. A control loop of fixed work runs before and after each measurement (see `speed.py`). Every side has one thread.
-Files are in the page cache but where the row says otherwise. Results go to `benchmarks/results/data.json` and `data.md`.
+Files are in the page cache but where the row says otherwise. Results go to `benchmarks/results/data.json` and `data.md`; a run of
+some rows replaces those and leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +44,7 @@ class Bench:
         self.folder, self.scale, self.map_gib = folder, options.scale, options.map_gib
         self.log = folder / "workers.log"
         os.environ["D3RAY_CACHE"] = str(folder / "cache")
-        self.facts: list[str] = []
+        self.facts: dict[str, str] = {}  # by group
 
     def amount(self, n: int) -> int:
         return max(4, int(n * self.scale))
@@ -99,7 +100,9 @@ def opening(bench: Bench) -> Iterator[list[Row]]:
 def importing(bench: Bench) -> Iterator[list[Row]]:
     file, n = bench.folder / "hopper.hdf5", 1_000_000
     write_hopper(file, n)
-    bench.facts.append(f"The HDF5 file has {n:,} steps in {file.stat().st_size / 1e6:,.0f} MB, gzip as D4RL's hopper-medium-v2.")
+    bench.facts["ingest"] = (
+        f"The HDF5 file has {n:,} steps in {file.stat().st_size / 1e6:,.0f} MB, gzip as D4RL's hopper-medium-v2."
+    )
     with bench.worker() as a, bench.worker() as b:
         for side in (a, b):
             side("one_core")
@@ -173,7 +176,7 @@ def memory(bench: Bench) -> Iterator[list[Row]]:
     with bench.worker() as a, bench.worker() as b:
         size = b("set_up_training", folder=folder, n=n)["bytes"]
         a("set_up_training", folder=folder, n=n, growth=int(size / 4))
-        bench.facts.append(f"Memory of its own was limited by the kernel to a quarter of those {size / 2**30:.1f} GiB.")
+        bench.facts["memory"] = f"Memory of its own was limited by the kernel to a quarter of those {size / 2**30:.1f} GiB."
         limited = Side("4 times the allowed memory", lambda: a("train"), n)
         yield [Row("DQN on frames, batch 32, 64×64", "updates/s", limited, Side("all in memory", lambda: b("train"), n))]
 
@@ -196,7 +199,7 @@ def cold(bench: Bench) -> Iterator[list[Row]]:
             Side("random reads", lambda: a("cold_read", n=reads), reads),
         )
         yield [row]
-        bench.facts.append(f"A batch of the large map touches {known['pages']:,.0f} pages of 4 KiB.")
+        bench.facts["cold"] = f"A batch of the large map touches {known['pages']:,.0f} pages of 4 KiB."
 
 
 def write_hopper(file: Path, n: int) -> None:
@@ -243,6 +246,7 @@ def markdown(report: dict[str, Any]) -> str:
             ]
         )
     there, used = report["machine"], report["versions"]
+    loads, dates = sorted(r["load_average"] for r in report["results"]), sorted({r["date"] for r in report["results"]})
     both = "; ".join(f"{side}: {', '.join(f'{n} {v}' for n, v in found.items())}" for side, found in used.items())
     return "\n".join(
         [
@@ -255,21 +259,34 @@ def markdown(report: dict[str, Any]) -> str:
             "Draws are from a node map, bare gathers from memory with rows that are known already; stacked frames become float32",
             "on both sides. The control loop is fixed work timed beside each measurement, as A's speed over B's: at 1.00 both",
             "sides had the same machine.",
-            *report["facts"],
+            *(report["facts"][name] for name in GROUPS if name in report["facts"]),
             "",
             f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']};",
-            f"load average {there['load_average']} at the start. {report['date']}.",
+            f"load average {loads[0]:.2f} to {loads[-1]:.2f} where rows began. {', '.join(dates)}.",
             f"{both}.",
             "",
         ]
     )
 
 
+def merged(new: dict[str, Any], groups: Sequence[str]) -> dict[str, Any]:
+    """What was measured now, with the rows of other groups as they are kept."""
+    path = RESULTS / "data.json"
+    old = json.loads(path.read_text()) if path.is_file() else {"results": [], "facts": {}}
+    kept = [row for row in old["results"] if row["group"] not in groups]
+    order = list(GROUPS)
+    return {
+        **new,
+        "results": sorted([*kept, *new["results"]], key=lambda row: order.index(row["group"])),
+        "facts": {**old["facts"], **new["facts"]},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What data costs.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="measurements a side")
     parser.add_argument(
-        "--only", nargs="+", choices=[*GROUPS], default=[*GROUPS], help="rows to measure; fewer than all are printed only"
+        "--only", nargs="+", choices=[*GROUPS], default=[*GROUPS], help="rows to measure; the others stay as they were"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work; below 1 it is printed only")
     parser.add_argument("--map-gib", type=float, default=8.0, help="size of the large map; it needs twice that on the disk")
@@ -279,7 +296,6 @@ def main() -> None:
         "machine": machine(),
         "versions": {},
         "repeat": options.repeat,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="d3ray-data-", dir=options.folder) as folder:
@@ -291,7 +307,8 @@ def main() -> None:
             try:
                 with GROUPS[name](bench) as rows:
                     for row in rows:
-                        results.append({"group": name, **measure(row, options.repeat)})
+                        when = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": machine()["load_average"]}
+                        results.append({"group": name, **when, **measure(row, options.repeat)})
                         print(
                             f"{row.label}, {row.a.label} : {row.b.label}: "
                             f"{results[-1]['ratio']['median']:.2f} (by processor time {results[-1]['processor_ratio'] or 0:.2f}) "
@@ -302,7 +319,8 @@ def main() -> None:
                 print(f"{error}\n{bench.log.read_text()[-2_000:]}")
                 raise SystemExit(1) from None
         report |= {"results": results, "facts": bench.facts}
-    if options.scale >= 1 and set(options.only) == set(GROUPS) and options.map_gib >= 8:
+    if options.scale >= 1 and options.map_gib >= 8:
+        report = merged(report, options.only)
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "data.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         (RESULTS / "data.md").write_text(markdown(report))
