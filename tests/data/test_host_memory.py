@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 if {kept}:
     keep_freed_memory()
 before = resident()
-blocks = [torch.ones(5_000_000) for _ in range(8)]  # of 20 MB
+blocks = [torch.ones(10_000_000) for _ in range(4)]  # of 40 MB
 assert resident() - before > 150_000
 del blocks
 print(resident() - before)
