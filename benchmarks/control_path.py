@@ -23,16 +23,16 @@ from typing import Any
 
 from workers import HERE, machine, table
 
-from d3ray.platform.delivery import Delivery, deliver
-from d3ray.platform.driver import Progress
-from d3ray.platform.outbox import Outbox
-from d3ray.platform.searchers import make_searcher
-from d3ray.platform.session import ray_session
-from d3ray.platform.storage import Experiment, Trial
-from d3ray.platform.sweep import Search, check_sweep
-from d3ray.platform.sweep_config import SweepConfig
-from d3ray.platform.tracking import Tracking
-from d3ray.platform.writer import Writer
+from d3ray.platform.cluster.session import ray_session
+from d3ray.platform.experiment.driver import Progress
+from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.outbox import Outbox
+from d3ray.platform.storage.writer import Writer
+from d3ray.platform.sweep.config import SweepConfig
+from d3ray.platform.sweep.run import Search, check_sweep
+from d3ray.platform.sweep.searchers import make_searcher
+from d3ray.platform.tracking.delivery import Delivery, deliver
+from d3ray.platform.tracking.runs import Tracking
 
 RESULT = HERE / "results" / "control_path.md"
 METRICS = {f"train/metric_{k}": 0.5 for k in range(8)} | {f"evaluation/metric_{k}": 0.5 for k in range(3)}

@@ -20,7 +20,7 @@ from workers import control, serve, timed
 from d3ray import DQN
 from d3ray.data.dataset import Dataset
 from d3ray.data.sampling import PrioritizedSampler, TransitionSampler
-from d3ray.platform.ingest import ingest
+from d3ray.platform.datasets.ingest import ingest
 
 PAGE = 4096
 

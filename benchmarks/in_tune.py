@@ -29,7 +29,7 @@ def start_ray(threads: int) -> None:
     """A Ray of this machine's own, for as long as this process lives."""
     import atexit
 
-    from d3ray.platform.session import ray_session
+    from d3ray.platform.cluster.session import ray_session
 
     session = ray_session(num_cpus=threads)
     session.__enter__()

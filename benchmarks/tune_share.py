@@ -26,12 +26,12 @@ from typing import Any
 from workers import HERE, Worker, control, machine, serve, versions
 
 from d3ray.data.dataset import Dataset
-from d3ray.platform.driver import trial_config
-from d3ray.platform.experiment_config import ExperimentConfig
-from d3ray.platform.runs import describe_dataset, run_experiment
-from d3ray.platform.session import ray_session
-from d3ray.platform.storage import Experiment
-from d3ray.platform.trial_run import TrialConfig, TrialRun
+from d3ray.platform.cluster.session import ray_session
+from d3ray.platform.experiment.config import ExperimentConfig
+from d3ray.platform.experiment.driver import trial_config
+from d3ray.platform.experiment.run import describe_dataset, run_experiment
+from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
+from d3ray.platform.storage.experiments import Experiment
 
 DATASET = "d3ray/cartpole-replay"
 ALGORITHM = {"name": "DQN", "batch_size": 32}

@@ -12,7 +12,7 @@ beyond [-1, 1] and the simulator clips them, so the clipped ones are what was do
 import sys
 
 from d3ray.data.errors import D3rayError
-from d3ray.platform.ingest import ingest
+from d3ray.platform.datasets.ingest import ingest
 
 if len(sys.argv) != 4:
     sys.exit("usage: ingest_cs285.py PICKLE FOLDER ENVIRONMENT")

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if os.environ.get("D3RAY_SUBMITTED"):  # a job's log says which d3ray ran it
         print(f"d3ray {__version__} from {Path(__file__).parents[1]}", flush=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # how a job is stopped; a Ray started by a script ignores it
-        from ..platform.staging import load_secrets
+        from ..platform.cluster.staging import load_secrets
 
         load_secrets()
     application()(arguments, prog_name="d3ray")

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..platform.suite import SuiteConfig, is_file, read_suite
+from ..platform.benchmark.suite import SuiteConfig, is_file, read_suite
 from ..platform.yaml_text import Key
 from .base import Result, option
 from .live_view import live_experiment
 from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
-    from ..platform.bands import Bands
-    from ..platform.benchmark import BenchmarkResult as Ran
+    from ..platform.benchmark.bands import Bands
+    from ..platform.benchmark.run import BenchmarkResult as Ran
 
 
 class BenchmarkConfig(PlannableConfig, SuiteConfig):
@@ -53,8 +53,8 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used, and where no dataset can be had.
     """
-    from ..platform.benchmark import run_benchmark
-    from ..platform.gate import protocol, read_bands
+    from ..platform.benchmark.gate import protocol, read_bands
+    from ..platform.benchmark.run import run_benchmark
 
     trusted = None if config.bands is None else read_bands(config.bands)
     if trusted is not None:
@@ -68,7 +68,7 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
 
 def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | None) -> BenchmarkResult:
     """The result with what its numbers say of bands. Raises as `platform.gate.write_bands` where there are to be new ones."""
-    from ..platform.gate import values, write_bands
+    from ..platform.benchmark.gate import values, write_bands
 
     ran, lines, problems = result.benchmark, [result.made], [result.failed]
     if trusted is not None:
@@ -85,8 +85,8 @@ def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | Non
 
 def _planned(config: BenchmarkConfig) -> PlanResult:
     """The plan of what is on this machine; what is not is named."""
-    from ..platform.benchmark import benchmark_work
-    from ..platform.suite_data import obtain
+    from ..platform.benchmark.data import obtain
+    from ..platform.benchmark.run import benchmark_work
 
     data, budget = obtain(config, only_here=True), config.budget
     n_cells = sum(cell.dataset in data.found for cell in config.cells())
@@ -100,7 +100,7 @@ def _planned(config: BenchmarkConfig) -> PlanResult:
 
 def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
     """What to print of a benchmark."""
-    from ..platform.estimate import counted
+    from ..platform.planning.estimate import counted
 
     experiment = ran.experiment
     finished = sum(seed.status == "FINISHED" for seed in experiment.seeds)
@@ -114,7 +114,7 @@ def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
 
 def _problems(ran: Ran) -> str:
     """What did not succeed and may be mended; divergence is an outcome."""
-    from ..platform.estimate import counted
+    from ..platform.planning.estimate import counted
 
     seeds, experiment = ran.experiment.seeds, ran.experiment
     problems: list[str] = []

@@ -90,7 +90,7 @@ def _policy(source: str) -> Generator[Any]:
     """What acts, or None for random actions. Raises StorageError: the folder is neither a saved algorithm nor a package."""
     from ..algos.package import is_package, read_package
     from ..algos.saving import load
-    from ..platform.registered import is_registered, registered_package
+    from ..platform.tracking.registered import is_registered, registered_package
 
     if source == "random":
         yield None

@@ -106,7 +106,7 @@ def _format(config: ConvertConfig) -> str:
 
 
 def _write_folder(config: ConvertConfig, dataset: Dataset) -> ConvertResult:
-    from ..platform.derive import write_dataset
+    from ..platform.datasets.derive import write_dataset
 
     written = write_dataset(
         dataset,

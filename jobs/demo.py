@@ -12,7 +12,7 @@ from .console import note
 from .live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.runs import ExperimentResult
+    from ..platform.experiment.run import ExperimentResult
 
 DATASET = "d3ray/cartpole-replay"
 SMALL = {"hidden_units": [64, 64]}
@@ -43,7 +43,7 @@ class DemoResult(Result):
 def run(config: DemoConfig) -> DemoResult:
     """Trains, registers, evaluates the registered policy through onnxruntime, and draws the report."""
     from ..data.dataset import Dataset
-    from ..platform.session import ray_session
+    from ..platform.cluster.session import ray_session
 
     dataset = Dataset.open(DATASET)
     returns = dataset.statistics.return_
@@ -79,8 +79,8 @@ def run(config: DemoConfig) -> DemoResult:
 
 
 def _train(name: str, config: DemoConfig) -> ExperimentResult:
-    from ..platform.experiment_config import ExperimentConfig
-    from ..platform.runs import run_experiment
+    from ..platform.experiment.config import ExperimentConfig
+    from ..platform.experiment.run import run_experiment
 
     settings = {
         "name": f"demo-{name}",

@@ -63,7 +63,7 @@ class DeriveResult(Result):
 def run(config: DeriveConfig) -> DeriveResult:
     """Writes everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
     from ..data.dataset import Dataset
-    from ..platform.derive import write_dataset
+    from ..platform.datasets.derive import write_dataset
 
     names = [config.source] if isinstance(config.source, str) else list(config.source)
     sources = [Dataset.open(name) for name in names]

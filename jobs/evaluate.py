@@ -101,7 +101,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
 @contextmanager
 def _package(config: EvaluateConfig) -> Generator[Path]:
     """The package's folder."""
-    from ..platform.registered import is_registered, registered_package
+    from ..platform.tracking.registered import is_registered, registered_package
 
     if is_registered(config.package):
         with registered_package(config.package, config.tracking, config.storage) as folder:

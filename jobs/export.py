@@ -47,7 +47,7 @@ def run(config: ExportConfig) -> ExportResult:
     """Writes the policy of `source` at `target`. Raises ConfigError before any work: the ending or the target cannot be used."""
     from ..algos.export import check_ending, portable, save_portable
     from ..algos.package import copy_package, read_package, read_torch_policy
-    from ..platform.policies import open_policy
+    from ..platform.tracking.policies import open_policy
 
     target = Path(config.target)
     check_ending(target)

@@ -67,7 +67,7 @@ class IngestResult(Result):
 
 def run(config: IngestConfig) -> IngestResult:
     """Imports everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
-    from ..platform.ingest import ingest
+    from ..platform.datasets.ingest import ingest
 
     own = {"timeout_at": config.timeout_at, "discrete_action": config.discrete_action, "rename": config.rename or None}
     done = ingest(

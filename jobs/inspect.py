@@ -176,7 +176,7 @@ def _writable(name: str) -> Path:
 def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report: Report) -> None:
     """One HTML file. Raises StorageError."""
     from ..data.files import storage_errors, write_atomically
-    from ..platform.doctor_page import doctor_page
+    from ..platform.report.doctor import doctor_page
     from .inspect_text import moments
 
     where = f" of {dataset.environment.id}" if dataset.environment else ""

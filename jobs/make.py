@@ -36,7 +36,7 @@ class MakeResult(Result):
 
 def run(config: MakeConfig) -> MakeResult:
     """Makes what is not there. Raises DataError: no such name, or one without a recipe; and what failed where nothing was made."""
-    from ..platform.recipes import make
+    from ..platform.datasets.recipes import make
 
     made = make(config.names, at_once=config.at_once, progress=progress)
     if made.failed and not made.datasets:

@@ -9,8 +9,8 @@ from ..data.errors import ConfigError
 from .base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ..platform.report import Report
-    from ..platform.suite_report import SuiteReport
+    from ..platform.benchmark.report import SuiteReport
+    from ..platform.report.experiment import Report
 
 
 class ReportConfig(JobConfig):
@@ -44,9 +44,9 @@ def run(config: ReportConfig) -> ReportResult:
         DataError: an experiment has no trials yet.
         StorageError: something cannot be read or written.
     """
-    from ..platform.experiment_config import absolute
-    from ..platform.report import report
-    from ..platform.suite_report import is_benchmark, write
+    from ..platform.benchmark.report import is_benchmark, write
+    from ..platform.experiment.config import absolute
+    from ..platform.report.experiment import report
 
     out, storage = None if config.out is None else absolute(config.out), absolute(config.storage)
     names = (config.experiments,) if isinstance(config.experiments, str) else config.experiments

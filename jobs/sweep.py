@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..platform.sweep_config import SweepConfig as Settings
+from ..platform.sweep.config import SweepConfig as Settings
 from ..platform.yaml_text import to_text
 from .base import Result
 from .live_view import live_experiment
 from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
-    from ..platform.sweep_results import ConfigurationResult
-    from ..platform.sweep_results import SweepResult as Swept
+    from ..platform.sweep.results import ConfigurationResult
+    from ..platform.sweep.results import SweepResult as Swept
 
 
 class SweepConfig(PlannableConfig, Settings):
@@ -43,7 +43,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ..platform.sweep import run_sweep, sweep_work
+    from ..platform.sweep.run import run_sweep, sweep_work
 
     if config.plan:
         work = sweep_work(config)
@@ -57,7 +57,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
 
 def describe(result: Swept) -> SweepResult:
     """What to print of a sweep."""
-    from ..platform.estimate import counted
+    from ..platform.planning.estimate import counted
 
     experiment, objective = result.experiment, result.objective
     ended = [one.outcome.ended for one in result.configurations if one.outcome is not None]
@@ -84,7 +84,7 @@ def describe(result: Swept) -> SweepResult:
 
 def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
     """The objective, the interval of the mean, and how many seeds they are of."""
-    from ..platform.estimate import counted
+    from ..platform.planning.estimate import counted
 
     assert best.outcome is not None
     assert best.outcome.objective is not None
@@ -98,7 +98,7 @@ def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
 
 def _problems(result: Swept) -> str:
     """What did not succeed and may be mended: divergence, and what a scheduler stopped, are outcomes."""
-    from ..platform.estimate import counted
+    from ..platform.planning.estimate import counted
 
     experiment = result.experiment
     failed = [seed for seed in experiment.seeds if seed.status == "FAILED"]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..platform.experiment_config import ExperimentConfig
+from ..platform.experiment.config import ExperimentConfig
 from .base import Result
 from .live_view import live_experiment
 from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
-    from ..platform.runs import ExperimentResult
+    from ..platform.experiment.run import ExperimentResult
 
 
 class TrainConfig(PlannableConfig, ExperimentConfig):
@@ -43,7 +43,7 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ..platform.runs import run_experiment, train_work
+    from ..platform.experiment.run import run_experiment, train_work
 
     if config.plan:
         return planned(train_work(config), config)

@@ -22,7 +22,7 @@ class UpConfig(JobConfig):
 
 def run(config: UpConfig) -> Result:
     """Checks, asks, and runs `ray up`. Raises ConfigError: something is wrong or missing; StorageError: it failed."""
-    from ..platform.launcher import ClusterFile
+    from ..platform.cluster.launcher import ClusterFile
 
     file = ClusterFile.read(config.file)
     if lacking := file.lacking():

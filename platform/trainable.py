@@ -33,11 +33,11 @@ from ray.train._internal.session import _TrainingResult  # pyright: ignore[repor
 
 from ..algos.checkpoint import read_checkpoint, write_checkpoint
 from ..data.errors import D3rayError, StorageError
-from .folders import Folder
-from .storage import Trial
-from .subjects import check_name, subject_names
-from .trial_run import Rows, TrialConfig, TrialRun, note_failure
-from .writer import Writer
+from .experiment.subjects import check_name, subject_names
+from .experiment.trial_run import Rows, TrialConfig, TrialRun, note_failure
+from .storage.experiments import Trial
+from .storage.folders import Folder
+from .storage.writer import Writer
 
 _STATE = "d3ray"  # the checkpoint's folder within Tune's
 _KNOWN = ("seed", "trial")

@@ -30,7 +30,7 @@ from .tree import decode, encode
 
 if TYPE_CHECKING:
     from ...algos.base import Evaluator
-    from ..places import Data
+    from ..experiment.places import Data
 
 _ENVIRONMENT = "d3ray"  # what RLlib knows the environment by
 _LEARNED = ("curr_log_alpha", "curr_kl_coeffs_per_module", "moving_avg_sqd_adv_norms_per_module")  # what RLlib's own state lacks

@@ -15,7 +15,7 @@ from ...data.spec import Environment
 from .policy import RllibPolicy, module_of
 
 if TYPE_CHECKING:
-    from ..places import Data
+    from ..experiment.places import Data
     from .algorithm import RllibAlgorithm
 
 

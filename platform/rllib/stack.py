@@ -14,7 +14,7 @@ from .algorithm import RllibAlgorithm
 if TYPE_CHECKING:
     from ...algos.base import Evaluator
     from ...data.spec import Environment
-    from ..places import Data
+    from ..experiment.places import Data
 
 
 class RllibStack:

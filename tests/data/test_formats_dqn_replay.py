@@ -16,7 +16,7 @@ from d3ray.data.errors import DataError
 from d3ray.data.formats import dqn_replay
 from d3ray.data.formats.dqn_replay import dqn_replay_parts, read_dqn_replay
 from d3ray.data.formats.registry import detect, read
-from d3ray.platform.ingest import ingest
+from d3ray.platform.datasets.ingest import ingest
 
 FRAME = (4, 4)
 

@@ -25,7 +25,7 @@ MEMORY = 12 << 30  # bytes of address space of a worker; what a damaged header a
 WORKER = """
 import json, os, resource, sys, traceback
 from d3ray.data.errors import D3rayError
-from d3ray.platform.ingest import ingest
+from d3ray.platform.datasets.ingest import ingest
 
 resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
 print("ready", flush=True)

@@ -13,7 +13,7 @@ import pytest
 from d3ray.data.errors import DataError
 from d3ray.data.formats import hdf5_check
 from d3ray.data.formats.registry import read
-from d3ray.platform.ingest import ingest
+from d3ray.platform.datasets.ingest import ingest
 
 
 def write(path: Path, **attributes: object) -> Path:

@@ -14,10 +14,10 @@ import numpy as np
 
 from d3ray import Dataset
 from d3ray.data.spec import Environment
-from d3ray.platform.folders import Folder
-from d3ray.platform.outbox import Line, lines
-from d3ray.platform.storage import Experiment, Trial
-from d3ray.platform.trial_run import TrialConfig, TrialRun
+from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
+from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.outbox import Line, lines
 
 from .processes import Command
 

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from d3ray.platform.cluster import STOP_SECONDS
+from d3ray.platform.cluster.jobs import STOP_SECONDS
 
 from .cluster import LocalCluster
 from .processes import alive, kill, until

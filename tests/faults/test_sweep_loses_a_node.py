@@ -11,9 +11,9 @@ import pytest
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.make import make
 from d3ray.algos.package import read_package
-from d3ray.platform.evaluation import evaluation_seed
-from d3ray.platform.ingest import ingest
-from d3ray.platform.registered import registered_package
+from d3ray.platform.datasets.ingest import ingest
+from d3ray.platform.experiment.evaluation import evaluation_seed
+from d3ray.platform.tracking.registered import registered_package
 
 from .cluster import LocalCluster
 from .processes import Command

@@ -44,7 +44,7 @@ LEFT_OUT = {  # lines of README.md that begin so
     "make test": "runs this",
     "make benchmark": "takes minutes, beside peers that are not installed here",
     "python examples/own_scheduler.py": "tests/platform/test_trainable.py runs it",
-    "d3ray benchmark": "tests/platform/test_benchmark.py runs the command",
+    "d3ray benchmark": "tests/platform/benchmark/test_benchmark.py runs the command",
     "d3ray sweep": "tests/jobs/test_sweep_job.py runs the command",
     "mlflow ui": "serves until it is stopped",
     "d3ray promote": "what is trained here in a few steps does not pass the gate",

@@ -18,8 +18,8 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.jobs.base import run_command
-from d3ray.platform.experiment_config import ExperimentConfig
-from d3ray.platform.storage import Experiment
+from d3ray.platform.experiment.config import ExperimentConfig
+from d3ray.platform.storage.experiments import Experiment
 
 N = 60
 TRAIN = "n_steps=20 n_steps_per_epoch=10 storage=results"
@@ -87,7 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tracking(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database for runs, made once."""
-    from d3ray.platform.tracking import Tracking
+    from d3ray.platform.tracking.runs import Tracking
 
     folder = tmp_path_factory.mktemp("tracking")
     os.environ.pop("MLFLOW_TRACKING_URI", None)

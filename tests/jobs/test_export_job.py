@@ -20,8 +20,8 @@ from d3ray.algos.package import is_package, read_package, read_record, write_pac
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 from d3ray.jobs.base import run_command
-from d3ray.platform.storage import Experiment, Trial
-from d3ray.platform.writer import Writer
+from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.writer import Writer
 
 SMALL = VectorEncoder(hidden_units=(16,))
 

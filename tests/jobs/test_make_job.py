@@ -11,7 +11,7 @@ import pytest
 from d3ray import Dataset
 from d3ray.jobs.base import run_command
 
-from ..platform.tiny_recipes import TINY, write_catalog
+from ..platform.datasets.tiny_recipes import TINY, write_catalog
 
 
 @pytest.fixture(autouse=True)

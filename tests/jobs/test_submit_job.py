@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.cluster import Cluster
-from d3ray.platform.staging import cargo
-from d3ray.platform.surroundings import git_state
+from d3ray.platform.cluster.jobs import Cluster
+from d3ray.platform.cluster.staging import cargo
+from d3ray.platform.tracking.surroundings import git_state
 
+from ..platform.cluster.ray_head import RayHead, ray_head
 from ..platform.leaks import files_below
-from ..platform.ray_head import RayHead, ray_head
 
 D3RAY = [sys.executable, "-m", "d3ray.jobs"]
 LONG = ["collect", "Pendulum-v1", "n_steps=3_000_000"]  # a minute or two, and no more memory than a small dataset
@@ -293,7 +293,7 @@ def test_what_the_cluster_lacks_is_named(head: RayHead, monkeypatch: pytest.Monk
     for name, value in head.environment().items():
         if name.startswith("RAY_"):
             monkeypatch.setenv(name, value)
-    monkeypatch.setattr("d3ray.platform.cluster.requirements", lambda: ["no-such-thing>=3", "numpy>=99", "ray>=2"])
+    monkeypatch.setattr("d3ray.platform.cluster.jobs.requirements", lambda: ["no-such-thing>=3", "numpy>=99", "ray>=2"])
     with cargo() as load, pytest.raises(StorageError) as refused:
         Cluster(head.address).check(load)
     assert str(refused.value) == (

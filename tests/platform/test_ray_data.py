@@ -11,8 +11,8 @@ import ray
 import ray.data
 
 from d3ray.data.dataset import Dataset
+from d3ray.platform.cluster.session import quiet_ray_data, ray_session
 from d3ray.platform.ray_data import to_ray
-from d3ray.platform.session import quiet_ray_data, ray_session
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from .cluster.ray_head import ray_head
 from .leaks import files_with
 from .ports import Port, Watch, grpc_answers, methods
-from .ray_head import ray_head
 
 D3RAY = [sys.executable, "-m", "d3ray.jobs"]
 TRAIN = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.preset=small", "n_steps_per_epoch=50", "evaluation.episodes=1"]

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from d3ray.platform import outbox, trial_run
+from d3ray.platform.experiment import trial_run
+from d3ray.platform.storage import outbox
 
 
 def hold(moment: str, step: int, trial: Path) -> None:

@@ -1,0 +1,112 @@
+"""The datasets of a suite on this machine: opened, downloaded or made where they are not here; else named, with how to get them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ...data.catalog import Entry, catalog
+from ...data.catalog.download import Patience
+from ...data.catalog.local import prepare, state
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError, D3rayError, DataError, StorageError
+from .suite import DatasetChoice, SuiteConfig
+
+_ONCE = Patience(attempts=1)  # with a server that did not answer for another dataset of the suite
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """The datasets of a suite by label: those that are here, and why others are not."""
+
+    found: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def obtain(config: SuiteConfig, *, only_here: bool = False) -> Obtained:
+    """Opens the datasets of a suite; those of the catalog are downloaded or made first.
+
+    Args:
+        config: The suite.
+        only_here: Take what is on this machine alone, as a plan does.
+
+    Raises:
+        DataError: there is no dataset of a name (the nearest is given), or none of them can be had.
+        ConfigError: an environment in which policies are to be scored cannot be made here, or `D3RAY_CATALOG` names no catalog.
+    """
+    check_environments(config)
+    entries = {one.label: entry_of(one) for one in config.datasets}
+    failed = {} if only_here else _make([one.name for one in config.datasets if _is_to_be_made(one.name, entries[one.label])])
+    got = Obtained()
+    away: set[str] = set()  # servers that did not answer
+    for one in config.datasets:
+        entry = entries[one.label]
+        try:
+            if one.name in failed:
+                raise failed[one.name]
+            if entry is not None and entry.files:
+                _download(one.name, entry, away, only_here)
+            got.found[one.label] = Dataset.open(one.name)
+        except D3rayError as error:
+            got.missing[one.label] = str(error)
+    if not got.found:
+        label, why = next(iter(got.missing.items()))
+        raise DataError(f"None of the datasets of {config.suite_name} can be had; {label}: {why}")
+    return got
+
+
+def check_environments(config: SuiteConfig) -> None:
+    """Raises ConfigError for the first environment that cannot be made here: before anything is downloaded for it."""
+    from ...algos.environments.make import make
+
+    if config.evaluation is None:
+        return
+    tried: list[object] = []
+    for one in config.datasets:
+        entry = entry_of(one)
+        environment = one.environment or config.evaluation.environment or (entry.environment if entry else None)
+        if environment is None or environment in tried:
+            continue
+        tried.append(environment)
+        try:
+            make(environment).close()
+        except ConfigError as error:
+            needs = f" {config.suite_name} needs {config.needs.rstrip('.')}." if config.needs else ""
+            raise ConfigError(f"{one.label}: {error}{needs}") from None
+
+
+def entry_of(dataset: DatasetChoice) -> Entry | None:
+    """What the catalog has of a dataset; None for a folder or a URI. Raises DataError where it is neither."""
+    if "://" in dataset.name or Path(dataset.name).expanduser().exists():
+        return None
+    if (entry := catalog().find(dataset.name)) is None:
+        Dataset.open(dataset.name)  # says what is near
+    return entry
+
+
+def _is_to_be_made(name: str, entry: Entry | None) -> bool:
+    return entry is not None and entry.recipe is not None and state(name, entry) != "dataset"
+
+
+def _make(names: list[str]) -> dict[str, D3rayError]:
+    """Makes datasets by their recipes; what failed, by name."""
+    if not names:
+        return {}
+    from ..datasets.recipes import make
+
+    return make(names).failed
+
+
+def _download(name: str, entry: Entry, away: set[str], only_here: bool) -> None:
+    """Has a dataset's files downloaded and imported; a server that was away for another one is asked once."""
+    if state(name, entry) == "dataset":
+        return
+    if only_here:
+        raise DataError(f"{name} is not on this machine yet.")
+    servers = {urlsplit(file.url).netloc for file in entry.files}
+    try:
+        prepare(name, entry, patience=_ONCE if servers & away else None)
+    except StorageError:
+        away |= servers
+        raise

@@ -1,0 +1,184 @@
+"""A benchmark's tables as Markdown, LaTeX and CSV. Scores as CSV hold no times, paths or runs: equal results give equal bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..experiment.results import NORMALIZED, RETURN, SeedRun
+from .results import Benchmark, Cell
+from .statistics import AGGREGATES, Estimate, improvement
+from .tables import MISSING, Comparable, Entry, Table, Tables
+
+SCORES_HEAD = (
+    *("suite", "dataset", "algorithm", "seed", "status", "step", "episodes", "return", "normalized"),
+    *("best_return", "best_step", "n_evaluations"),
+)
+_LATEX = {
+    **{char: f"\\{char}" for char in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{"±": r"$\pm$", "−": r"$-$", "–": "--", "“": "``", "”": "''", "’": "'", "×": r"$\times$", "·": r"$\cdot$", "…": r"\dots{}"},
+}
+
+
+# ---- CSV
+
+
+def scores_csv(benchmark: Benchmark) -> str:
+    """A line for each seed of each cell that the suite asks for, and for every other run; numbers in full."""
+    lines: list[Sequence[Any]] = []
+    for dataset in benchmark.datasets:
+        for label in benchmark.labels:
+            cell = benchmark.cell(dataset, label)
+            seeds = {run.seed: run for run in cell.runs.seeds} if cell else {}
+            asked = benchmark.seeds if benchmark.awaits(dataset, label) else ()
+            for seed in sorted({*seeds, *asked}):
+                place = benchmark.suite, dataset, label, seed
+                if cell is None or seed not in seeds:
+                    lines.append([*place, MISSING.upper(), *[""] * 7])
+                else:
+                    lines.append([*place, *_seed(cell, seeds[seed])])
+    return _csv(SCORES_HEAD, lines)
+
+
+def _seed(cell: Cell, run: SeedRun) -> list[Any]:
+    returns, normalized = run.curves.get(RETURN), run.curves.get(NORMALIZED)
+    if returns is None:
+        return [run.status, 0, cell.protocol.episodes, "", "", "", "", 0]
+    best, at = run.best(RETURN) or ("", "")
+    last = "" if normalized is None else float(normalized.values[-1])
+    measured = [int(returns.steps[-1]), cell.protocol.episodes, float(returns.values[-1]), last]
+    return [run.status, *measured, best, at, len(returns.steps)]
+
+
+def statistics_csv(tables: Tables) -> str:
+    """A line for each number of the other tables, unrounded, with its interval; what it is of is named as there."""
+    head = ("statistic", "unit", "protocol", "dataset", "algorithm", "than", "seeds", "value", "standard_error", "low", "high")
+    lines: list[Sequence[Any]] = []
+    for group in tables.groups:
+        about = group.unit, group.protocol
+        for cell in (cell for cell in group.cells if cell.final):
+            summary = cell.score.summary
+            assert summary is not None
+            place = *about, cell.dataset, cell.label, "", len(cell.final)
+            error = "" if summary.standard_error is None else summary.standard_error
+            lines.append(["mean of seeds", *place, summary.mean, error, *_ends(summary.interval)])
+            lines.append(["best", *place, sum(cell.best.values()) / len(cell.best), "", "", ""])
+    for one in tables.comparable:
+        for label, runs in one.runs.items():
+            place = one.group.unit, one.group.protocol, " ".join(one.datasets), label, "", _seeds(one)
+            lines += [[what, *place, *_estimate(runs.aggregate(what))] for what in AGGREGATES]
+    for one in tables.compared:
+        for x in one.labels:
+            for y in (y for y in one.labels if y != x):
+                place = "", one.group.protocol, " ".join(one.datasets), x, y, _seeds(one)
+                lines.append(["probability of improvement", *place, *_estimate(improvement(one.runs[x], one.runs[y]))])
+    return _csv(head, lines)
+
+
+def _seeds(one: Comparable) -> str:
+    counts = {len(x) for runs in one.runs.values() for x in runs.scores.values()}
+    return "-".join(map(str, sorted({min(counts), max(counts)})))
+
+
+def _estimate(one: Estimate) -> list[Any]:
+    return [one.value, "", *_ends(one.interval)]
+
+
+def _ends(interval: tuple[float, float] | None) -> Sequence[Any]:
+    return ("", "") if interval is None else interval
+
+
+def _csv(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+# ---- Markdown
+
+
+def markdown(title: str, lead: str, tables: Sequence[Table], figures: Sequence[tuple[str, str]], end: Sequence[str]) -> str:
+    """A report that stands beside its figures.
+
+    Args:
+        title: Of the page.
+        lead: What was run, in a few sentences.
+        tables: In order.
+        figures: Caption and file name of each.
+        end: Paragraphs on how the numbers came to be.
+    """
+    parts = [f"# {_plain(title)}", _plain(lead)]
+    for table in tables:
+        parts += [f"**{_plain(table.caption)}**", markdown_table(table)]
+        if table.notes:
+            parts.append("\n".join(f"- {_plain(note)}" for note in table.notes))
+    parts += [f"**{_plain(caption)}**\n\n![{_plain(caption)}]({file})" for caption, file in figures]
+    return "\n\n".join([*parts, *map(_plain, end)]) + "\n"
+
+
+def markdown_table(table: Table) -> str:
+    """A table alone."""
+    head = [table.corner, *(column.text for column in table.columns)]
+    rows = [[row.text, *map(_of_markdown, entries)] for row, entries in table.rows]
+    lines = [[*map(_plain, head)], ["---", *["---:"] * len(table.columns)], *([_plain(row[0]), *row[1:]] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _of_markdown(entry: Entry) -> str:
+    text = _plain(entry.text)
+    shown = f"**{text}**" if entry.strong and text else text
+    return "<br>".join([shown, *map(_plain, entry.below)])
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing is markup."""
+    return re.sub(r"([\\`*_\[\]<>|#$])", r"\\\1", text)
+
+
+# ---- LaTeX
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Tables for a paper, in floats; they need the package booktabs."""
+    head = "% Tables of a d3ray report. In the preamble: \\usepackage{booktabs}\n"
+    return head + "\n".join(map(_latex_table, tables))
+
+
+def _latex_table(table: Table) -> str:
+    columns = "l" + "r" * len(table.columns)
+    lines = [
+        "\\begin{table}",
+        "\\centering",
+        f"\\caption{{{_tex(table.caption)}.}}",
+        f"\\label{{tab:{re.sub('[^a-z-]', '-', table.name)}}}",
+        f"\\begin{{tabular}}{{{columns}}}",
+        "\\toprule",
+        _latex_row([table.corner, *(column.text for column in table.columns)]),
+        "\\midrule",
+    ]
+    for row, entries in table.rows:
+        texts = [f"\\textbf{{{_tex(e.text)}}}" if e.strong and e.text else _tex(e.text) for e in entries]
+        lines.append(f"{_tex(row.text)} & {' & '.join(texts)} \\\\")
+        if any(e.below for e in entries):
+            small = ["{\\scriptsize " + _tex(", ".join(e.below)) + "}" if e.below else "" for e in entries]
+            lines.append(f" & {' & '.join(small)} \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])
+
+
+def _latex_row(texts: Sequence[str]) -> str:
+    return " & ".join(map(_tex, texts)) + " \\\\"
+
+
+def _tex(text: str) -> str:
+    """Text in which nothing is a command."""
+    return "".join(_LATEX.get(char, char) for char in text)

@@ -1,0 +1,76 @@
+"""The gate: whether a benchmark's numbers lie in the bands of a file, and files of bands from a run that is trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...data.errors import ConfigError, did_you_mean
+from ...data.files import storage_errors
+from ..storage.folders import Folder
+from ..sweep.results import CHOICE
+from ..yaml_text import read_yaml, to_text
+from .bands import METRICS, Bands
+from .run import BenchmarkResult
+from .suite import SuiteConfig, is_file
+
+BANDS = Path(__file__).parent / "suites" / "bands"
+SEEDS = 10  # of a run that is held against bands
+_OF_A_RUN = ("seeds", "seeds_per_trial", "source")  # of a suite's definition; bands hold for other seeds too
+
+
+def read_bands(name: str) -> Bands:
+    """The bands of a file, or those of that name which come with d3ray.
+
+    Raises:
+        ConfigError: there are none (the nearest name is given), or the file is none of bands.
+    """
+    known = sorted(file.stem for file in BANDS.glob("*.yaml"))
+    if not is_file(name) and name not in known:
+        raise ConfigError(f"There are no bands {name!r}{did_you_mean(name, known)}")
+    document, _ = read_yaml(name if is_file(name) else BANDS / f"{name}.yaml")
+    return Bands.check(document, title=f"the bands {name}")
+
+
+def protocol(config: SuiteConfig) -> dict[str, Any]:
+    """What a run has to have the same as the one that bands are from; JSON. How data differ, a run's numbers say."""
+    return {name: value for name, value in json.loads(config.definition()).items() if name not in _OF_A_RUN}
+
+
+def values(ran: BenchmarkResult) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """By dataset, algorithm and metric, the last value of each seed that finished."""
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for seed in ran.experiment.seeds:
+        cell = Folder(seed.folder).read_json(CHOICE)
+        metrics = found.setdefault(cell["dataset"], {}).setdefault(cell["algorithm"], {})
+        for name in METRICS:
+            if seed.status == "FINISHED" and name in seed.metrics:
+                metrics.setdefault(name, []).append(float(seed.metrics[name]))
+    return found
+
+
+def write_bands(ran: BenchmarkResult, config: SuiteConfig, path: str) -> Bands:
+    """Bands around the numbers of a run, for runs of ten seeds (of fewer, where it has fewer itself), into a file.
+
+    Raises:
+        ConfigError: a cell has not two seeds with finite values.
+        StorageError: the file cannot be written.
+    """
+    bands = Bands.around(values(ran), protocol(config), min(len(config.seeds), SEEDS))
+    with storage_errors("written", path):
+        Path(path).write_text("\n".join(_lines(bands)) + "\n", encoding="utf-8")
+    return bands
+
+
+def _lines(bands: Bands) -> Iterator[str]:
+    """YAML, a line a band."""
+    said = bands.model_dump(mode="json")
+    yield from (f"{name}: {to_text(said[name])}" for name in ("protocol", "level", "seeds"))
+    yield "cells:"
+    for dataset, of_data in said["cells"].items():
+        yield f"  {to_text(dataset)}:"
+        for label, of_cell in of_data.items():
+            yield f"    {to_text(label)}:"
+            yield from (f"      {to_text(metric)}: {to_text(band)}" for metric, band in of_cell.items())

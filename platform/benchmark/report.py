@@ -1,0 +1,291 @@
+"""A benchmark as one page for a stranger, and as Markdown, LaTeX, CSV and figures; all of it from the tracking server alone.
+
+What was run and what came of it, with uncertainty; algorithms compared over datasets; published scores beside; and of every number
+its seeds, data, machine and versions, with a link to its run. The same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ...data.errors import ConfigError, D3rayError
+from ..experiment.results import SeedRun
+from ..report.charts import MOST, THEMES
+from ..report.page import data_uri, render
+from ..report.text import NONE, count, decimals, listed, mlflow_command, number, run_link
+from ..statistics import RESAMPLES
+from ..storage.folders import Folder
+from ..tracking.runs import Tracking
+from ..uris import without_password
+from .charts import budget_figure, curves_figure, profiles_figure, short, styles
+from .formats import latex, markdown, scores_csv, statistics_csv
+from .results import Benchmark, Cell, Origin, find_benchmark, read_benchmark
+from .statistics import EXPERT
+from .tables import Table, Tables
+
+PAGE, MARKDOWN, LATEX, SCORES, STATISTICS = "report.html", "report.md", "tables.tex", "scores.csv", "statistics.csv"
+CURVES, PROFILES, BUDGET = "learning-curves.png", "profiles.png", "budget.png"
+_FIGURES = {
+    PROFILES: ("Performance profiles", profiles_figure),
+    CURVES: ("Learning curves", curves_figure),
+    BUDGET: ("Score against the number of online evaluations", budget_figure),
+}
+_STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
+HOW = (
+    "Mean, standard error and interval of a cell are over its seeds, of which those that failed or have not finished are in none. "
+    f"Intervals are 95 % percentile bootstrap intervals from {RESAMPLES:,} resamples, over several datasets stratified by dataset "
+    "(Agarwal et al. 2021). The highest mean of a row is bold. Raw returns of every run are in scores.csv.",
+    f"IQM is the mean of the middle half of all runs. The optimality gap is how far runs stay below {EXPERT:.0f}, an expert’s, on "
+    "average: less is better. A probability of improvement is bold where its interval lies above one half. It compares runs on "
+    "the same dataset, so raw returns count in it too.",
+    "The best evaluation of a run was picked by the score itself, and so flatters; it costs as many online evaluations as it had. "
+    "With a budget of k of the E evaluated checkpoints of a run, drawn without replacement, the expected best is "
+    "Σ C(i−1, k−1) / C(E, k) · x(i) over its scores in ascending order: their mean for k = 1, the largest for k = E. This is the "
+    "expected online performance of Kurenkov and Kolesnikov (2022), with the unbiased estimator of Tang et al. (2020).",
+)
+
+
+@dataclass(frozen=True)
+class SuiteReport:
+    """What was made."""
+
+    page: str  # path or URI
+    files: tuple[str, ...]  # the others, beside it
+    folder: str
+    benchmark: Benchmark
+    remark: str = ""  # what could not be done, in one sentence; empty otherwise
+
+
+def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
+    """Writes the report on a benchmark. What was there under these names is replaced.
+
+    Args:
+        storage: Folder or URI of the results; it says which tracking server is meant where no variable does.
+        name: An experiment's, else a suite's, whose newest benchmark it is.
+        out: A folder, or the page's own name when it ends with .html; None: `report/` in the experiment's folder.
+
+    Raises:
+        ConfigError: there is no such benchmark; the nearest name is said.
+        StorageError: something cannot be read or written, or MLflow does not answer.
+    """
+    tracking = Tracking.open(storage)
+    below = without_password((Folder(storage) / name).name)
+    parent, remark = find_benchmark(tracking, name, below), ""
+    if parent.info.status == "RUNNING":  # its command may have died without a word
+        remark = _settle(storage, tracking)
+        parent = find_benchmark(tracking, name, below)
+    benchmark = read_benchmark(tracking, parent)
+    page = PAGE
+    if out is None:
+        folder = Folder(storage) / benchmark.experiment / "report"
+    elif out.endswith(".html"):
+        above, _, page = out.rpartition("/")
+        folder = Folder(above or ("/" if out.startswith("/") else "."))
+    else:
+        folder = Folder(out)
+    made = compose(benchmark)
+    for file, content in made.items():  # the page last: it is what a reader waits for
+        folder.write(page if file == PAGE else file, content)
+    folder.delete(set(_FIGURES) - set(made))  # of an earlier report: they would be taken for this one's
+    others = tuple(f"{folder.name}/{file}" for file in made if file != PAGE)
+    return SuiteReport(f"{folder.name}/{page}", others, folder.name, benchmark, remark)
+
+
+def is_benchmark(storage: str, name: str) -> bool:
+    """Whether a name is a benchmark's: an experiment's in this storage, else an experiment's or a suite's that MLflow knows."""
+    about = (Folder(storage) / name).read_json("experiment.json")
+    if about is not None:
+        return "suite" in about["configuration"]
+    local = Folder(storage).local
+    if os.environ.get("MLFLOW_TRACKING_URI") or (local is not None and (local / "mlflow.db").exists()):  # else it would be made
+        with suppress(ConfigError):
+            find_benchmark(Tracking.open(storage), name)
+            return True
+    return False
+
+
+def _settle(storage: str, tracking: Tracking) -> str:
+    """Marks what died in MLflow. Why that could not be done; empty otherwise."""
+    from ..tracking.delivery import settle
+
+    try:
+        settle(storage, tracking)
+    except D3rayError as error:
+        return f"MLflow may not know yet how experiments ended: {error}"
+    return ""
+
+
+def compose(benchmark: Benchmark) -> dict[str, bytes]:
+    """The files of a report by name, the page last."""
+    tables = Tables(benchmark, styles(benchmark.labels))
+    figures: dict[str, dict[str, bytes]] = {}
+    for name, (_, draw) in _FIGURES.items():
+        for theme, colors in THEMES.items():
+            if (png := draw(tables, colors)) is not None:
+                figures.setdefault(name, {})[theme] = png
+    made = {name: themes["light"] for name, themes in figures.items()}
+    made[SCORES] = scores_csv(benchmark).encode()
+    made[STATISTICS] = statistics_csv(tables).encode()
+    made[LATEX] = latex(tables.all).encode()
+    titled = [(_FIGURES[name][0], name) for name in figures]
+    about = [f"{term}: {value}." for _, terms in conditions(benchmark) for term, value in terms]
+    made[MARKDOWN] = markdown(title(benchmark), " ".join(lead(tables)), tables.all, titled, [*HOW, *about]).encode()
+    made[PAGE] = page(tables, figures).encode()
+    return made
+
+
+# ---- words
+
+
+def title(benchmark: Benchmark) -> str:
+    """The suite's name, and the experiment's where that is another."""
+    same = benchmark.experiment in ("", benchmark.suite)
+    return benchmark.suite if same else f"{benchmark.suite}: {benchmark.experiment}"
+
+
+def lead(tables: Tables) -> list[str]:
+    """What was run, how far it is, and what came of it."""
+    bench = tables.benchmark
+    what = listed(bench.labels) if 0 < len(bench.labels) <= 6 else count(len(bench.labels), "algorithm")
+    where = listed([short(d) for d in bench.datasets]) if 0 < len(bench.datasets) <= 4 else count(len(bench.datasets), "dataset")
+    protocols = list(dict.fromkeys(group.protocol for group in tables.groups))
+    how = f": {protocols[0]}" if len(protocols) == 1 and ";" not in protocols[0] else ""
+    said = [f"{what} on {where}, {count(len(bench.seeds), 'seed')} each{how}.", _progress(bench)]
+    for one in tables.comparable:
+        best = max(one.labels, key=lambda label: one.runs[label].aggregate("iqm").value)
+        iqm = one.runs[best].aggregate("iqm")
+        ends = "" if iqm.interval is None else f" ({' to '.join(number(end, 1) for end in iqm.interval)})"
+        if len(one.labels) > 1:
+            so_far = "" if bench.count("FINISHED", "FAILED") == bench.n_runs else "So far "
+            who = f"{so_far}{best} has the highest interquartile mean over {one.words}"
+            said.append(f"{who}: {number(iqm.value, 1)}{ends}, {one.group.unit}.")
+    return said
+
+
+def _progress(bench: Benchmark) -> str:
+    n, done = bench.n_runs, bench.count("FINISHED")
+    if n and done == n:
+        return f"All {n:,} runs have finished." if n > 1 else "Its one run has finished."
+    counts = [
+        (bench.count("FAILED"), "failed"),
+        (bench.count("RUNNING"), "still running"),
+        (bench.count("KILLED"), "stopped before the end"),
+        (n - sum(len(cell.runs.seeds) for cell in bench.cells), "not begun"),
+    ]
+    rest = listed([f"{k:,} {words}" for k, words in counts if k]) if any(k for k, _ in counts) else ""
+    return f"Of {count(n, 'run')} {done or 'none'} {'has' if done <= 1 else 'have'} finished" + (f"; {rest}." if rest else ".")
+
+
+def conditions(benchmark: Benchmark) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What was run on what: terms and their values, in groups; the first has no name."""
+    about = benchmark.about
+    first = [("Suite", benchmark.suite), ("Experiment", benchmark.experiment)]
+    first += [(term, str(about[key])) for term, key in (("About", "about"), ("Source", "source")) if about.get(key)]
+    first.append(("Seeds", ", ".join(map(str, benchmark.seeds))))
+    for letter, (origin, runs) in origins(benchmark).items():
+        terms = [("Machine", origin.machine), ("Versions", origin.versions), ("Code", origin.commit[:12])]
+        whose = f" {letter} ({count(runs, 'run')})" if len(origins(benchmark)) > 1 else ""
+        first += [(f"{term}{whose}", text) for term, text in terms if text]
+    data = [(cell.dataset, _data(cell)) for cell in _first_of_data(benchmark)]
+    data += [(dataset, f"missing: {why.strip().rstrip('.')}") for dataset, why in benchmark.missing.items()]
+    return [("", first), *([("Data", data)] if data else [])]
+
+
+def _first_of_data(benchmark: Benchmark) -> list[Cell]:
+    found: dict[tuple[str, str], Cell] = {}
+    for cell in benchmark.cells:
+        found.setdefault((cell.dataset, cell.fingerprint), cell)
+    return list(found.values())
+
+
+def _data(cell: Cell) -> str:
+    parts = [cell.size, f"fingerprint {cell.fingerprint[:12]}"]
+    if cell.runs.environment:
+        parts.append(f"scored in {cell.runs.environment}")
+    if (reference := cell.reference) is not None:
+        parts.append(f"0 is a return of {number(reference.min, 1)}, 100 one of {number(reference.max, 1)}")
+    return "; ".join(filter(None, parts))
+
+
+def origins(benchmark: Benchmark) -> dict[str, tuple[Origin, int]]:
+    """On what runs ran, by letter, with how many did; in the order of the runs."""
+    counts: dict[Origin, int] = {}
+    for cell in benchmark.cells:
+        for origin in cell.origins.values():
+            counts[origin] = counts.get(origin, 0) + 1
+    return {_letter(k): entry for k, entry in enumerate(counts.items())}
+
+
+def _letter(k: int) -> str:
+    return chr(ord("A") + k % 26) * (k // 26 + 1)
+
+
+# ---- the page
+
+
+def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
+    """The HTML. Everything that comes from runs is escaped."""
+    bench = tables.benchmark
+    pictures = {name: {theme: data_uri(png) for theme, png in themes.items()} for name, themes in figures.items()}
+    where = listed([short(d) for d in bench.datasets]) if bench.datasets else "nothing"
+    uri = str(bench.place["uri"])
+    return render(
+        "benchmark/report.html",
+        title=title(bench),
+        lead=lead(tables),
+        status=_STATUS[bench.status],
+        reason=bench.reason,
+        tables=tables,
+        pictures=pictures,
+        alts={name: f"{words} of {', '.join(tables.styles)} on {where}." for name, (words, _) in _FIGURES.items()},
+        names={"profiles": PROFILES, "curves": CURVES, "budget": BUDGET},
+        not_drawn=bench.labels[MOST:],
+        how=HOW,
+        runs=run_rows(bench),
+        many_origins=len(origins(bench)) > 1,
+        conditions=conditions(bench),
+        made_here=[d for d in bench.datasets if d.startswith("d3ray-")],
+        suite=bench.suite,
+        mlflow=mlflow_command(uri),
+        is_local=uri.startswith("sqlite:"),
+        run=bench.run_id,
+        link=run_link(bench.place, bench.run_id),
+        is_wide=is_wide,
+    )
+
+
+def is_wide(table: Table) -> bool:
+    """Whether a table has so many columns that it is set in smaller type."""
+    return len(table.columns) > 5
+
+
+def run_rows(benchmark: Benchmark) -> list[dict[str, Any]]:
+    """A row a run: where it stands, how it ended, its last and best score, on what it ran, and its place in MLflow."""
+    letters = {origin: letter for letter, (origin, _) in origins(benchmark).items()}
+    rows: list[dict[str, Any]] = []
+    for cell in benchmark.cells:
+        values = [float(v) for run in cell.runs.seeds if cell.metric in run.curves for v in run.curves[cell.metric].values]
+        places = 1 if cell.is_normalized else decimals(values)
+        rows += [{**_run(cell, run, places), "origin": letters[cell.origins[run.seed]]} for run in cell.runs.seeds]
+    for row in rows:
+        row["link"] = run_link(benchmark.place, row["run"])
+    return rows
+
+
+def _run(cell: Cell, run: SeedRun, places: int) -> dict[str, Any]:
+    curve, best = run.curves.get(cell.metric), run.best(cell.metric)
+    return {
+        "dataset": cell.dataset,
+        "label": cell.label,
+        "seed": run.seed,
+        "status": _STATUS[run.status],
+        "step": f"{run.step:,}",
+        "last": NONE if curve is None else number(float(curve.values[-1]), places),
+        "best": number(best[0], places) if best else NONE,
+        "best_step": f"at {best[1]:,}" if best else "",
+        "run": run.run_id or "",
+    }

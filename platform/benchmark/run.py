@@ -1,0 +1,209 @@
+"""Runs a benchmark: the cells of a suite, each over its seeds, on the one driver that `train` and `sweep` use too.
+
+What cannot be had of a suite's datasets is named, in the experiment's folder and on its run, and the rest goes on; `--resume` tries
+it again. A resumed benchmark may have more datasets and algorithms than it was begun with: what is there stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...data.errors import ConfigError, D3rayError, DataError
+from ..experiment.budget import Limits, Spent
+from ..experiment.driver import OnProgress
+from ..experiment.places import Data
+from ..experiment.proposer import Listed
+from ..experiment.run import ExperimentResult, Work, carry_out, check_data, check_place, describe_dataset
+from ..storage.experiments import Experiment, Trial, check_settings, identity
+from ..sweep.results import CHOICE
+from .data import Obtained, obtain
+from .suite import Cell, SuiteConfig
+
+if TYPE_CHECKING:
+    from .report import SuiteReport
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """What came of a benchmark."""
+
+    experiment: ExperimentResult
+    missing: dict[str, str]  # datasets that could not be had, and why
+    report: SuiteReport | None  # None where it could not be written
+    unwritten: str = ""  # why it could not
+
+
+class Cells(Listed):
+    """The proposer of a benchmark: the trials of its cells in order, until the budget is spent.
+
+    Args:
+        trials: All of them.
+        limits: The budget.
+        spent: What was spent before.
+    """
+
+    def __init__(self, trials: Sequence[Trial], limits: Limits, spent: Spent) -> None:
+        super().__init__(trials)
+        self._limits, self._spent = limits, spent
+        self._running: set[str] = set()
+
+    def has_more(self) -> bool:
+        return super().has_more() and not self._is_over()
+
+    def next(self) -> Trial | None:
+        self._spent.tick(len(self._running))
+        if self._is_over():
+            raise StopIteration
+        trial = super().next()
+        if trial is not None:
+            self._running.add(trial.identity)
+            self._spent.tick(len(self._running))
+        return trial
+
+    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        self._spent.add_epoch(result, float(result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0)))
+        self._spent.tick(len(self._running))
+
+    def ended(self, trial: Trial) -> None:
+        self._running.discard(trial.identity)
+        self._spent.tick(len(self._running))
+
+    def _is_over(self) -> bool:
+        return self._spent.is_over(self._limits.hours, self._limits.gpu_hours)
+
+
+def run_benchmark(
+    config: SuiteConfig, *, resume: bool = False, replace: bool = False, on_progress: OnProgress | None = None
+) -> BenchmarkResult:
+    """Trains every cell that is not trained yet, of those whose data can be had, and writes the report.
+
+    Args:
+        config: The suite.
+        resume: Go on with a benchmark of that name in that storage.
+        replace: Delete it and begin anew.
+        on_progress: Called in this process after epochs.
+
+    Raises:
+        ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen, and where none of the
+            datasets can be had.
+        KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
+    """
+    from .report import write
+
+    data = obtain(config)
+    result = carry_out(benchmark_work(config, data), resume=resume, replace=replace, on_progress=on_progress)
+    try:
+        return BenchmarkResult(result, data.missing, write(config.storage_place, config.experiment))
+    except D3rayError as error:  # MLflow is away, or the disk is full: what was trained is there all the same
+        return BenchmarkResult(result, data.missing, None, str(error))
+
+
+def benchmark_work(config: SuiteConfig, data: Obtained) -> Work:
+    """What a benchmark is made of. Raises as `run_benchmark` before any work."""
+    cells = [cell for cell in config.cells() if cell.dataset in data.found]
+    check_place(cells[0].config)
+    for cell in cells:
+        _check(cell, data.found[cell.dataset])
+    places = {cell.dataset: cell.config.dataset_place for cell in cells}
+    datasets = {label: describe_dataset(data.found[label], place) for label, place in places.items()}
+    return Work(
+        config=cells[0].config,  # what is said of how trials run is the same in all of them
+        configuration=config.protocol(),
+        datasets={places[label]: about for label, about in datasets.items()},
+        proposer=lambda experiment: Cells(
+            cell_trials(experiment, config, cells, datasets), config.budget, Spent(experiment.folder)
+        ),
+        data=_about(config),
+        tags={
+            "d3ray.suite": config.suite_name,
+            "d3ray.suite_definition": config.definition(),
+            "d3ray.missing": json.dumps(data.missing),
+        },
+    )
+
+
+def _check(cell: Cell, data: Data) -> None:
+    """Raises ConfigError or DataError, naming the cell, where the algorithm cannot learn from the data or nothing can score it."""
+    try:
+        check_data(cell.config, data)
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"{cell.label} on {cell.dataset}: {error}") from None
+
+
+def cell_trials(
+    experiment: Experiment, config: SuiteConfig, cells: Sequence[Cell], datasets: Mapping[str, Mapping[str, Any]]
+) -> list[Trial]:
+    """The trials of cells, created where they are not there, the first seeds of all cells first.
+
+    Args:
+        experiment: Whose.
+        config: The suite.
+        cells: Those whose data are there.
+        datasets: The description of each by label.
+
+    Raises:
+        ConfigError: a cell was begun with other settings or other data, or the suite lacks one that was begun.
+    """
+    known: dict[tuple[str, str], Trial] = {}
+    for trial in experiment.trials():
+        choice = trial.folder.read_json(CHOICE) or {}
+        known.setdefault((str(choice.get("dataset")), str(choice.get("algorithm"))), trial)
+    named = {(data.label, entry.label) for data in config.datasets for entry in config.algorithms}
+    if lost := next((key for key in known if key not in named), None):
+        raise ConfigError(
+            f"The experiment {experiment.name!r} was begun with {lost[1]} on {lost[0]} too: name it as well, or say another name."
+        )
+    free = itertools.count(max((trial.number or 0 for trial in known.values()), default=-1) + 1)
+    numbered: list[tuple[int, Cell]] = []
+    for cell in cells:
+        begun = known.get((cell.dataset, cell.label))
+        if begun is not None:
+            where = f"{cell.label} on {cell.dataset}"
+            check_settings(experiment.name, {where: begun.configuration}, {where: cell.config.configuration()})
+            if begun.dataset["fingerprint"] != datasets[cell.dataset]["fingerprint"]:
+                raise ConfigError(
+                    f"The experiment {experiment.name!r} was begun with other data: {cell.dataset!r} had another fingerprint than "
+                    "it has now."
+                )
+        numbered.append((next(free) if begun is None or begun.number is None else begun.number, cell))
+    return [_trial(experiment, config, number, cell, seeds, datasets) for seeds in config.groups() for number, cell in numbered]
+
+
+def _trial(
+    experiment: Experiment,
+    config: SuiteConfig,
+    number: int,
+    cell: Cell,
+    seeds: Sequence[int],
+    datasets: Mapping[str, Mapping[str, Any]],
+) -> Trial:
+    decided = cell.config.configuration()
+    folder = experiment.folder / "trials" / identity(decided, seeds, number)
+    if folder.read_json(CHOICE) is None:  # before the trial is one, so that there is none without it
+        folder.write_json(CHOICE, {"dataset": cell.dataset, "algorithm": cell.label})
+    return experiment.trial(
+        decided,
+        seeds,
+        dataset=datasets[cell.dataset],
+        number=number,
+        title=f"{experiment.name} {cell.label} on {cell.dataset}",
+        tags={"d3ray.suite": config.suite_name, "d3ray.cell": cell.label, "d3ray.dataset": cell.dataset},
+    )
+
+
+def _about(config: SuiteConfig) -> dict[str, Any]:
+    """What the experiment as a whole learns from: the suite. Which data that is its cells say, and it may become more of them."""
+    name = f"suite {config.suite_name}"
+    empty: dict[str, Any] = dict.fromkeys(("n_transitions", "n_episodes", "environment", "return_mean", "return_std"))
+    return {
+        "name": name,
+        "fingerprint": hashlib.sha256(name.encode()).hexdigest(),
+        "source": config.suite_name,
+        "schema": {},
+        **empty,
+    }

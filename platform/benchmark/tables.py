@@ -1,0 +1,340 @@
+"""The tables of a benchmark's report: the same numbers for the page, Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..report.text import NONE, count, decimals, listed, number
+from ..statistics import FEW, summarise
+from .published import SOURCES, Selection, d4rl_names, known_as, published
+from .results import Benchmark, Cell, Group, grouped
+from .statistics import AGGREGATES, Aggregate, Estimate, Runs, improvement
+
+_NAMES: dict[Aggregate, str] = {"iqm": "IQM", "mean": "Mean", "median": "Median", "optimality gap": "Optimality gap"}
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in a place of a table."""
+
+    text: str
+    below: tuple[str, ...] = ()  # its interval, or why it is as it is
+    strong: bool = False
+    quiet: bool = False  # no result of finished training
+
+
+@dataclass(frozen=True)
+class Head:
+    """What stands above a column or before a row; `style` is that of its line in figures."""
+
+    text: str
+    style: int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows and columns with headings; `corner` names what the rows are."""
+
+    name: str  # of its kind, for files: scores, aggregates, …
+    caption: str
+    corner: str
+    columns: tuple[Head, ...]
+    rows: tuple[tuple[Head, tuple[Entry, ...]], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """What of a group may be compared over datasets: labels with results, on datasets on which all of them have some."""
+
+    group: Group
+    labels: tuple[str, ...]
+    datasets: tuple[str, ...]
+    left_out: tuple[str, ...]  # datasets on which some label has none
+
+    @classmethod
+    def of(cls, group: Group) -> Comparable | None:
+        """None where nothing has finished, or no dataset is done by all that have."""
+        current = [cell for cell in group.cells if cell.is_current]
+        done = {(cell.dataset, cell.label) for cell in current if cell.final}
+        datasets = tuple(dict.fromkeys(cell.dataset for cell in current))
+        labels = tuple(dict.fromkeys(cell.label for cell in current if cell.final))
+        shared = tuple(d for d in datasets if all((d, label) in done for label in labels))
+        left_out = tuple(d for d in datasets if d not in shared)
+        return cls(group, labels, shared, left_out) if labels and shared else None
+
+    @cached_property
+    def runs(self) -> dict[str, Runs]:
+        """Final scores by label."""
+        cells = [cell for cell in self.group.cells if cell.dataset in self.datasets]
+        return {
+            label: Runs(label, {cell.dataset: list(cell.final.values()) for cell in cells if cell.label == label})
+            for label in self.labels
+        }
+
+    @property
+    def words(self) -> str:
+        """Over what it goes."""
+        n = {len(x) for runs in self.runs.values() for x in runs.scores.values()}
+        seeds = count(min(n), "seed") if len(n) == 1 else f"{min(n)} to {max(n)} seeds"
+        return f"{count(len(self.datasets), 'dataset')}, {seeds} each"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What must be said of it."""
+        said: list[str] = []
+        if self.left_out:
+            said.append(f"Not in it, because not every algorithm has finished there: {listed(self.left_out)}.")
+        if not all(runs.has_intervals for runs in self.runs.values()):
+            said.append("There is no interval where a dataset has a single seed.")
+        return tuple(said)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All tables of a benchmark."""
+
+    benchmark: Benchmark
+    styles: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """What may stand in one table."""
+        return grouped(self.benchmark.cells)
+
+    # ---- scores
+
+    @cached_property
+    def scores(self) -> list[Table]:
+        """The last evaluation of every cell, a table for each protocol and unit."""
+        found = [self._scores(group, first=k == 0) for k, group in enumerate(self.groups)]
+        return found or [self._unscored()]
+
+    def _scores(self, group: Group, first: bool) -> Table:
+        bench, datasets = self.benchmark, list(group.datasets)
+        elsewhere = {cell.dataset for other in self.groups if other is not group for cell in other.cells}
+        if first:  # what has no score yet has no unit either
+            datasets = [d for d in bench.datasets if d in datasets or d not in elsewhere]
+        labels = self._labels(group)
+        rows: list[tuple[Head, tuple[Entry, ...]]] = []
+        for dataset in datasets:
+            cells = {label: self._in(group, dataset, label) for label in labels}
+            means = [s.summary.mean for c in cells.values() if c and c.final and (s := c.score).summary]
+            places = 1 if group.is_normalized else decimals(means)
+            best = max(means, default=math.inf)
+            entries = tuple(self._score(dataset, label, cells[label], places, best) for label in labels)
+            rows.append((Head(dataset), entries))
+        caption = f"{_capital(group.unit)} at the last evaluation: mean ± standard error over seeds ({group.protocol})"
+        return Table("scores", caption, "Dataset", self._heads(labels), tuple(rows), self._notes(group, datasets))
+
+    def _score(self, dataset: str, label: str, cell: Cell | None, places: int, best: float) -> Entry:
+        if cell is None:
+            return self._absent(dataset, label)
+        summary, n, of = cell.score.summary, len(cell.final), self._expected(cell)
+        if summary is None or not cell.final:
+            if summary is None:
+                failed = cell.count("FAILED")
+                return Entry(NONE, (f"{count(failed, 'seed')} failed" if failed else "not evaluated yet",), quiet=True)
+            return Entry(number(summary.mean, places), (f"at step {cell.score.step:,}",), quiet=True)
+        spread = "" if summary.standard_error is None else f" ± {number(summary.standard_error, places)}"
+        below = [] if summary.interval is None else [" to ".join(number(end, places) for end in summary.interval)]
+        below += [f"{n} of {count(of, 'seed')}"] if n < of else []
+        return Entry(number(summary.mean, places) + spread, tuple(below), strong=summary.mean == best)
+
+    def _absent(self, dataset: str, label: str) -> Entry:
+        if dataset in self.benchmark.missing:
+            return Entry(NONE, (MISSING,), quiet=True)
+        return Entry(NONE, ("no run yet",), quiet=True) if self.benchmark.awaits(dataset, label) else Entry("")
+
+    def _notes(self, group: Group, datasets: Sequence[str]) -> tuple[str, ...]:
+        bench = self.benchmark
+        said = [f"{d} is missing: {why.strip().rstrip('.')}." for d, why in bench.missing.items() if d in datasets]
+        for cell in (cell for cell in group.cells if cell.dataset in datasets):
+            for run in cell.runs.seeds:
+                where = f"{cell.label} on {cell.dataset}, seed {run.seed}"
+                if run.status == "FAILED":
+                    said.append(f"{where} failed and is in no mean: {run.reason.strip().rstrip('.') or 'nobody knows why'}.")
+                elif run.status == "FINISHED" and run.seed not in cell.final:
+                    why = cell.score.left_out.get(run.seed, f"its last evaluation is at step {run.step:,}")
+                    said.append(f"{where} is in no mean: {why}.")
+        if unfinished := sum(cell.count("RUNNING", "KILLED") for cell in group.cells):
+            have = "has" if unfinished == 1 else "have"
+            said.append(
+                f"{count(unfinished, 'run')} {have} not finished. Where no seed of a cell has, its value is in grey, at the last "
+                "step that all of its seeds have reached, and is in no aggregate."
+            )
+        few = sorted({len(cell.final) for cell in bench.cells if 1 < len(cell.final) < FEW})
+        if few and group is self.groups[0]:
+            said.append(
+                f"From {listed(list(map(str, few)))} seeds a bootstrap interval cannot reach beyond the lowest and highest: "
+                "the truth is less certain than it looks."
+            )
+        if not group.is_normalized:
+            said.append("D4RL has no reference score for these: returns are raw, and are in no aggregate of normalised scores.")
+        return tuple(said)
+
+    def _unscored(self) -> Table:
+        bench = self.benchmark
+        rows = tuple(
+            (Head(d), tuple(self._score(d, label, bench.cell(d, label), 1, math.inf) for label in bench.labels))
+            for d in bench.datasets
+        )
+        notes = tuple(f"{d} is missing: {why.strip().rstrip('.')}." for d, why in bench.missing.items())
+        return Table("scores", "Nothing has been evaluated yet", "Dataset", self._heads(bench.labels), rows, notes)
+
+    # ---- over datasets
+
+    @cached_property
+    def comparable(self) -> list[Comparable]:
+        """Groups of normalised scores that can be compared over datasets."""
+        return [found for group in self.groups if group.is_normalized and (found := Comparable.of(group))]
+
+    @cached_property
+    def compared(self) -> list[Comparable]:
+        """Groups of several algorithms whose runs can be compared dataset by dataset, whatever the unit."""
+        groups = [Comparable.of(group) for group in grouped(self.benchmark.cells, by_unit=False)]
+        return [one for one in groups if one is not None and len(one.labels) > 1]
+
+    @cached_property
+    def aggregates(self) -> list[Table]:
+        """IQM, mean, median and optimality gap, a table for each protocol and unit."""
+        made: list[Table] = []
+        for one in self.comparable:
+            by_label = {label: {what: runs.aggregate(what) for what in AGGREGATES} for label, runs in one.runs.items()}
+            best = {what: max(found[what].value for found in by_label.values()) for what in AGGREGATES[:3]}
+            best["optimality gap"] = min(found["optimality gap"].value for found in by_label.values())
+            ranked = sorted(by_label, key=lambda label: -by_label[label]["iqm"].value)
+            rows = tuple(
+                (self._head(label), tuple(_estimate(by_label[label][what], best[what]) for what in AGGREGATES)) for label in ranked
+            )
+            caption = f"{_capital(one.group.unit)} over {one.words}, by IQM"
+            heads = tuple(Head(_NAMES[what]) for what in AGGREGATES)
+            made.append(Table("aggregates", caption, "Algorithm", heads, rows, one.notes))
+        return made
+
+    @cached_property
+    def improvements(self) -> list[Table]:
+        """How probable it is that one algorithm scores above another, a table for each protocol; raw returns count here too."""
+        made: list[Table] = []
+        for one in self.compared:
+            rows = tuple((self._head(x), tuple(_probability(one.runs[x], one.runs[y]) for y in one.labels)) for x in one.labels)
+            caption = f"Probability that a run of the row scores above one of the column, over {one.words}"
+            made.append(Table("improvements", caption, "Algorithm", self._heads(one.labels), rows, one.notes))
+        return made
+
+    # ---- best against last
+
+    @cached_property
+    def gaps(self) -> list[Table]:
+        """What the best evaluation of a run is above its last, mean over seeds."""
+        return [self._gaps(group) for group in self.groups if any(cell.final for cell in group.cells)]
+
+    def _gaps(self, group: Group) -> Table:
+        labels = [label for label in self._labels(group) if any(c.final for c in group.cells if c.label == label)]
+        rows: list[tuple[Head, tuple[Entry, ...]]] = []
+        for dataset in group.datasets:
+            cells = [self._in(group, dataset, label) for label in labels]
+            values = [value for c in cells if c for value in c.best.values()]
+            places = 1 if group.is_normalized else decimals(values)
+            rows.append((Head(dataset), tuple(_gap(cell, places) for cell in cells)))
+        n = sorted({len(values) for cell in group.cells for values in cell.evaluations.values()})
+        evaluations = count(n[0], "evaluation") if n[0] == n[-1] else f"{n[0]} to {n[-1]} evaluations"
+        caption = f"Best of {evaluations} minus the last, mean over seeds, and below it the mean of the best: {group.unit}"
+        return Table("gaps", caption, "Dataset", self._heads(labels), tuple(rows))
+
+    # ---- beside what others published
+
+    @cached_property
+    def published(self) -> list[Table]:
+        """Final and best scores beside published ones, where there are any for a dataset and algorithm of the suite."""
+        rows: list[tuple[Head, dict[tuple[str, Selection], Entry]]] = []
+        for cell in (cell for cell in self.benchmark.cells if cell.is_normalized):
+            for name in d4rl_names(cell.dataset):
+                theirs = published().get((name, known_as(cell.runs.algorithm, cell.settings)), {})
+                if not theirs:
+                    continue
+                beside = "" if cell.dataset.endswith(f"/{name}") or cell.dataset == name else f" beside {name}"
+                entries = {place: Entry(p.score + (f" ± {p.spread}" if p.spread else "")) for place, p in theirs.items()}
+                ours: tuple[tuple[Selection, dict[int, float]], ...] = (("last", cell.final), ("best", cell.best))
+                entries |= {("", selection): _ours(values) for selection, values in ours}
+                rows.append((Head(f"{cell.label} on {cell.dataset}{beside}"), entries))
+        made: list[Table] = []
+        for selection in ("last", "best"):
+            sources = [one for one in SOURCES if any((one, selection) in entries for _, entries in rows)]
+            here = [(head, entries) for head, entries in rows if any((one, selection) in entries for one in sources)]
+            if here:
+                heads = (Head("here"), *(Head(f"{one}, {SOURCES[one].seeds} seeds") for one in sources))
+                body = tuple((h, tuple(e.get((one, selection), Entry(NONE)) for one in ("", *sources))) for h, e in here)
+                notes = tuple(
+                    f"{s.name}: {s.where}. {_capital(s.protocol)}; {s.spread}." for s in map(SOURCES.__getitem__, sources)
+                )
+                caption = f"The {selection} evaluation here, as mean ± standard error over seeds, and as published, D4RL-normalised"
+                made.append(Table(f"published-{selection}", caption, "Algorithm and dataset", heads, body, notes))
+        return made
+
+    @property
+    def all(self) -> list[Table]:
+        """Every table, in the order of the page."""
+        return [*self.scores, *self.aggregates, *self.improvements, *self.gaps, *self.published]
+
+    # ---- parts
+
+    def _labels(self, group: Group) -> list[str]:
+        """Columns of a group: what has a cell in it, and what the suite has nowhere run yet."""
+        inside = {cell.label for cell in group.cells}
+        ran = {cell.label for other in self.groups for cell in other.cells}
+        return [label for label in self.benchmark.labels if label in inside or label not in ran]
+
+    def _in(self, group: Group, dataset: str, label: str) -> Cell | None:
+        """The cell, where its protocol and unit are the group's, or where it has none because nothing was evaluated."""
+        cell = self.benchmark.cell(dataset, label)
+        others = [one for other in self.groups if other is not group for one in other.cells]
+        return None if cell in others else cell
+
+    def _head(self, label: str) -> Head:
+        return Head(label, self.styles.get(label))
+
+    def _heads(self, labels: Sequence[str]) -> tuple[Head, ...]:
+        return tuple(map(self._head, labels))
+
+    def _expected(self, cell: Cell) -> int:
+        return len({*cell.origins, *(self.benchmark.seeds if self.benchmark.awaits(cell.dataset, cell.label) else ())})
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _estimate(one: Estimate, best: float) -> Entry:
+    return Entry(number(one.value, 1), _interval(one, 1), strong=one.value == best)
+
+
+def _interval(one: Estimate, places: int) -> tuple[str, ...]:
+    return () if one.interval is None else (" to ".join(number(end, places) for end in one.interval),)
+
+
+def _probability(x: Runs, y: Runs) -> Entry:
+    if x is y:
+        return Entry("")
+    one = improvement(x, y)
+    return Entry(number(one.value, 2), _interval(one, 2), strong=one.interval is not None and one.interval[0] > 0.5)
+
+
+def _gap(cell: Cell | None, places: int) -> Entry:
+    if cell is None or not cell.final:
+        return Entry(NONE, quiet=True)
+    best = math.fsum(cell.best.values()) / len(cell.best)
+    last = math.fsum(cell.final.values()) / len(cell.final)
+    return Entry(number(best - last, places), (number(best, places),))
+
+
+def _ours(values: Mapping[int, float]) -> Entry:
+    if not values:
+        return Entry(NONE, ("not finished",), quiet=True)
+    found = summarise(list(values.values()))
+    spread = "" if found.standard_error is None else f" ± {number(found.standard_error, 1)}"
+    return Entry(number(found.mean, 1) + spread, (count(found.n, "seed"),), strong=True)

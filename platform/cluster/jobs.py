@@ -1,0 +1,323 @@
+"""Jobs on a running Ray cluster: the d3ray that was imported goes with the job, and the job's log and exit status come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...data.errors import StorageError, did_you_mean
+from ..tracking.surroundings import CARRIED, git_state
+from .check import ANSWER
+from .staging import Cargo, requirements
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+T = TypeVar("T")
+
+STOP_SECONDS = 15
+PATIENCE_SECONDS = 60.0  # for a server that says "try again later", and for one that cannot be reached while we follow a job
+_ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+_ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+_POLL = 0.5
+_CHATTY = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private.runtime_env.packaging")
+# What Ray's job server says while the head's agent, which starts jobs, is not there yet or not there for the moment.
+_LATER = ("try again later", "Cannot connect to host", "Failed to get head node agent")
+_MODULE = ("python", "-m", "d3ray.jobs")
+
+
+@dataclass(frozen=True)
+class SubmittedJob:
+    """A job of a cluster."""
+
+    id: str
+    address: str  # of the cluster's job server
+
+    def command(self, action: str) -> str:
+        """What a user types, in any shell, to do `action` (logs, stop, wait) with it."""
+        return f"d3ray jobs {action} {self.id} address={self.address}"
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How a job ended: `status` is SUCCEEDED, FAILED or STOPPED, `exit_status` its own (stopped: 130; 1 where it had none)."""
+
+    status: str
+    exit_status: int
+    message: str
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """A job as the cluster tells of it; `status` is PENDING, RUNNING, or one of those of `JobEnd`."""
+
+    id: str
+    status: str
+    command: str
+    started: datetime
+    took: timedelta
+
+
+def _token() -> dict[str, str] | None:
+    """The header that lets us in. Ray reads the token once in a process, and this one may have run a Ray with another."""
+    token = os.environ.get("RAY_AUTH_TOKEN", "") if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+    return {"Authorization": f"Bearer {token}"} if token else None
+
+
+class Cluster:
+    """A running Ray cluster, through its job server.
+
+    Args:
+        address: `http://HOST:8265`, or what `ray.init` takes; None: `RAY_API_SERVER_ADDRESS`, `RAY_ADDRESS`, else a Ray that runs
+            on this machine.
+
+    Raises:
+        StorageError: there is none, it cannot be reached, or it does not take our token.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        from ray.job_submission import JobSubmissionClient
+
+        named = address or next((os.environ[name] for name in _ADDRESSES if os.environ.get(name)), None)
+        self.address = named or "this machine"
+        for name in _CHATTY:  # after the import, which sets their levels itself
+            logging.getLogger(name).setLevel(logging.ERROR)
+        with self._errors(), _without_addresses():
+            self.client: JobSubmissionClient = JobSubmissionClient(named, headers=_token())
+            self.address = self.client.get_address()
+
+    def check(self, cargo: Cargo) -> None:
+        """Whether every node has what d3ray needs; takes a short job that needs no CPU.
+
+        Raises:
+            StorageError: something is missing, which the sentence names, or the job could not run.
+        """
+        needed = requirements()
+        if not needed:
+            return
+        log: list[str] = []
+        job = self._submit("check", ["python", "-m", "d3ray.platform.cluster.check", *needed], cargo, {})
+        end = self.follow(job, log.append)
+        answer = next((line.removeprefix(ANSWER) for line in "".join(log).splitlines() if line.startswith(ANSWER)), None)
+        if answer is None:
+            reason = next((line for line in reversed("".join(log).splitlines()) if line.strip()), end.message.strip())
+            raise StorageError(f"The cluster {self.address} cannot run d3ray: {reason.splitlines()[0] if reason else end.status}")
+        missing: dict[str, list[str]] = json.loads(answer)["missing"]
+        for node, packages in missing.items():
+            if packages:
+                where = "" if node == "head" else f" on its node {node}"
+                raise StorageError(f"The cluster {self.address} lacks{where} what d3ray needs: {', '.join(packages)}.")
+
+    def submit(self, job: str, arguments: Sequence[str], *, cargo: Cargo, env: Mapping[str, str] | None = None) -> SubmittedJob:
+        """Starts `python -m d3ray.jobs JOB ARGUMENTS` on the cluster's head, with the commit that is here. Raises StorageError."""
+        git = git_state()
+        carried = {CARRIED: json.dumps(git)} if git else {}
+        return self._submit(job, [*_MODULE, job, *arguments], cargo, {**carried, **(env or {})})
+
+    def _submit(self, name: str, entry: Sequence[str], cargo: Cargo, env: Mapping[str, str]) -> SubmittedJob:
+        variables = {
+            "D3RAY_SUBMITTED": "1",
+            "PYTHONUNBUFFERED": "1",
+            "RAY_JOB_STOP_SIGNAL": "SIGINT",  # so that a stopped job ends as one that was interrupted: what can be resumed is kept
+            "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS),
+            **env,
+        }
+        runtime_env: dict[str, Any] = {"py_modules": [str(module) for module in cargo.modules], "env_vars": variables}
+        if cargo.working_dir is not None:
+            runtime_env["working_dir"] = str(cargo.working_dir)
+        # The name is ours, so that asking twice makes one job.
+        job = SubmittedJob(f"{name}-{secrets.token_hex(4)}", self.address)
+
+        def ask() -> None:
+            try:
+                self.client.submit_job(entrypoint=shlex.join(entry), submission_id=job.id, runtime_env=dict(runtime_env))
+            except RuntimeError as error:
+                if "already exists" not in str(error):
+                    raise
+
+        with self._errors():
+            _patiently(ask)
+        return job
+
+    def follow(self, job: SubmittedJob, write: Callable[[str], None]) -> JobEnd:
+        """Gives the job's log to `write`, from its beginning, as it comes, and waits for its end.
+
+        Raises:
+            StorageError: there is no such job, or the cluster cannot be reached for a minute; then the sentence says how to follow
+                the job again.
+        """
+        import aiohttp
+
+        seen = 0
+
+        async def tail() -> None:
+            nonlocal seen
+            skip = seen
+            async for text in self.client.tail_job_logs(job.id):
+                new, skip = text[skip:], max(0, skip - len(text))  # a connection that was lost begins anew
+                seen += len(new)
+                if new:
+                    write(new)
+
+        self._info(job.id)
+        lost_since: float | None = None
+        while True:
+            before, lost = seen, None
+            try:
+                asyncio.run(tail())
+            except (RuntimeError, OSError, aiohttp.ClientError) as error:
+                lost = error
+            try:
+                info = self.client.get_job_info(job.id)
+                if info.status.value in _ENDED:
+                    return _end(info)
+            except (RuntimeError, OSError) as error:
+                lost = error
+            lost_since = None if lost is None or seen > before else lost_since or time.monotonic()
+            if lost_since is not None and lost is not None and time.monotonic() - lost_since > PATIENCE_SECONDS:
+                raise StorageError(
+                    f"The connection to {self.address} is lost ({_first_line(lost)}); to follow the job: {job.command('logs')}"
+                ) from None
+            time.sleep(_POLL)
+
+    def wait(self, job: SubmittedJob) -> JobEnd:
+        """Waits for the job's end. Raises StorageError as `follow`."""
+        return self.follow(job, lambda _: None)
+
+    def log(self, job: SubmittedJob) -> str:
+        """What the job has printed so far. Raises StorageError: there is no such job."""
+        self._info(job.id)
+        with self._errors():
+            return _patiently(lambda: self.client.get_job_logs(job.id))
+
+    def stop(self, job: SubmittedJob) -> JobEnd:
+        """Interrupts the job and waits for its end; what it does not finish within 15 s is killed by Ray.
+
+        Raises:
+            StorageError: there is no such job, or it has not ended a minute after that.
+        """
+        deadline = time.monotonic() + STOP_SECONDS + PATIENCE_SECONDS
+        asked = 0.0
+        with self._errors():
+            while (info := self._info(job.id)).status.value not in _ENDED:
+                now = time.monotonic()
+                if now > deadline:
+                    raise StorageError(f"{job.id} has not ended yet; to ask again: {job.command('stop')}")
+                if now - asked > 5:  # a job that is only just starting does not hear it
+                    _patiently(lambda: self.client.stop_job(job.id))
+                    asked = now
+                time.sleep(_POLL)
+        return _end(info)
+
+    def jobs(self) -> list[ListedJob]:
+        """Every job that was submitted to this cluster, the newest first. Raises StorageError."""
+        with self._errors():
+            known = _patiently(self.client.list_jobs)
+        listed: list[ListedJob] = []
+        for about in known:
+            if about.submission_id is None:  # a program that connected to the cluster by itself
+                continue
+            started = datetime.fromtimestamp((about.start_time or 0) / 1000)
+            ended = datetime.fromtimestamp(about.end_time / 1000) if about.end_time else datetime.now()
+            command = about.entrypoint.replace(shlex.join(_MODULE), "d3ray", 1)
+            listed.append(ListedJob(about.submission_id, about.status.value, command, started, ended - started))
+        return sorted(listed, key=lambda job: job.started, reverse=True)
+
+    def job(self, name: str) -> SubmittedJob:
+        """The job of this id. Raises StorageError: there is none; the sentence names the nearest."""
+        self._info(name)
+        return SubmittedJob(name, self.address)
+
+    def _info(self, name: str) -> Any:
+        def ask() -> Any:
+            try:
+                return self.client.get_job_info(name)
+            except RuntimeError as error:
+                if "does not exist" not in str(error):
+                    raise
+                return None
+
+        with self._errors():
+            info = _patiently(ask)
+        if info is None:
+            others = [job.id for job in self.jobs()]
+            hint = did_you_mean(name, others) if others else "; it has none."
+            raise StorageError(f"The cluster {self.address} has no job {name!r}{hint}")
+        return info
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        from ray.exceptions import AuthenticationError
+
+        try:
+            yield
+        except StorageError:
+            raise
+        except AuthenticationError as error:
+            text = str(error)
+            if "failed" in text.split(":", maxsplit=1)[0] or "invalid" in text:
+                raise StorageError(f"The cluster {self.address} refuses the token that RAY_AUTH_TOKEN or its file holds.") from None
+            raise StorageError(
+                f"The cluster {self.address} asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH)."
+            ) from None
+        except (ConnectionError, OSError) as error:
+            if self.address == "this machine":
+                raise StorageError(
+                    "No Ray runs on this machine: start one (ray start --head), or name a cluster by address=URL or RAY_ADDRESS."
+                ) from None
+            raise StorageError(f"The cluster {self.address} cannot be reached: {_first_line(error)}.") from None
+        except (RuntimeError, ValueError) as error:
+            raise StorageError(f"The cluster {self.address} does not take the job: {_last_line(error)}.") from None
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Asks again, for up to a minute, while the server says that it cannot answer now."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return ask()
+        except RuntimeError as error:
+            if time.monotonic() > deadline or not any(words in str(error) for words in _LATER):
+                raise
+        time.sleep(1)
+
+
+@contextmanager
+def _without_addresses() -> Generator[None]:
+    """Ray's variables override what its client is told; here they have been looked at already."""
+    before = {name: os.environ.pop(name) for name in _ADDRESSES if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+
+
+def _end(info: Any) -> JobEnd:
+    status = info.status.value
+    code = info.driver_exit_code
+    if status == "SUCCEEDED":
+        code = 0
+    elif status == "STOPPED":
+        code = 130
+    return JobEnd(status, code if code is not None and (code or status == "SUCCEEDED") else 1, info.message or "")
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return (text.splitlines()[0] if text else type(error).__name__).rstrip(".")
+
+
+def _last_line(error: BaseException) -> str:
+    """Of a server's traceback the last line says what happened."""
+    lines = [line for line in str(error).splitlines() if line.strip(" .")]
+    return (lines[-1] if len(lines) > 1 and "Traceback" in str(error) else _first_line(error)).rstrip(".")

@@ -1,0 +1,123 @@
+"""A Ray to work in: the one that is there, the one that `RAY_ADDRESS` names, or a local one for as long as it is needed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from ...data.errors import StorageError
+from .staging import LOAD_SECRETS, load_secrets
+
+# Ray's ports for Prometheus are open to the whole network and ask for no token: those of its agent, its autoscaler and its
+# dashboard's process. A port that cannot be, its programs note in their logs and go on without.
+_NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
+
+
+@contextmanager
+def ray_session(*, address: str | None = None, **options: Any) -> Generator[None]:
+    """Ray is initialised inside; what was started here is shut down at the end, its workers with it.
+
+    Args:
+        address: a cluster; None: `RAY_ADDRESS`, and where that is not set either a Ray of this machine's own.
+        options: for `ray.init`; those that shape a local Ray, such as `num_cpus`, are left out where there is a cluster.
+
+    Raises:
+        StorageError: the cluster cannot be reached.
+    """
+    import ray
+    from ray.exceptions import AuthenticationError
+
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":
+        options = {"include_dashboard": False, **options}
+        os.environ.setdefault("RAY_worker_niceness", "0")  # a trial is the work itself; Ray's 15 is for what may wait
+        for name, value in _NO_METRICS.items():
+            os.environ.setdefault(name, value)
+    else:
+        options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
+    if load_secrets():  # in the job's driver; its workers do the same as they start
+        options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": LOAD_SECRETS}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    stop = signal.getsignal(signal.SIGTERM)
+    try:
+        for attempt in (1, 2):
+            try:
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+                break
+            except Exception as error:
+                # Its processes wait 15 s for one another, which is little on a machine that is busy at that moment.
+                if attempt == 2 or "timed out during startup" not in str(error):
+                    raise
+                _shut_down()
+    except (ConnectionError, AuthenticationError) as error:
+        raise StorageError(
+            f"The Ray cluster {address!r} cannot be used: {str(error).strip().splitlines()[0].rstrip('.')}."
+        ) from None
+    try:
+        with _sigterm_interrupts(stop):
+            yield
+    finally:
+        _shut_down()
+
+
+@contextmanager
+def _sigterm_interrupts(before: Any) -> Generator[None]:
+    """SIGTERM does what it did `before` Ray came, and where that was to end at once, interrupts as Ctrl-C.
+
+    Ray's own handler sets an alarm that aborts the process 3 s later, whatever is being put in order then.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone may say so
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler if before in (None, signal.SIG_DFL) else before)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _shut_down() -> None:
+    """Ends Ray while no other thread can end this process.
+
+    Ray leaves the process at once, with exit status 1, when a reference of its own is freed while it shuts down. The garbage
+    collector frees those that hang in cycles, in whichever thread it happens to run; it runs here first, and then waits.
+    """
+    import ray
+
+    collected = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        ray.shutdown()
+    finally:
+        if collected:
+            gc.enable()
+
+
+def node_count() -> int:
+    """How many machines the trials may run on: 1 where Ray is this machine's own. Raises StorageError as `ray_session`."""
+    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
+        return 1
+    import ray
+
+    with ray_session():
+        return sum(bool(node["Alive"]) for node in ray.nodes())
+
+
+def quiet_ray_data() -> None:
+    """Switches off Ray Data's own progress bars and messages: jobs show progress in their own way."""
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)

@@ -1,0 +1,1 @@
+"""An experiment: its settings, its trials under Tune, and what has come of them."""

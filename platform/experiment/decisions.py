@@ -1,0 +1,96 @@
+"""What a scheduler decides about a trial lies in the trial's folder before it takes effect; the trial's worker does it.
+
+    stop.json       {"step", "reason"}: train up to this logging step and no further
+    exploits.json   [{"step", "donor", "donor_step", "coefficients"}, …]: at this logging step go on from the donor's weights
+
+So a decision outlives the driver that made it and the worker that was to do it. Both files have one writer, the driver; a worker
+looks into them between two epochs. What it has done its next checkpoint says, and what a checkpoint lacks is done again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from ...data.errors import StorageError
+from ..storage.experiments import Trial
+from ..storage.outbox import lines
+from .objective import Objective
+
+_TRIES = 5  # of reading a donor's checkpoint: it goes on meanwhile, and deletes old ones
+
+
+class Result(NamedTuple):
+    """What a trial's seeds had come to at one step."""
+
+    time: int  # milliseconds since 1970
+    step: int
+    objective: float
+    n_failed: int  # seeds that had diverged by then
+
+
+class Exploit(NamedTuple):
+    """Population based training: at a step a trial goes on from another's weights with new coefficients."""
+
+    step: int  # the trial's logging step
+    donor: str  # the other's identity
+    donor_step: int  # the other's logging step
+    coefficients: dict[str, float]
+
+
+def note_stop(trial: Trial, step: int, reason: str) -> None:
+    """Decides that a trial ends at a step. The first decision stands."""
+    if trial.folder.read_json("stop.json") is None:
+        trial.folder.write_json("stop.json", {"step": step, "reason": reason})
+
+
+def stop_of(trial: Trial) -> tuple[int, str] | None:
+    """The step at which a trial is to end, and why; None where nobody has decided that."""
+    about = trial.folder.read_json("stop.json")
+    return None if about is None else (about["step"], about["reason"])
+
+
+def note_exploit(trial: Trial, exploit: Exploit) -> None:
+    """Decides one more exploit."""
+    trial.folder.write_json("exploits.json", [one._asdict() for one in [*exploits_of(trial), exploit]])
+
+
+def exploits_of(trial: Trial) -> list[Exploit]:
+    """The exploits of a trial, the earliest first."""
+    return [Exploit(**about) for about in trial.folder.read_json("exploits.json") or []]
+
+
+def donated(trial: Trial, exploit: Exploit) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state that an exploit goes on from: of the donor's step, or where that is gone its newest. Raises StorageError."""
+    folder = trial.folder.beside(exploit.donor) / "checkpoints"
+    for _ in range(_TRIES):
+        steps = folder.checkpoint_steps()
+        for step in [exploit.donor_step] * (exploit.donor_step in steps) + steps[::-1]:
+            try:
+                tensors, meta, _ = folder.read_checkpoint(step)
+            except StorageError:
+                continue
+            return tensors, meta
+    raise StorageError(f"The trial {trial.identity} was to go on from {exploit.donor}, which has no checkpoint that is whole.")
+
+
+def results(trial: Trial, objective: Objective) -> list[Result]:
+    """What a trial has committed so far, as its scheduler saw it; steps at which the objective was not measured are left out."""
+    rows: dict[int, dict[int, dict[str, float]]] = defaultdict(dict)
+    times: dict[int, int] = defaultdict(int)
+    failed: dict[int, int] = {}
+    committed = trial.committed
+    for seed in trial.seeds:
+        for line in lines(trial.outbox(seed), -1, committed):
+            times[line.step] = max(line.time, times[line.step])
+            if "first_bad_step" in line.metrics:
+                failed[seed] = line.step
+            else:
+                rows[line.step][seed] = line.metrics
+    found: list[Result] = []
+    for step in sorted(rows):
+        if (value := objective.of(rows[step])) is not None:
+            found.append(Result(times[step], step, value, sum(since <= step for since in failed.values())))
+    return found

@@ -1,0 +1,212 @@
+"""Trials under Tune: one driver for `train`, `sweep` and `benchmark`. What is to run a proposer says; how far it is, `Progress`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...data.errors import StorageError
+from ...data.files import storage_errors
+from ..storage.experiments import Experiment, Status, Trial
+from .config import ExperimentConfig
+from .proposer import Proposer
+
+if TYPE_CHECKING:
+    from ray.tune.schedulers import TrialScheduler
+
+_TUNE = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # metrics go to the outbox
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the command
+    "RAY_AIR_NEW_OUTPUT": "0",  # prints tables whatever it is told
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
+    "TUNE_MAX_PENDING_TRIALS_PG": "200",  # of a searcher's it starts one worker after another; the queue says how many there may be
+}
+_DEATHS = 5  # of a trial's worker that Tune starts again; what a trial raises itself is not tried again
+
+
+@dataclass
+class TrialProgress:
+    """How far a trial is."""
+
+    identity: str
+    number: int | None  # of its configuration in a sweep
+    seeds: tuple[int, ...]
+    n_steps: int
+    step: int = 0  # gradient steps that each of its seeds has done
+    state: Status | None = None  # None: it waits
+    reason: str = ""
+    metrics: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])  # the last of each, by seed
+    objective: float | None = None  # the latest, over its seeds
+    moments: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=6))
+    # the newest epochs that this driver saw: seconds since 1970, and the step
+
+
+@dataclass
+class Progress:
+    """How far the trials are; given to `on_progress` after every epoch of any of them."""
+
+    trials: dict[str, TrialProgress]  # by identity
+
+    @property
+    def done(self) -> int:
+        """Gradient steps of all seeds together."""
+        return sum(one.step * len(one.seeds) for one in self.trials.values())
+
+    @property
+    def total(self) -> int:
+        """Gradient steps that there will be, of the trials that are known."""
+        return sum(one.n_steps * len(one.seeds) for one in self.trials.values())
+
+    def add(self, trial: Trial) -> TrialProgress:
+        """The entry of a trial, made from its folder where there is none."""
+        if trial.identity not in self.trials:
+            ended = trial.status
+            one = TrialProgress(trial.identity, trial.number, trial.seeds, trial.n_steps)
+            one.step = trial.n_steps if trial.is_settled else max(trial.committed, 0)
+            if ended:
+                one.state, one.reason = overall(ended)
+            self.trials[trial.identity] = one
+        return self.trials[trial.identity]
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def overall(ended: Mapping[int, Mapping[str, Any]]) -> tuple[Status, str]:
+    """One status for the seeds of a trial: that of the first that did not finish."""
+    for about in ended.values():
+        if about["status"] != "FINISHED":
+            return about["status"], about.get("reason", "")
+    return "FINISHED", ""
+
+
+def prepare_environment() -> None:
+    """What Ray and Tune read when they start: quiet, and token authentication always on where the Ray is ours.
+
+    Ray's own ports listen on every interface whatever one says, so a token is what keeps others out.
+    """
+    os.environ.update({name: value for name, value in _TUNE.items() if name not in os.environ})
+    if os.environ.get("RAY_ADDRESS", "") in ("", "local") and os.environ.get("RAY_AUTH_MODE") != "token":
+        os.environ.pop("RAY_AUTH_MODE", None)  # a local Ray then asks for the token, also where Ray was imported before this
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)  # its snapshots are not read
+
+
+def run_trials(
+    experiment: Experiment,
+    proposer: Proposer,
+    trial_config: Callable[[Trial], dict[str, Any]],
+    on_progress: OnProgress | None = None,
+    scheduler: TrialScheduler | None = None,
+    started: Callable[[Trial], None] | None = None,
+) -> None:
+    """Runs what the proposer gives, until it has nothing more. Every trial that was given is settled afterwards.
+
+    Args:
+        experiment: Whose folder Tune may keep its notes in.
+        proposer: What to run.
+        trial_config: What a trial's worker is told; JSON, see `trial_config`.
+        on_progress: Called after epochs.
+        scheduler: Tune's, which may stop trials or change them. None: every trial runs to its end.
+        started: Called with each trial before it is handed to Tune.
+
+    Raises:
+        StorageError: a trial could not even say why it failed, as on a full disk.
+    """
+    from ray import tune
+
+    from ..trainable import Training
+    from .trial_queue import TrialQueue, Watch
+
+    progress = Progress({})
+    for trial in experiment.trials():
+        progress.add(trial)
+
+    def hand_out(trial: Trial) -> dict[str, Any]:
+        trial.reopen()
+        one = progress.add(trial)
+        one.state, one.reason, one.step = None, "", max(trial.committed, 0)
+        if started is not None:
+            started(trial)
+        return trial_config(trial)
+
+    queue = TrialQueue(proposer, hand_out, take_turns=getattr(scheduler, "takes_turns", False))
+    watch = Watch(queue, experiment, progress, on_progress)
+    with _tune_folder(experiment) as folder:
+        tune.Tuner(
+            tune.with_resources(Training, _resources),
+            tune_config=tune.TuneConfig(
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+                search_alg=queue,
+                scheduler=scheduler,
+                num_samples=-1,
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=folder,
+                callbacks=[watch],
+                verbose=0,
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                failure_config=tune.FailureConfig(max_failures=_DEATHS),
+            ),
+        ).fit()
+
+
+def _resources(config: Mapping[str, Any]) -> Any:
+    """What Tune reserves for a trial: its own config says it, so a trial that is handed out again may get other resources."""
+    from ray.tune import PlacementGroupFactory
+
+    wanted = config["trial"]["resources"]
+    return PlacementGroupFactory([{"CPU": wanted["cpu"], "GPU": wanted["gpu"]}])
+
+
+def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
+    """What the worker of a trial is told: JSON. What decides the trial's results its folder says, the rest the experiment."""
+    decided = trial.configuration
+    return {
+        "dataset": trial.dataset["source"],
+        "algorithm": decided["algorithm"],
+        "n_steps": decided["n_steps"],
+        "n_steps_per_epoch": decided["n_steps_per_epoch"],
+        "seeds": list(trial.seeds),
+        "evaluation": decided["evaluation"],
+        "plugins": list(config.plugins),
+        "system_metrics": config.system_metrics,
+        "device": None if config.resources.gpu else "cpu",
+        "threads": max(1, int(config.resources.cpu)),
+        "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},
+        "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": config.resources.gpu},
+        "folder": trial.folder.name,
+    }
+
+
+def settle_lost(trial: Trial, reason: str) -> None:
+    """Says of a trial that ended without a word why: its worker died, or could not write it down. Raises StorageError."""
+    if not trial.status:
+        reason = reason.rstrip(".")
+        ended = {"status": "FAILED", "reason": reason, "step": max(trial.committed, 0)}
+        try:
+            trial.settle(dict.fromkeys(trial.seeds, ended))
+        except StorageError:  # of the same cause, most likely: a disk that is full
+            raise StorageError(f"The trial {trial.identity} failed: {reason}; once that is mended, --resume goes on.") from None
+
+
+@contextlib.contextmanager
+def _tune_folder(experiment: Experiment) -> Any:
+    """Where Tune keeps its own notes. Nothing is read from them again."""
+    if experiment.folder.local is None:
+        with tempfile.TemporaryDirectory(prefix="d3ray-tune-", ignore_cleanup_errors=True) as scratch:
+            yield scratch
+    else:
+        folder = experiment.folder / "tune"
+        folder.remove()
+        with storage_errors("written", folder.name):
+            experiment.folder.local.joinpath("tune").mkdir(mode=0o700)  # Tune keeps pickles there
+        yield folder.name

@@ -1,0 +1,168 @@
+"""The arithmetic of a plan: trials run on paper, their disk, and numbers as people say them."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...data.errors import ConfigError
+from .probe import Measured
+
+_METRIC_BYTES = 250  # of one value in MLflow's database, with its indexes
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a machine has for trials."""
+
+    cpu: float
+    gpu: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trial as the plan sees it."""
+
+    cpu: float
+    gpu: float
+    seconds: float  # in a process that is there
+    first: float  # seconds more in a process that it is the first trial of
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When trials run, if each begins as soon as there is room for it."""
+
+    seconds: float  # until the last one has ended
+    at_once: int  # the most that run at the same time
+    cpu_seconds: float
+    gpu_seconds: float
+
+
+def schedule(jobs: Sequence[Job], nodes: Sequence[Node]) -> Schedule:
+    """Runs the jobs on paper, in order, each as soon as a node has room for it; a node's processes are used again.
+
+    Raises:
+        ConfigError: a job fits on no node.
+    """
+    cpus = [node.cpu for node in nodes]
+    gpus = [[1.0] * int(node.gpu) for node in nodes]
+    idle = [0] * len(nodes)  # processes that have no trial
+    running: list[tuple[float, int, Job, list[int]]] = []
+    now = most = ends = 0.0
+    for job in jobs:
+        while (place := _place(job, cpus, gpus)) is None:
+            if not running:
+                raise ConfigError(f"No node has what a trial asks for: {job.cpu:g} CPU and {job.gpu:g} GPU.")
+            now, k, over, held = heapq.heappop(running)
+            cpus[k] += over.cpu
+            for card in held:
+                gpus[k][card] = round(gpus[k][card] + min(over.gpu, 1.0), 4)
+            idle[k] += 1
+        k, held = place
+        cpus[k] -= job.cpu
+        for card in held:
+            gpus[k][card] = round(gpus[k][card] - min(job.gpu, 1.0), 4)
+        end = now + job.seconds + (0.0 if idle[k] else job.first)
+        idle[k] = max(idle[k] - 1, 0)
+        heapq.heappush(running, (end, k, job, held))
+        most, ends = max(most, len(running)), max(ends, end)
+    return Schedule(ends, int(most), sum(j.cpu * j.seconds for j in jobs), sum(j.gpu * j.seconds for j in jobs))
+
+
+def _place(job: Job, cpus: Sequence[float], gpus: Sequence[Sequence[float]]) -> tuple[int, list[int]] | None:
+    """A node with room, and the GPUs there that the job gets: a fraction lies on one."""
+    for k, free in enumerate(cpus):
+        if free + 1e-9 < job.cpu:
+            continue
+        cards = [card for card, left in enumerate(gpus[k]) if left + 1e-9 >= min(job.gpu, 1.0)]
+        wanted = math.ceil(job.gpu)
+        if len(cards) >= wanted:
+            return k, cards[:wanted]
+    return None
+
+
+def trial_seconds(one: Measured, config: Mapping[str, Any], left: int | None = None) -> float:
+    """Seconds of a trial in a process that is there.
+
+    Args:
+        one: What its kind takes.
+        config: What its worker is told.
+        left: Gradient steps left to do; None: all.
+    """
+    steps = config["n_steps"] if left is None else left
+    epoch = config["n_steps_per_epoch"]
+    evaluation = config["evaluation"]
+    evaluations = math.ceil(steps / (evaluation["every"] or epoch)) if evaluation else 0
+    commits = math.ceil(steps / (config["checkpoint"]["every"] or epoch))
+    around = one.setup + (one.environments if evaluations else 0.0) + one.finish
+    return around + steps * one.update + evaluations * one.evaluation + commits * one.commit
+
+
+def disk(one: Measured, config: Mapping[str, Any], *, tracked: bool) -> dict[str, float]:
+    """Bytes that a trial leaves.
+
+    Args:
+        one: What its kind takes.
+        config: What its worker is told.
+        tracked: Whether MLflow's database and its copies of the policies lie in the storage too.
+    """
+    rows = math.ceil(config["n_steps"] / config["n_steps_per_epoch"])
+    commits = math.ceil(config["n_steps"] / (config["checkpoint"]["every"] or config["n_steps_per_epoch"]))
+    kept = min(config["checkpoint"]["keep"], commits) + bool(config["checkpoint"]["best"])  # the best: one of each seed, unstacked
+    return {
+        "checkpoints": kept * one.checkpoint_bytes,
+        "policies": one.policy_bytes,
+        "metrics": rows * one.row_bytes,
+        "tracking": one.policy_bytes + rows * one.n_metrics * _METRIC_BYTES if tracked else 0.0,
+    }
+
+
+def program(config: Mapping[str, Any]) -> str:
+    """What decides how long a trial's updates take: all that its worker is told but coefficients, seeds and places."""
+    algorithm = {name: value for name, value in config["algorithm"].items() if not isinstance(value, float)}
+    kept = {name: value for name, value in config.items() if name not in ("folder", "n_steps", "plugins", "objective")}
+    return json.dumps({**kept, "algorithm": algorithm, "seeds": len(config["seeds"])}, sort_keys=True, default=str)
+
+
+# ---- numbers for people
+
+
+def counted(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'s' * (n != 1)}"
+
+
+def rounded(value: float) -> str:
+    """Two figures: a plan is not more exact."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = 1 - math.floor(math.log10(abs(value)))
+    value = round(value, digits)
+    return f"{value:,.{max(digits, 0)}f}"
+
+
+def time_text(seconds: float) -> str:
+    """A length of time in words, as exact as a plan is: "40 s", "25 min", "3 h 10 min", "4 days 6 h"."""
+    if seconds < 55:
+        return f"{max(round(seconds), 1)} s" if seconds < 10 else f"{round(seconds / 5) * 5} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        hours, minutes = divmod(round(minutes / 5) * 5, 60)
+        return f"{hours} h" + f" {minutes} min" * (minutes > 0)
+    days, hours = divmod(round(minutes / 60), 24)
+    return f"{days} days" + f" {hours} h" * (hours > 0)
+
+
+def size_text(size: float) -> str:
+    """Bytes in words: "1.2 GB"."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 999.5 or unit == "TB":
+            return f"{rounded(size)} {unit}" if unit != "B" else f"{size:.0f} B"
+        size /= 1000
+    raise AssertionError

@@ -1,0 +1,159 @@
+"""How many trials share a GPU: from the memory that one was seen to need, and fewer where one runs out of it all the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...data.errors import ConfigError
+from ..experiment.node_maps import prepare_node_maps, training_nodes
+from ..experiment.proposer import Proposer
+from ..storage.experiments import Trial
+from .estimate import program
+from .probe import probe
+from .rehearsal import proposed, rehearsal
+
+if TYPE_CHECKING:
+    from ..experiment.run import Work
+
+HEAD_ROOM = 0.1  # of a GPU's memory that a pack leaves free: allocators round up, and later steps may need a little more
+_SECONDS = 20.0  # that measuring may take
+_KINDS = 8  # of trials that are measured at most
+_FILE = "resources.json"
+
+
+# ---- the share that a trial begins with
+
+
+def pack(work: Work) -> Work:
+    """The work with the share of a GPU that its trials need in place of `gpu: auto`. Ray must be initialised.
+
+    A trial of each kind that comes first is trained for some steps on a GPU of its own; the one that needs most decides. Where no
+    node has a GPU, trials get none.
+
+    Raises:
+        ConfigError, DataError, StorageError: what a trial would raise in its first seconds.
+    """
+    if work.config.resources.gpu != "auto":
+        return work
+    cpu = work.config.resources.cpu
+    try:
+        ids = training_nodes({"CPU": cpu, "GPU": 1})
+    except ConfigError:
+        return _with_gpu(work, 0.0)
+    import ray
+
+    node, has = max(((n["NodeID"], n["Resources"]) for n in ray.nodes() if n["NodeID"] in ids), key=lambda one: one[1]["GPU"])
+    alone = _with_gpu(work, 1.0)
+    prepare_node_maps(*work.datasets, resources={"CPU": cpu, "GPU": 1})
+    with rehearsal(alone) as experiment:
+        sample, _ = proposed(alone, experiment, 64)
+        kinds = {program(told): told for told in (alone.trial_config(alone.config, trial) for trial in sample)}
+        chosen = list(kinds.values())[:_KINDS]
+        side = min(int(has["GPU"]), int(has["CPU"] / cpu), len(chosen))
+        found = probe(chosen, side=max(side, 1), node=node, seconds=_SECONDS)
+    most = max(one.gpu_memory for one in found if one is not None)
+    return _with_gpu(work, share(most, int(has["CPU"] / cpu / has["GPU"])))
+
+
+def _with_gpu(work: Work, gpu: float) -> Work:
+    resources = work.config.resources.model_copy(update={"gpu": gpu})
+    return replace(work, config=work.config.model_copy(update={"resources": resources}))
+
+
+def share(memory: float, most: int) -> float:
+    """The share of a GPU that a trial gets.
+
+    Args:
+        memory: The part of a GPU's memory that it was seen to hold; 0: none was seen, and it gets a GPU of its own.
+        most: Trials that a GPU's part of the CPUs can feed; more would wait for CPUs and not for the GPU.
+
+    Returns:
+        1 / n of n trials, rounded down to the ten-thousandths that Ray counts in, so that n of them fit.
+    """
+    n = 1 if memory <= 0 else max(1, min(math.floor((1 - HEAD_ROOM) / memory + 1e-9), max(most, 1)))
+    return math.floor(10_000 / n) / 10_000
+
+
+# ---- the share that it has come to
+
+
+def resources(trial: Trial, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a trial's worker is told, with the share of a GPU that an earlier attempt was found to need."""
+    known = trial.folder.read_json(_FILE)
+    if known is None or known["gpu"] <= told["resources"]["gpu"]:
+        return dict(told)
+    return {**told, "resources": {**told["resources"], "gpu": known["gpu"]}}
+
+
+def ran_out_of_memory(trial: Trial) -> bool:
+    """Whether it ended because a GPU's memory was full."""
+    return any(ended.get("out_of_memory") for ended in trial.status.values())
+
+
+class Repacked:
+    """A proposer whose trials come again with twice the share of a GPU where they ran out of its memory, up to a whole GPU.
+
+    They go on from their checkpoints, and trials of their kind that come later get as much from the first. One that a whole GPU is
+    too small for has failed, and its folder says what to lower.
+
+    Args:
+        proposer: Whose.
+        told: What a trial's worker is told; see `resources`.
+    """
+
+    def __init__(self, proposer: Proposer, told: Callable[[Trial], Mapping[str, Any]]) -> None:
+        self._proposer, self._told = proposer, told
+        self._again: list[Trial] = []
+        self._running: set[str] = set()
+        self._needed: dict[str, float] = {}  # by kind of trial, where one ran out of memory
+
+    def has_more(self) -> bool:
+        return bool(self._again) or self._proposer.has_more()
+
+    def next(self) -> Trial | None:
+        trial = self._again.pop(0) if self._again else self._fresh()
+        if trial is not None:
+            self._running.add(trial.identity)
+            told = self._told(trial)
+            if (needed := self._needed.get(_kind(told), 0.0)) > told["resources"]["gpu"]:
+                trial.folder.write_json(_FILE, {"gpu": needed})
+        return trial
+
+    def _fresh(self) -> Trial | None:
+        try:
+            return self._proposer.next()
+        except StopIteration:
+            if self._running:  # one of them may come again
+                return None
+            raise
+
+    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        self._proposer.reported(trial, result)
+
+    def ended(self, trial: Trial) -> None:
+        self._running.discard(trial.identity)
+        if ran_out_of_memory(trial):
+            told = self._told(trial)
+            had = told["resources"]["gpu"]
+            if 0 < had < 1:
+                self._needed[_kind(told)] = min(1.0, 2 * had)
+                self._again.append(trial)
+                return
+            _say_what_to_lower(trial)
+        self._proposer.ended(trial)
+
+
+def _kind(told: Mapping[str, Any]) -> str:
+    return program({**told, "resources": None})
+
+
+def _say_what_to_lower(trial: Trial) -> None:
+    status = trial.status
+    batch = trial.configuration["algorithm"].get("batch_size")
+    cures = [f"seeds_per_trial ({len(trial.seeds)} seeds are stacked)"] * (len(trial.seeds) > 1)
+    cures += [f"algorithm.batch_size ({batch})"] * (batch is not None)
+    reason = f"a whole GPU has too little memory for it: lower {' or '.join(cures) or 'what it computes with'}"
+    trial.settle({seed: {**ended, "reason": reason} if ended.get("out_of_memory") else ended for seed, ended in status.items()})

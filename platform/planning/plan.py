@@ -1,0 +1,249 @@
+"""What an experiment would take: time, GPU hours and disk, worked out from a probe, before anything is launched."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ...data.errors import ConfigError, StorageError
+from ..cluster.session import ray_session
+from ..experiment.driver import prepare_environment
+from ..experiment.node_maps import prepare_node_maps, training_nodes
+from ..rllib.names import is_rllib
+from ..storage.experiments import Experiment, Trial
+from .estimate import Job, Node, counted, disk, program, rounded, schedule, size_text, time_text, trial_seconds
+from .packing import pack
+from .probe import SECONDS, Measured, probe
+from .rehearsal import proposed, rehearsal
+
+if TYPE_CHECKING:
+    from ..experiment.run import Work
+
+_SAMPLE = 64  # trials of a sweep that are looked at; more are taken to be like them
+RESULT_SECONDS = 0.01  # that the driver takes for an epoch's result, with room for the rest of its work; see docs/scaling.md
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an experiment would take. `str(plan)` is for people, `plan.json()` for programs."""
+
+    name: str
+    n_configurations: int
+    n_trials: int
+    n_seeds: int  # of all trials together
+    at_once: int
+    n_nodes: int
+    updates_per_second: float  # of one trial, its seeds counted one by one; the mean over trials
+    wall_seconds: float
+    cpu_hours: float
+    gpu_hours: float
+    disk: dict[str, int]  # bytes of checkpoints, policies, metrics, tracking
+    begins: float  # seconds since 1970
+    at_most: str  # why it may take less; empty: nothing stops a trial early
+    gpu_share: float  # of a trial
+    probed: dict[str, float]  # seconds, side (by side), kinds (of trial that were measured), of_kinds (that there are)
+    notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def disk_bytes(self) -> int:
+        """All of it."""
+        return sum(self.disk.values())
+
+    @property
+    def ends(self) -> float:
+        """Seconds since 1970, if it began now."""
+        return self.begins + self.wall_seconds
+
+    def json(self) -> str:
+        """One JSON object, numbers as they are."""
+        return json.dumps({**asdict(self), "ends": self.ends, "disk_bytes": self.disk_bytes}, indent=1)
+
+    def __str__(self) -> str:
+        most = "at most " if self.at_most else "about "
+        each = self.n_seeds / self.n_trials
+        tried = f"{counted(self.n_configurations, 'configuration')}, " if self.n_configurations > 1 else ""
+        end = datetime.fromtimestamp(self.ends).astimezone()
+        day = "" if end.date() == datetime.fromtimestamp(self.begins).date() else f"{end:%a %d %b} "
+        parts = ", ".join(f"{name} {size_text(size)}" for name, size in self.disk.items() if size)
+        rows = {
+            "trials": f"{tried}{counted(self.n_trials, 'trial')} of {counted(round(each), 'seed')}, {self.at_once} at once on "
+            f"{counted(self.n_nodes, 'node')}",
+            "speed": f"about {rounded(self.updates_per_second)} updates/s a trial, "
+            f"{rounded(self.updates_per_second * self.at_once)} in all",
+            "wall time": f"{most}{time_text(self.wall_seconds)}, until {day}{end:%H:%M}",
+            "GPU hours": f"{most}{rounded(self.gpu_hours)}, {rounded(self.gpu_share)} GPU a trial" if self.gpu_hours else "0",
+            "CPU hours": f"{most}{rounded(self.cpu_hours)}",
+            "disk": f"{most}{size_text(self.disk_bytes)}: {parts}",
+        }
+        lines = [f"{self.name} would take:", *(f"  {name + ':':<11}{text}" for name, text in rows.items())]
+        if self.at_most:
+            lines.append(f"  An upper bound: {self.at_most}.")
+        probed = self.probed
+        of = f"{probed['kinds']:.0f} of {counted(int(probed['of_kinds']), 'kind')} of trial"
+        lines.append(f"  Measured in {probed['seconds']:.0f} s, {probed['side']:.0f} side by side, {of}. Nothing was launched.")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def plan(
+    work: Work,
+    *,
+    n_configurations: int | None = None,
+    hours: float | None = None,
+    gpu_hours: float | None = None,
+    at_most: str = "",
+    resume: bool = False,
+    seconds: float = SECONDS,
+    sample: int = _SAMPLE,
+) -> Plan:
+    """What some work would take. Nothing of it stays behind.
+
+    Args:
+        work: Of `train`, `sweep` or `benchmark`.
+        n_configurations: That there will be; None: as many as the proposer gives without results.
+        hours: After which the work ends by itself.
+        gpu_hours: The same, of GPUs.
+        at_most: Why it may take less than planned; empty: nothing stops a trial early.
+        resume: Plan what an experiment of that name has left to do.
+        seconds: That the probe may take.
+        sample: Trials that are looked at; more are taken to be like them.
+
+    Raises:
+        ConfigError, DataError, StorageError: what the work itself would raise before it trains.
+    """
+    prepare_environment()
+    begin = time.monotonic()
+    with ray_session():
+        ray_seconds = time.monotonic() - begin
+        work = pack(work)
+        wanted = {"CPU": work.config.resources.cpu, "GPU": float(work.config.resources.gpu)}
+        nodes = _nodes(training_nodes(wanted))
+        prepare_node_maps(*work.datasets, resources=wanted)
+        with rehearsal(work) as experiment:
+            trials, complete = proposed(work, experiment, sample)
+            left = _left(work, trials) if resume else {}
+            trials = [trial for trial in trials if left.get(trial.identity) != 0]
+            if not trials:
+                raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
+            configs = [work.trial_config(work.config, trial) for trial in trials]
+            if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
+                raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
+            n_trials = len(trials) if complete or n_configurations is None else _trials(trials, n_configurations)
+            probed = _probe(configs, nodes, n_trials, seconds)
+    jobs = [_job(probed.of(config), config, left.get(t.identity)) for config, t in zip(configs, trials, strict=True)]
+    paper = schedule([jobs[k % len(jobs)] for k in range(n_trials)], list(nodes.values()))
+    wall, share, tracked = ray_seconds + paper.seconds, n_trials / len(trials), not os.environ.get("MLFLOW_TRACKING_URI")
+    cut = min(
+        1.0, hours * 3600 / wall if hours else 1.0, gpu_hours * 3600 / paper.gpu_seconds if gpu_hours and paper.gpu_seconds else 1.0
+    )
+    if cut < 1:
+        at_most = "; ".join(filter(None, [at_most, "the budget ends it before every configuration is trained"]))
+    written = [disk(probed.of(config), config, tracked=tracked) for config in configs]
+    return Plan(
+        name=work.config.experiment,
+        n_configurations=n_configurations or len({trial.number for trial in trials}),
+        n_trials=n_trials,
+        n_seeds=round(share * sum(len(trial.seeds) for trial in trials)),
+        at_once=paper.at_once,
+        n_nodes=min(len(nodes), n_trials),
+        updates_per_second=sum(len(config["seeds"]) / probed.of(config).update for config in configs) / len(configs),
+        wall_seconds=wall * cut,
+        cpu_hours=paper.cpu_seconds * cut / 3600,
+        gpu_hours=paper.gpu_seconds * cut / 3600,
+        disk={name: round(cut * share * sum(one[name] for one in written)) for name in written[0]},
+        begins=time.time(),
+        at_most=at_most,
+        gpu_share=float(work.config.resources.gpu),
+        probed={"seconds": probed.seconds, "side": probed.side, "kinds": probed.n_measured, "of_kinds": len(probed.found)},
+        notes=_notes(probed, len(nodes), len(trials), n_trials, _short(probed, configs, paper.at_once)),
+    )
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """What the probe found, by kind of trial."""
+
+    found: dict[str, Measured]
+    n_measured: int
+    side: int
+    seconds: float
+
+    def of(self, config: dict[str, Any]) -> Measured:
+        return self.found[program(config)]
+
+
+def _probe(configs: Sequence[dict[str, Any]], nodes: dict[str, Node], n_trials: int, seconds: float) -> _Probed:
+    """Measures the kinds of trial that there are, the most frequent first, on the node that runs most at once."""
+    kinds = Counter(map(program, configs))
+    first = {kind: next(config for config in configs if program(config) == kind) for kind, _ in kinds.most_common()}
+    jobs = [Job(config["resources"]["cpu"], config["resources"]["gpu"], 1.0, 0.0) for config in configs]
+    jobs = [jobs[k % len(jobs)] for k in range(n_trials)]
+    at_once = {node: schedule(jobs, [has]).at_once for node, has in nodes.items()}
+    node = max(at_once, key=lambda one: at_once[one])
+    side = min(at_once[node], -(-n_trials // len(nodes)))
+    begin = time.monotonic()
+    found = dict(zip(first, probe(list(first.values()), side=side, node=node, seconds=seconds), strict=True))
+    known = [one for one in found.values() if one is not None]
+    like = replace(known[0], update=sum(one.update for one in known) / len(known))  # of those that there was no time for
+    return _Probed({kind: one or like for kind, one in found.items()}, len(known), side, time.monotonic() - begin)
+
+
+def _nodes(ids: Any) -> dict[str, Node]:
+    """What the nodes that can train have, by Ray's id."""
+    import ray
+
+    known = {node["NodeID"]: node["Resources"] for node in ray.nodes()}
+    return {one: Node(float(known[one].get("CPU", 0)), float(known[one].get("GPU", 0))) for one in ids}
+
+
+def _trials(sample: Sequence[Trial], n_configurations: int) -> int:
+    """Trials of so many configurations, of which the sample shows some whole ones."""
+    each = Counter(trial.number for trial in sample)
+    whole = list(each.values())[:-1] or list(each.values())
+    return round(n_configurations * sum(whole) / len(whole))
+
+
+def _left(work: Work, sample: Sequence[Trial]) -> dict[str, int]:
+    """Gradient steps that trials of an earlier run have left, by identity; none where nothing is left."""
+    try:
+        begun = {trial.identity: trial for trial in Experiment.look(work.config.storage_place, work.config.experiment).trials()}
+    except StorageError:
+        return {}
+    known = {trial.identity: begun[trial.identity] for trial in sample if trial.identity in begun}
+    return {name: 0 if trial.is_settled else max(trial.n_steps - max(trial.committed, 0), 1) for name, trial in known.items()}
+
+
+def _job(one: Measured, config: dict[str, Any], left: int | None) -> Job:
+    wanted = config["resources"]
+    first = one.start + max(one.first_finish - one.finish, 0.0)
+    return Job(wanted["cpu"], wanted["gpu"], trial_seconds(one, config, left), first)
+
+
+def _short(probed: _Probed, configs: Sequence[dict[str, Any]], at_once: int) -> tuple[float, float] | None:
+    """Seconds of the shortest epoch, and what it should take at least, where it does not."""
+    epoch = min(config["n_steps_per_epoch"] * probed.of(config).update for config in configs)
+    least = at_once * RESULT_SECONDS
+    return (epoch, least) if epoch < least else None
+
+
+def _notes(probed: _Probed, n_nodes: int, n_seen: int, n_trials: int, short: tuple[float, float] | None) -> list[str]:
+    """What to know of the numbers."""
+    notes: list[str] = []
+    if late := [one.late for one in probed.found.values() if one.late]:
+        notes.append(f"The probe's time was over before {late[0]} was, so trials take longer than said.")
+    if n_nodes > 1:
+        notes.append("One node was measured; the others are taken to be as fast.")
+    if short is not None:
+        seconds, least = short
+        notes.append(
+            f"Epochs of {rounded(seconds)} s are shorter than one driver can follow with so many trials at once; raise "
+            f"n_steps_per_epoch until they take {rounded(least)} s, or trials wait for it."
+        )
+    if n_trials > n_seen:
+        notes.append(f"The first {n_seen} trials were looked at; the others are taken to be like them.")
+    return notes

@@ -1,0 +1,261 @@
+"""What trials take here: a few are trained for seconds, in workers like theirs, as many side by side as would run at once.
+
+A probe's trial is a trial: the same worker, threads, device, data and folder. What it wrote goes once it has been measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from uuid import uuid4
+
+from ...data.errors import D3rayError, StorageError
+from ..experiment.trial_run import TrialConfig, TrialRun
+from ..storage.experiments import Trial
+from ..storage.folders import Folder
+
+SECONDS = 30.0  # that a probe may take once its workers are up
+_START = 90.0  # that those may take at most
+_WARM_UP = 8  # gradient steps before any is timed
+_TRAINING = (1.0, 5.0)  # seconds of training in a round: at least and at most
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one trial takes, all its seeds together."""
+
+    start: float  # seconds until its process could train; a process is used for one trial after another
+    setup: float  # seconds to open the data and to build what is trained
+    update: float  # seconds of a gradient step
+    row_bytes: float  # of an epoch's metrics
+    n_metrics: float  # in such a row
+    gpu_memory: float  # the part of a GPU's memory that it held at most, what CUDA takes for itself included; 0: it used none
+    commit: float = 0.0  # seconds of a checkpoint
+    checkpoint_bytes: float = 0.0
+    first_finish: float = 0.0  # seconds to write the policies, of a process's first trial
+    finish: float = 0.0  # the same of its later ones
+    policy_bytes: float = 0.0
+    evaluation: float = 0.0  # seconds of an evaluation
+    environments: float = 0.0  # seconds to make what it plays in, once a trial
+    late: str = ""  # what was not over when the probe's time was: it takes longer than is said here
+
+
+class Probe:
+    """A worker in which trials are measured one after another, phase by phase, so that those beside it do the same."""
+
+    def __init__(self) -> None:
+        self._row: dict[str, float] = {}
+
+    def ready(self) -> None:
+        """Answers once the process can train: what a trial's worker imports is imported."""
+        from .. import trainable  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+    def begin(self, config: Mapping[str, Any]) -> dict[str, float] | D3rayError:
+        """Sets a trial up and warms it up. What a user can mend is given back: raised, it would carry a worker's traceback."""
+        import torch
+
+        begin = time.monotonic()
+        try:
+            settings = TrialConfig.check(config, title="trial")
+            source = Trial(Folder(str(settings.folder)))
+            own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
+            self._run = TrialRun(settings.model_copy(update={"folder": own.folder.name}))
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
+            self._data, self._evaluators = self._run.prepare()
+            self._train(1)
+            setup = time.monotonic() - begin
+            n = max(1, min(_WARM_UP, int(1.0 / self._train(1))))
+            self._train(n)
+            self._guess = self._train(n)
+        except D3rayError as error:
+            return error
+        return {"setup": setup}
+
+    def _train(self, n: int) -> float:
+        """Seconds of a gradient step, over some, with what every epoch asks for. RLlib may do more of them than are asked for."""
+        run, begin, first = self._run, time.perf_counter(), self._run.subject.step
+        for epoch in run.subject.fitter(self._data, n, run.config.n_steps_per_epoch):
+            rows = epoch.metrics if isinstance(epoch.metrics, list) else [epoch.metrics]
+            self._row |= rows[0]
+        return (time.perf_counter() - begin) / max(run.subject.step - first, 1)
+
+    def train(self, seconds: float) -> dict[str, float]:
+        """Trains half of the time where training begins, and half of it where it is half way: what is due may differ."""
+        run, places = self._run, list[float]()
+        for start in (run.subject.step, run.config.n_steps // 2):
+            if (learner := getattr(run.subject.fit_, "learner", None)) is not None:  # RLlib's has one of another kind
+                learner.step = start
+            self._train(min(_WARM_UP, 2 * run.config.n_steps_per_epoch))
+            until, times = time.monotonic() + seconds / 2, list[float]()
+            while not times or time.monotonic() < until:
+                n = max(1, min(int(seconds / 8 / self._guess), run.config.n_steps_per_epoch))
+                times.append(self._train(n))
+            places.append(statistics.median(times))
+        return {"update": statistics.fmean(places), "gpu_memory": gpu_memory(), **self._metrics()}
+
+    def _metrics(self) -> dict[str, float]:
+        """What the metrics of an epoch come to."""
+        size = len(json.dumps([self._run.config.n_steps, time.time_ns() // 1_000_000, self._row]))
+        n = len(self._run.config.seeds)
+        return {"row_bytes": size * n, "n_metrics": len(self._row) * n}
+
+    def commit(self) -> dict[str, float]:
+        """Writes checkpoints. The second is the one that counts."""
+        run, took = self._run, 0.0
+        for _ in range(2):
+            self._train(1)
+            took = _seconds(run.commit)
+        assert run.writer is not None
+        kept = run.writer.checkpoints
+        return {"commit": took, "checkpoint_bytes": _bytes(kept) / max(len(kept.checkpoint_steps()), 1)}
+
+    def finish(self) -> dict[str, float]:
+        """Writes the policies, once as a process's first and once as a later trial would."""
+        run = self._run
+        first, later = _seconds(run.finish), _seconds(run.finish)
+        assert run.writer is not None
+        return {"first_finish": first, "finish": later, "policy_bytes": _bytes(run.writer.trial.folder / "policy")}
+
+    def evaluate(self) -> dict[str, float]:
+        """Evaluates every seed, the first of them twice: once more than needed, to tell what the environments cost."""
+        run, times = self._run, list[float]()
+        for seed in (run.config.seeds[0], *run.config.seeds):
+            one, begin = run.one(seed), time.perf_counter()
+            for name, every in self._evaluators.items():
+                self._row |= {f"{name}/{key}": value for key, value in every.evaluator(one, 0).items()}
+            times.append(time.perf_counter() - begin)
+        found = {"evaluation": sum(times[1:]), "environments": max(times[0] - times[1], 0.0), "gpu_memory": gpu_memory()}
+        return found | self._metrics()
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _bytes(folder: Folder) -> int:
+    return sum(size or 0 for size in folder.sizes(folder.tree()).values())
+
+
+def gpu_memory() -> float:
+    """The part of its GPU's memory that this process held at most, what CUDA takes for itself included; 0 where it used none.
+
+    Other processes on the same GPU count as CUDA's own, so it says the truth of a process that has the GPU alone.
+    """
+    import torch
+
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return 0.0
+    free, total = torch.cuda.mem_get_info()
+    return (torch.cuda.max_memory_reserved() + max(total - free - torch.cuda.memory_reserved(), 0)) / total
+
+
+def probe(
+    programs: Sequence[Mapping[str, Any]],
+    *,
+    side: int,
+    node: str,
+    seconds: float = SECONDS,
+) -> list[Measured | None]:
+    """Measures trials in workers like theirs. Ray must be initialised, and the data's maps be prepared.
+
+    Args:
+        programs: The configs of trials that are not alike, as a trial's worker is told, with folders of their own.
+        side: How many run side by side.
+        node: Ray's id of the node that they run on.
+        seconds: All the time there is, once the workers are up.
+
+    Returns:
+        What each takes; None: there was no time for it. The first of `programs` never is.
+
+    Raises:
+        ConfigError, DataError, StorageError: what a trial would raise in its first seconds; or there is no room for a worker.
+    """
+    import ray
+
+    begin = time.monotonic()
+    workers = [_worker(programs[k % len(programs)], node) for k in range(side)]
+    try:
+        ready = {worker.ready.remote(): worker for worker in workers}
+        done, _ = ray.wait(list(ready), num_returns=side, timeout=_START / 2)
+        if not done:
+            done, _ = ray.wait(list(ready), num_returns=1, timeout=_START / 2)
+        if not done:
+            raise StorageError(f"No worker of the probe came up in {_START:g} s: other work holds what a trial asks for.")
+        ray.get(done)
+        start, up = time.monotonic() - begin, [ready[reference] for reference in done]
+        found: list[list[Measured]] = [[] for _ in programs]
+        rounds, deadline = math.ceil(len(programs) / len(up)), time.monotonic() + seconds
+        for turn in range(rounds):
+            before = time.monotonic()
+            which = [(turn * len(up) + k) % len(programs) for k in range(len(up))]
+            over = _round(up, [programs[k] for k in which], deadline, rounds - turn)
+            for k, one in zip(which, over, strict=False):
+                found[k].append(Measured(**one, start=start))
+            if not over or over[0].get("late") or 2 * time.monotonic() - before > deadline:
+                break
+        if not any(found):
+            raise StorageError(f"A trial was not through its first updates after the {seconds:g} s of a probe: there is no plan.")
+        return [_median(several) if several else None for several in found]
+    finally:
+        for worker in workers:
+            ray.kill(worker)
+
+
+def _worker(config: Mapping[str, Any], node: str) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    wanted = config["resources"]
+    actor: Any = ray.remote(num_cpus=wanted["cpu"], num_gpus=wanted["gpu"], max_restarts=0)(Probe)
+    return actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote()
+
+
+def _round(workers: Sequence[Any], programs: Sequence[Mapping[str, Any]], deadline: float, rounds: int) -> list[dict[str, Any]]:
+    """One program in each worker, all in the same phase at the same time; nothing where no update was timed."""
+    import ray
+
+    def everyone(phase: str, arguments: Sequence[Any] = ()) -> list[Any] | None:
+        references = [getattr(worker, phase).remote(*([arguments[k]] if arguments else [])) for k, worker in enumerate(workers)]
+        _, late = ray.wait(references, num_returns=len(references), timeout=max(deadline - time.monotonic(), 0.1))
+        return None if late else ray.get(references)
+
+    found: list[dict[str, Any]] = [{} for _ in workers]
+    least, most = _TRAINING
+    for phase in ("begin", "train", "commit", "finish", "evaluate"):
+        begin = time.monotonic()
+        share = min(max((deadline - begin) / rounds / 3, least), most)
+        arguments = {"begin": programs, "train": [share] * len(workers)}.get(phase, ())
+        answers = everyone(phase, arguments)
+        if answers is None:
+            waited = time.monotonic() - begin
+            return [] if phase in ("begin", "train") else [{**one, "late": _LATE[phase], **_least(phase, waited)} for one in found]
+        for answer in answers:
+            if isinstance(answer, D3rayError):
+                raise answer
+        found = [{**one, **answer} for one, answer in zip(found, answers, strict=True)]
+    return found
+
+
+_LATE = {"commit": "a checkpoint", "finish": "the writing of the policies", "evaluate": "an evaluation"}
+
+
+def _least(phase: str, waited: float) -> dict[str, float]:
+    """What a phase takes at least that was not over."""
+    return (
+        {"finish": waited / 2, "first_finish": waited / 2}
+        if phase == "finish"
+        else {"evaluation" if phase == "evaluate" else phase: waited}
+    )
+
+
+def _median(several: Sequence[Measured]) -> Measured:
+    numbers = {f.name: statistics.median(getattr(one, f.name) for one in several) for f in fields(Measured) if f.name != "late"}
+    return replace(several[0], **numbers)

@@ -1,0 +1,53 @@
+"""An experiment that is only looked at: its trials lie in a hidden folder of the same storage, which goes afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from ..storage.experiments import Experiment, Trial
+from ..storage.folders import Folder
+
+if TYPE_CHECKING:
+    from ..experiment.run import Work
+
+
+@contextmanager
+def rehearsal(work: Work) -> Generator[Experiment]:
+    """The experiment of some work, for as long as the context lasts. Raises StorageError where the storage cannot be written."""
+    storage = Folder(work.config.storage_place)
+    is_new = storage.local is not None and not storage.local.exists()
+    hidden = storage / f".rehearsal-{uuid4().hex[:8]}"
+    try:
+        experiment = Experiment.begin(hidden.name, work.config.experiment, work.configuration, work.about)
+        try:
+            yield experiment
+        finally:
+            experiment.close()
+    finally:
+        hidden.remove()
+        if is_new and storage.local is not None:
+            with suppress(OSError):
+                storage.local.rmdir()
+
+
+def proposed(work: Work, experiment: Experiment, most: int) -> tuple[list[Trial], bool]:
+    """The trials that would come first, and whether there are no others.
+
+    Args:
+        work: Whose.
+        experiment: Where they are created.
+        most: As many as are wanted.
+    """
+    proposer, trials = work.proposer(experiment), list[Trial]()
+    while len(trials) < most:
+        try:
+            trial = proposer.next()
+        except StopIteration:
+            return trials, True
+        if trial is None:  # what comes next depends on how these end
+            return trials, False
+        trials.append(trial)
+    return trials, not proposer.has_more()

@@ -1,0 +1,331 @@
+"""An experiment, or several, as one page for a stranger: what was run, the scores with their uncertainty, curves, how to repeat it.
+
+The page needs nothing but itself: style and figures are inside, nothing is fetched, and its content security policy forbids that
+anything ever is. It is made from the experiments' folders alone, dates included, so the same results give the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...data.errors import ConfigError, D3rayError, did_you_mean
+from ..experiment.best import objective_of
+from ..experiment.results import RETURN, Configuration, Results, differences, read_results
+from ..storage.experiments import is_cost
+from ..storage.folders import Folder
+from .charts import MOST, THEMES, Panel, Series, learning_curves, losses
+from .page import data_uri, render
+from .sweep_charts import search_figure
+from .sweep_text import best_first, configurations_csv, sweep_words
+from .text import conditions, experiment_words, lead, table
+
+PAGE, CURVES, LOSSES, SCORES = "report.html", "learning-curves.png", "losses.png", "scores.csv"
+SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
+SHOWN = 20  # configurations of a sweep that have a row of scores, the best; the rest is in a figure and in `configurations.csv`
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was made."""
+
+    page: str  # path or URI
+    files: tuple[str, ...]  # the others, beside it
+    folder: str
+    results: tuple[Results, ...]
+    metric: str | None
+    remark: str = ""  # what could not be done, in one sentence; empty otherwise
+
+
+@dataclass(frozen=True)
+class Task:
+    """Configurations that may be compared: the same data, scored in the same place."""
+
+    experiments: tuple[Results, ...]
+    configurations: tuple[Configuration, ...]  # labelled
+
+    @property
+    def title(self) -> str:
+        """The dataset's name."""
+        return str(self.results.dataset["name"])
+
+    @property
+    def results(self) -> Results:
+        """The first experiment: what the data are is the same in all of them."""
+        return self.experiments[0]
+
+
+def report(storage: str, names: Sequence[str], *, out: str | None = None, metric: str | None = None) -> Report:
+    """Writes the page, its figures as PNG files and the scores as CSV. What was there under these names is replaced.
+
+    Args:
+        storage: Folder or URI of the results.
+        names: Experiments, to be compared on one page.
+        out: A folder, or the page's own name when it ends with .html; None: `report/` in the experiment's folder, for several
+            `reports/A+B/` in the storage.
+        metric: The score. None: evaluation/return, or what was measured on held-out episodes instead.
+
+    Raises:
+        ConfigError: there is no such experiment, or none of them measured the metric; the nearest name is said.
+        DataError: an experiment has no trials yet.
+        StorageError: something cannot be read or written.
+    """
+    names = list(dict.fromkeys(names))
+    if not names:
+        raise ConfigError("A report needs the name of an experiment.")
+    results = tuple(shown(read_results(storage, name)) for name in names)
+    remark = settle_the_dead(storage, results)
+    metric = choose_metric(results, metric)
+    page = PAGE
+    if out is None:
+        folder = Folder(storage) / names[0] / "report" if len(names) == 1 else Folder(storage) / "reports" / "+".join(names)[:120]
+    elif out.endswith(".html"):
+        above, _, page = out.rpartition("/")
+        folder = Folder(above or ("/" if out.startswith("/") else "."))
+    else:
+        folder = Folder(out)
+    made = compose(results, metric)
+    for name, content in made.items():  # the page last: it is what a reader waits for
+        folder.write(page if name == PAGE else name, content)
+    for name in {CURVES, LOSSES, SEARCH, CONFIGURATIONS} - set(made):  # of an earlier report: it would be taken for this one's
+        folder.delete([name])
+    others = tuple(f"{folder.name}/{name}" for name in made if name != PAGE)
+    return Report(f"{folder.name}/{page}", others, folder.name, results, metric, remark)
+
+
+def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
+    """Says in MLflow too that commands died, where any did. Why that could not be done; empty otherwise."""
+    dead = [one.name for one in results if one.died or one.tracking.get("status", one.status) != one.status]
+    if not dead:
+        return ""
+    from ..tracking.delivery import settle
+    from ..tracking.runs import Tracking
+
+    try:
+        settle(storage, Tracking.open(storage))
+    except D3rayError as error:
+        return f"MLflow does not know yet how {' and '.join(dead)} ended: {error}"
+    return ""
+
+
+def shown(results: Results) -> Results:
+    """The results with the best `SHOWN` configurations of a sweep; those of other experiments as they are."""
+    if not results.sweep:
+        return results
+    numbers = [one.number for one in best_first(results.sweep, objective_of(results.configuration))[:SHOWN]]
+    return replace(results, configurations=tuple(one for one in results.configurations if one.number in numbers))
+
+
+def choose_metric(results: Sequence[Results], metric: str | None) -> str | None:
+    """The metric that is the score; None where nothing was scored. Raises ConfigError for one that nothing measured."""
+    known = list({name: None for one in results for c in one.configurations for name in c.metrics()})
+    if metric is None:
+        objectives = {objective_of(one.configuration).metric for one in results if one.sweep}
+        if len(objectives) == 1 and (found := objectives.pop()) in known:
+            return found
+        held_out = [name for name in known if name.startswith("holdout/")]
+        return RETURN if RETURN in known else next(iter(held_out), None)
+    if metric not in known:
+        whose = " and ".join(one.name for one in results)
+        raise ConfigError(f"{whose} did not measure {metric!r}{did_you_mean(metric, known)}")
+    return metric
+
+
+# ---- the files
+
+
+def compose(results: Sequence[Results], metric: str | None) -> dict[str, bytes]:
+    """The files of a report by name: figures where there is something to draw, the scores, and the page, last."""
+    tasks = group(results)
+    drawn, n_left_out = panels(tasks, metric)
+    figures: dict[str, dict[str, bytes]] = {}
+    names = [name for name in metric_names(drawn) if name.startswith("train/")]
+    for theme, colors in THEMES.items():
+        if metric is not None and any(series.seeds(metric) for panel in drawn for series in panel.series):
+            figures.setdefault(CURVES, {})[theme] = learning_curves(drawn, metric, axis_name(results, metric), colors)
+        if names:
+            figures.setdefault(LOSSES, {})[theme] = losses([replace(p, data_return=None) for p in drawn], names, colors)
+    for theme, colors in THEMES.items():
+        if (drawing := search_figure(results, colors)) is not None:
+            figures.setdefault(SEARCH, {})[theme] = drawing
+    made = {name: themes["light"] for name, themes in figures.items()}
+    made[SCORES] = scores(tasks, metric).encode()
+    if any(one.sweep for one in results):
+        made[CONFIGURATIONS] = configurations_csv(results).encode()
+    made[PAGE] = page(results, tasks, drawn, figures, metric, n_left_out).encode()
+    return made
+
+
+def group(results: Sequence[Results]) -> list[Task]:
+    """Configurations by task, in order, with labels that tell them apart."""
+    found: dict[tuple[Any, Any], list[tuple[Results, Configuration]]] = {}
+    for one in results:
+        for c in one.configurations:
+            of_task = replace(one, dataset=c.dataset, environment=c.environment)
+            found.setdefault((c.dataset.get("fingerprint"), c.environment), []).append((of_task, c))
+    return [Task(tuple({one.name: one for one, _ in members}.values()), tuple(label(members))) for members in found.values()]
+
+
+def label(members: Sequence[tuple[Results, Configuration]]) -> list[Configuration]:
+    """Names of a task's configurations: the algorithm, the experiment where that has several, and the settings that differ."""
+    labelled: list[Configuration] = []
+    for results, configuration in members:
+        alike = [c for _, c in members if c.algorithm == configuration.algorithm]
+        mine = [c for c in results.configurations if c.algorithm == configuration.algorithm]
+        words = [configuration.algorithm] if configuration.number is None else [f"{configuration.number}:", configuration.algorithm]
+        if len({c.experiment for c in alike}) > 1:
+            words.append(f"({results.name})")
+        if configuration.number is None:
+            telling = differences([c.settings for c in mine])[mine.index(configuration)]
+        else:
+            telling = {
+                name.rpartition(".")[2]: _rounded(value) for name, value in configuration.choice.items() if name not in _SAID
+            }
+        shown = [f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in telling.items()]
+        words.append(", ".join([*shown[:3], *(["…"] if len(shown) > 3 else [])]))
+        labelled.append(replace(configuration, label=" ".join(filter(None, words))))
+    return labelled
+
+
+_SAID = ("algorithm.name", "dataset")  # of what a sweep searched: labels and headings name them already
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def ranked(configurations: Sequence[Configuration], metric: str | None) -> list[Configuration]:
+    """The best mean first, those without one last."""
+    if metric is None:
+        return list(configurations)
+    sign = 1 if is_cost(metric) else -1
+
+    def rank(one: Configuration) -> float:
+        summary = one.score(metric).summary
+        return np.inf if summary is None else sign * summary.mean
+
+    return sorted(configurations, key=rank)
+
+
+def panels(tasks: Sequence[Task], metric: str | None) -> tuple[list[Panel], int]:
+    """A panel a task, and how many configurations were left out because figures hold `MOST` lines, the best ones."""
+    styles: dict[str, int] = {}
+    found: list[Panel] = []
+    left_out = 0
+    for task in tasks:
+        best = ranked(task.configurations, metric)[:MOST]
+        left_out += len(task.configurations) - len(best)
+        kept = [one for one in task.configurations if one in best]
+        for one in kept:
+            styles.setdefault(one.label, len(styles))
+        of_return = metric == RETURN
+        found.append(
+            Panel(
+                task.title,
+                [Series(one.label, styles[one.label], one) for one in kept],
+                task.results.data_return if of_return else None,
+                task.results.reference if of_return else None,
+            )
+        )
+    return found, left_out
+
+
+def metric_names(drawn: Sequence[Panel]) -> list[str]:
+    """Names of everything that the configurations of some panels measured; losses first."""
+    names = list({name: None for panel in drawn for series in panel.series for name in series.configuration.metrics()})
+    return sorted(names, key=lambda name: not name.endswith("_loss"))
+
+
+def axis_name(results: Sequence[Results], metric: str) -> str:
+    """What the axis of a metric is called."""
+    if metric != RETURN:
+        return metric
+    episodes = {one.episodes for one in results}
+    return f"return (mean of {episodes.pop()} episodes)" if len(episodes) == 1 and None not in episodes else "return"
+
+
+def scores(tasks: Sequence[Task], metric: str | None) -> str:
+    """CSV, a line a seed: every number that the page's tables are made of, unrounded."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = [
+        "experiment",
+        "dataset",
+        "configuration",
+        "seed",
+        "status",
+        "reason",
+        "step",
+        "n_steps",
+        "metric",
+        "score_step",
+        "score",
+    ]
+    writer.writerow([*head, "counted", "best", "best_step", "updates_per_second", "run_id"])
+    for task in tasks:
+        for one in task.configurations:
+            score = one.score(metric) if metric else None
+            for run in one.seeds:
+                last = run.curves[metric].at(score.step) if score and metric in run.curves else None
+                best, at = (run.best(metric) if metric else None) or ("", "")
+                counted = int(score is not None and run.seed in score.values)
+                place = [one.experiment, task.title, one.label, run.seed, run.status, run.reason, run.step, run.n_steps]
+                of_metric = [metric or "", score.step if score else "", "" if last is None else last, counted, best, at]
+                writer.writerow([*place, *of_metric, "" if run.speed is None else run.speed, run.run_id or ""])
+    return text.getvalue()
+
+
+# ---- the page
+
+
+def page(
+    results: Sequence[Results],
+    tasks: Sequence[Task],
+    drawn: Sequence[Panel],
+    figures: Mapping[str, Mapping[str, bytes]],
+    metric: str | None,
+    n_left_out: int,
+) -> str:
+    """The HTML. Everything that comes from runs is escaped."""
+    styles = {series.label: series.style for panel in drawn for series in panel.series}
+    tables = [{"title": task.title, **table(ranked(task.configurations, metric), task.results, metric, styles)} for task in tasks]
+    pictures = {name: {theme: data_uri(png) for theme, png in themes.items()} for name, themes in figures.items()}
+    return render(
+        "report/experiment.html",
+        title=" and ".join(one.name for one in results),
+        results=results,
+        lead=[lead(task.experiments, ranked(task.configurations, metric), metric) for task in tasks],
+        tables=tables,
+        metric=metric,
+        score_name="Return" if metric == RETURN else metric,
+        normalized=metric == RETURN and any(task.results.reference for task in tasks),
+        reference=next((task.results.reference.label for task in tasks if task.results.reference), ""),
+        sweeps=[sweep_words(one) for one in results if one.sweep],
+        search=pictures.get(SEARCH),
+        search_alt=f"Objective of every configuration of {' and '.join(one.name for one in results if one.sweep)}.",
+        curves=pictures.get(CURVES),
+        losses=pictures.get(LOSSES),
+        curves_alt=_alt("Learning curves", drawn, tasks),
+        losses_alt=_alt("Losses", drawn, tasks),
+        n_left_out=n_left_out,
+        most=MOST,
+        conditions=conditions(results),
+        experiments=[experiment_words(one, ranked(of_experiment(tasks, one), metric), metric) for one in results],
+    )
+
+
+def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[Configuration, ...]:
+    """The labelled configurations of an experiment."""
+    return tuple(one for task in tasks for one in task.configurations if one.experiment == results.name)
+
+
+def _alt(what: str, drawn: Sequence[Panel], tasks: Sequence[Task]) -> str:
+    labels = list({series.label: None for panel in drawn for series in panel.series})
+    where = " and ".join(task.title for task in tasks)
+    return f"{what} of {', '.join(labels)} on {where} over gradient steps."

@@ -1,0 +1,102 @@
+"""What a report says of a sweep as a whole: what was searched, what became of it, why configurations failed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..experiment.best import objective_of
+from ..experiment.objective import Objective
+from ..experiment.results import Results
+from ..sweep.results import ConfigurationResult
+
+_AGGREGATE = {
+    "mean": "the mean over seeds",
+    "iqm": "the interquartile mean over seeds",
+    "lower_bound": "the 95 % lower bound over seeds",
+}
+_NAMED = 8  # numbers of configurations in a sentence
+_REASONS = 12
+
+
+def best_first(configurations: Sequence[ConfigurationResult], objective: Objective) -> list[ConfigurationResult]:
+    """Configurations by objective, those that went to their end before those that were stopped, those without a value last."""
+    sign = 1 if objective.direction == "min" else -1
+
+    def rank(one: ConfigurationResult) -> tuple[int, float, int]:
+        if one.outcome is None or one.outcome.objective is None:
+            return 2, 0.0, one.number
+        return int(one.outcome.ended != "finished"), sign * one.outcome.objective, one.number
+
+    return sorted(configurations, key=rank)
+
+
+def sweep_words(results: Results) -> dict[str, Any]:
+    """Name, a paragraph on the search, and a line for each reason why seeds failed."""
+    settings, objective = results.configuration, objective_of(results.configuration)
+    ended = [one.outcome.ended for one in results.sweep if one.outcome]
+    parts = [
+        f"{ended.count(how)} {words}"
+        for how, words in (("finished", "finished"), ("stopped", "were stopped early"), ("failed", "failed"))
+        if how in ended
+    ]
+    if going := len(results.sweep) - len(ended):
+        parts.append(f"{going} have not ended")
+    n = len(results.sweep)
+    said = [f"{n:,} configuration{'s' * (n != 1)}: {', '.join(parts)}."]
+    searched = "; ".join(f"{name}: {_space(space)}" for name, space in settings["search"].items())
+    said.append(f"Searched: {searched}.")
+    who = f"Proposed by the searcher {settings.get('searcher', {}).get('name', '?')}"
+    scheduler = settings.get("scheduler", {}).get("name", "none")
+    said.append(who + (f", stopped or changed by the scheduler {scheduler}." if scheduler != "none" else "."))
+    best = "smallest" if objective.direction == "min" else "largest"
+    said.append(f"The objective is {_AGGREGATE[objective.seeds]} of {objective.metric} at the end; the {best} is best.")
+    return {"name": results.name, "said": " ".join(said), "failures": failures(results.sweep)}
+
+
+def _space(space: Any) -> str:
+    if not isinstance(space, Mapping) or len(space) != 1:
+        return json.dumps(space)
+    ((kind, values),) = space.items()
+    return f"{kind} {json.dumps(values)}"
+
+
+def failures(configurations: Sequence[ConfigurationResult]) -> list[str]:
+    """Reasons by how often they came, numbers in them left out, with the configurations that they stopped."""
+    found: dict[str, list[int]] = {}
+    for one in configurations:
+        for why in one.failed.values():
+            found.setdefault(re.sub(r"\d[\d.,]*", "…", why.strip().rstrip(".")) or "nobody knows why", []).append(one.number)
+    lines: list[str] = []
+    for why, numbers in sorted(found.items(), key=lambda entry: -len(entry[1]))[:_REASONS]:
+        which = list(dict.fromkeys(numbers))
+        named = ", ".join(map(str, which[:_NAMED])) + (f" and {len(which) - _NAMED} more" if len(which) > _NAMED else "")
+        lines.append(f"{why}: {len(numbers)} seed{'s' * (len(numbers) != 1)}, of configuration{'s' * (len(which) != 1)} {named}.")
+    if len(found) > _REASONS:
+        lines.append(f"{len(found) - _REASONS} other reasons are in configurations.csv.")
+    return lines
+
+
+def configurations_csv(results: Sequence[Results]) -> str:
+    """CSV, a line a configuration: its number, what was chosen for it, what became of it, and the objective with its interval."""
+    names = list({name: None for one in results for c in one.sweep for name in c.choice})
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = ["experiment", "configuration", "dataset", "ended", "objective", "low", "high", "step", "seeds", "failed", "reasons"]
+    writer.writerow([*head, *names])
+    for one in results:
+        for c in one.sweep:
+            interval = c.summary.interval if c.summary else None
+            outcome = ["", "", *("", ""), ""]
+            if c.outcome is not None:
+                ends = ["", ""] if interval is None else list(interval)
+                value = "" if c.outcome.objective is None else c.outcome.objective
+                outcome = [c.outcome.ended, value, *ends, c.outcome.step]
+            reasons = "; ".join(f"seed {seed}: {why}" for seed, why in c.failed.items())
+            chosen = [json.dumps(c.choice[name]) if name in c.choice else "" for name in names]
+            writer.writerow([one.name, c.number, c.dataset, *outcome, len(c.values), len(c.failed), reasons, *chosen])
+    return text.getvalue()

@@ -1,0 +1,371 @@
+"""Experiments and trials as folders: who may write, what has been reached, and what became of it.
+
+<storage>/<experiment>/
+    experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run
+    state.json                RUNNING, FINISHED, FAILED or KILLED
+    lock                      held by the command that runs the experiment
+    trials/<identity>/        a configuration and its seeds
+        trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep
+                              also the configuration's number; what its runs are called, and further tags of theirs
+        attempt               how often a worker began this trial; only the newest may commit
+        worker.json           the newest attempt: its number, its machine
+        checkpoints/step-…    see d3ray.algos.checkpoint
+        outbox/seed-K/        see d3ray.platform.storage.outbox
+        best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
+        policy/seed-K/        the policy package
+        stop.json, exploits.json  what a scheduler has decided, see d3ray.platform.experiment.decisions
+        status.json           how it ended, seed by seed; missing: unfinished
+        retried               how often it was tried again after it had failed
+        delivered.json        what the tracking server has got
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+from uuid import uuid4
+
+from ...data.errors import ConfigError, StorageError
+from .folders import Folder, Lock
+
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
+
+
+class Trial:
+    """The folder of a trial, for whoever reads it; `writer.Writer` is the one that writes."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        about = folder.read_json("trial.json")
+        if about is None:
+            raise StorageError(f"{folder} is no trial: it has no trial.json. Every machine that trains must see the storage.")
+        self.key: str = about["key"]
+        self.configuration: dict[str, Any] = about["configuration"]
+        self.dataset: dict[str, Any] = about["dataset"]
+        self.number: int | None = about["number"]  # of its configuration in a sweep, in the order in which they were proposed
+        self.seeds: tuple[int, ...] = tuple(about["seeds"])
+        self.runs: dict[int, str] = {int(seed): key for seed, key in about["runs"].items()}
+        self.title: str = about.get("title", "")  # what its runs are called, but for the seed; empty: after the experiment
+        self.tags: dict[str, str] = about.get("tags", {})  # of its runs, beside those that every run has
+
+    @classmethod
+    def create(
+        cls,
+        folder: Folder,
+        configuration: Mapping[str, Any],
+        seeds: Sequence[int],
+        dataset: Mapping[str, Any],
+        number: int | None = None,
+        *,
+        title: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> Self:
+        """The trial of a folder, made where there is none yet."""
+        if folder.read_json("trial.json") is None:
+            about = {"format": FORMAT, "key": uuid4().hex, "number": number, "configuration": dict(configuration)}
+            about |= {"title": title, "tags": dict(tags or {})} if tags or title else {}
+            runs = {str(seed): uuid4().hex for seed in seeds}
+            folder.write_json("trial.json", {**about, "dataset": dict(dataset), "seeds": list(seeds), "runs": runs})
+        return cls(folder)
+
+    @property
+    def identity(self) -> str:
+        """Its folder's name."""
+        return self.folder.label
+
+    @property
+    def n_steps(self) -> int:
+        """Gradient steps that each of its seeds is to do."""
+        return int(self.configuration["n_steps"])
+
+    @property
+    def status(self) -> dict[int, dict[str, Any]]:
+        """How each seed ended; empty while it has not.
+
+        `status`, and where they are known `reason`, `first_bad_step`, `step`, `metrics` (the last), `best` (metric, value, step),
+        `warning`.
+        """
+        return {int(seed): ended for seed, ended in (self.folder.read_json("status.json") or {}).items()}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing left to do: every seed finished, or failed in a way that would come again."""
+        ended = self.status
+        return len(ended) == len(self.seeds) and all(e["status"] == "FINISHED" or e.get("final") for e in ended.values())
+
+    @property
+    def committed(self) -> int:
+        """The newest checkpoint's step; -1 where there is none."""
+        steps = (self.folder / "checkpoints").checkpoint_steps()
+        return steps[-1] if steps else -1
+
+    @property
+    def worker(self) -> dict[str, Any] | None:
+        """The newest attempt: `attempt`, `host`; None while there was none."""
+        return self.folder.read_json("worker.json")
+
+    def outbox(self, seed: int) -> Folder:
+        """Where a seed's metrics lie."""
+        return self.folder / "outbox" / f"seed-{seed}"
+
+    @property
+    def delivered(self) -> dict[int, dict[str, Any]]:
+        """What the tracking server has of each seed: `run`, `step` (the newest), `status`, `model` and others."""
+        return {int(seed): note for seed, note in (self.folder.read_json("delivered.json") or {}).items()}
+
+    def note_delivered(self, delivered: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keeps what the tracking server has."""
+        self.folder.write_json("delivered.json", {str(seed): dict(note) for seed, note in delivered.items()})
+
+    def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keeps how the seeds ended."""
+        self.folder.write_json("status.json", {str(seed): dict(ended) for seed, ended in status.items()})
+
+    @property
+    def retried(self) -> int:
+        """How often it was tried again after it had failed, over all resumes."""
+        return int(self.folder.read("retried") or 0)
+
+    def reopen(self) -> None:
+        """Forgets how it ended, because it goes on; after a failure that counts as a retry."""
+        if any(about["status"] == "FAILED" and not about.get("final") for about in self.status.values()):
+            self.folder.write("retried", str(self.retried + 1).encode())
+        self.folder.delete(["status.json"])
+
+    def give_up_after(self, retries: int) -> None:
+        """Makes its failures final where it was tried again so often, and no longer final where more retries are allowed now.
+
+        What diverged, or what a scheduler stopped, stays final: it would come again.
+        """
+        ended, used_up = self.status, self.retried >= retries
+        changed = dict(ended)
+        for seed, about in ended.items():
+            if about["status"] == "FAILED" and (not about.get("final") or about.get("retries_used")):
+                changed[seed] = {**about, "final": used_up, "retries_used": used_up}
+        if changed != ended:
+            self.settle(changed)
+
+
+class Experiment:
+    """The folder of an experiment. `begin` gives the one that may run it; `look` one for reading."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder, self.lock = folder, Lock(folder)
+        about = folder.read_json("experiment.json")
+        if about is None:
+            raise StorageError(f"{folder} is no experiment: it has no experiment.json.")
+        self.name: str = about["name"]
+        self.key: str = about["key"]
+        self.configuration: dict[str, Any] = about["configuration"]
+        self.dataset: dict[str, Any] = about["dataset"]
+        self.tags: dict[str, str] = about.get("tags", {})  # of its run, beside those that every run has
+        self.is_new = False
+        self.replaced: list[str] = []  # keys of the runs of what it replaced
+
+    @classmethod
+    def look(cls, storage: str, name: str) -> Self:
+        """An experiment, to read what is there. Raises StorageError where there is none."""
+        return cls(Folder(storage) / name)
+
+    @classmethod
+    def begin(
+        cls,
+        storage: str,
+        name: str,
+        configuration: Mapping[str, Any],
+        dataset: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        replace: bool = False,
+        tags: Mapping[str, str] | None = None,
+    ) -> Self:
+        """The experiment of a name, locked, to be run by this process.
+
+        Args:
+            storage: Folder or URI.
+            name: Its name, also the folder's.
+            configuration: What decides its results; JSON. A resumed one must have the same.
+            dataset: `name`, `fingerprint` and whatever describes the data; a resumed one must have the same fingerprint.
+            resume: Go on with what is there; begin where there is nothing.
+            replace: Delete what is there.
+            tags: Of its run in MLflow, beside those that every run has; a resumed one may have others.
+
+        Raises:
+            ConfigError: there is one already and neither was said, it runs, or it was begun with another configuration or other
+            data; or the folder holds something else.
+            StorageError: the storage cannot be written.
+        """
+        check_name(name)
+        folder = Folder(storage) / name
+        strange = [entry for entry in folder.names() if entry != "lock" and not entry.startswith(".")]
+        if strange and folder.read("experiment.json") is None:  # `discard` and `replace` would delete what is not ours
+            raise ConfigError(f"{folder} holds {strange[0]!r} and is no experiment: say another name or storage.")
+        lock = Lock(folder)
+        if not lock.acquire(wait=resume):
+            raise ConfigError(f"The experiment {name!r} in {storage} is running: {_holder(folder)}. Wait for it, or stop it first.")
+        try:
+            there = folder.read_json("experiment.json")
+            if there is not None and not (resume or replace):
+                raise ConfigError(
+                    f"There is an experiment {name!r} in {storage} already: say --resume to go on with it, --replace to delete it, "
+                    "or another name."
+                )
+            if there is not None and resume:
+                _check_same(name, there, configuration, dataset)
+                now = there | {"configuration": dict(configuration)} | ({"tags": dict(tags)} if tags else {})
+                if there != now:  # in what may change
+                    folder.write_json("experiment.json", now)
+            replaced: list[str] = []
+            if there is not None and replace:
+                replaced = [there["key"], *(key for trial in cls(folder).trials() for key in trial.runs.values())]
+                _clear(folder)
+                there = None
+            if there is None:
+                about = {"format": FORMAT, "name": name, "key": uuid4().hex, "created": time.time()}
+                about |= {"configuration": dict(configuration), "dataset": dict(dataset), **({"tags": dict(tags)} if tags else {})}
+                folder.write_json("experiment.json", about)
+            experiment = cls(folder)
+            experiment.lock, experiment.is_new, experiment.replaced = lock, there is None, replaced
+        except BaseException:
+            lock.release()
+            raise
+        return experiment
+
+    def trials(self) -> list[Trial]:
+        """Every trial that was created, by name."""
+        folder = self.folder / "trials"
+        found = [folder / name for name in folder.names() if not name.startswith(".")]
+        return [Trial(one) for one in found if one.read_json("trial.json") is not None]
+
+    def trial(
+        self,
+        configuration: Mapping[str, Any],
+        seeds: Sequence[int],
+        *,
+        dataset: Mapping[str, Any] | None = None,
+        number: int | None = None,
+        title: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> Trial:
+        """The trial of a configuration and its seeds, created where there is none.
+
+        Args:
+            configuration: What decides its results; JSON.
+            seeds: Trained together, as a stack.
+            dataset: As `describe_dataset` gives it; None: the experiment's.
+            number: Of the configuration in a sweep.
+            title: What its runs in MLflow are called, but for the seed; empty: after the experiment.
+            tags: Of its runs, beside those that every run has.
+        """
+        folder, about = (
+            self.folder / "trials" / identity(configuration, seeds, number),
+            self.dataset if dataset is None else dataset,
+        )
+        return Trial.create(folder, configuration, seeds, about, number, title=title, tags=tags)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """`status` of the whole, `reason`, and who ran it last: `host`, `pid`, `since`."""
+        return self.folder.read_json("state.json") or {"status": "KILLED"}
+
+    def set_state(self, status: Status, reason: str = "") -> None:
+        """Keeps the status of the whole."""
+        about = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        self.folder.write_json("state.json", {"status": status, "reason": reason, **about})
+
+    def discard(self) -> None:
+        """Deletes a new experiment in which nothing was begun."""
+        _clear(self.folder)
+        self.lock.release()
+        self.folder.remove()
+
+    def close(self) -> None:
+        """Gives up the lock."""
+        if self.lock.held:
+            self.lock.release()
+
+
+def identity(configuration: Mapping[str, Any], seeds: Sequence[int], number: int | None = None) -> str:
+    """A trial's name: its configuration's number in a sweep, its algorithm, a hash of its configuration, its seeds."""
+    text = json.dumps(configuration, sort_keys=True, allow_nan=False)
+    label = str(configuration.get("algorithm", {}).get("name", "trial")).replace("/", "-")
+    listed = "-".join(map(str, seeds))
+    if len(seeds) > 4:
+        listed = f"{seeds[0]}-to-{seeds[-1]}-{hashlib.sha256(listed.encode()).hexdigest()[:6]}"
+    counted = "" if number is None else f"{number:05d}-"
+    return f"{counted}{label}-{hashlib.sha256(text.encode()).hexdigest()[:10]}-seed{'s' * (len(seeds) > 1)}-{listed}"
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigError where a name cannot be a folder's and a registered model's."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"The name {name!r} cannot be a folder's: use letters, digits, '-', '_', '.' and '+', a letter or digit first."
+        )
+
+
+def _holder(folder: Folder) -> str:
+    state = folder.read_json("state.json") or {}
+    return f"process {state['pid']} on {state['host']}" if "pid" in state else "another command has just begun it"
+
+
+def _clear(folder: Folder) -> None:
+    """Deletes all but the lock; what says that it is an experiment last, so that a killed command can be repeated."""
+    for entry in sorted(folder.names(), key=lambda entry: entry == "experiment.json"):
+        if entry != "lock":
+            _remove(folder, entry)
+
+
+def _remove(folder: Folder, entry: str) -> None:
+    path = None if folder.local is None else folder.local / entry
+    if "." in entry and (path is None or path.is_file()):
+        folder.delete([entry])
+    else:
+        (folder / entry).remove()
+
+
+def _check_same(name: str, there: Mapping[str, Any], configuration: Mapping[str, Any], dataset: Mapping[str, Any]) -> None:
+    """Raises ConfigError naming the first setting in which an experiment was begun differently."""
+    check_settings(name, *({**one, "budget": None} for one in (there["configuration"], configuration)))  # which may be raised
+    if there["dataset"]["fingerprint"] != dataset["fingerprint"]:
+        raise ConfigError(
+            f"The experiment {name!r} was begun with other data: the dataset {there['dataset']['name']!r} had another fingerprint "
+            f"than {dataset['name']!r} has now."
+        )
+
+
+def check_settings(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises ConfigError naming the first setting that an experiment was begun with another value of."""
+    was, is_now = dict(flatten(before)), dict(flatten(now))
+    for key in [*was, *(key for key in is_now if key not in was)]:
+        if was.get(key) != is_now.get(key):
+            raise ConfigError(
+                f"The experiment {name!r} was begun with {key} {was.get(key)!r}, and now {key} is {is_now.get(key)!r}: "
+                "say the earlier value, --replace, or another name."
+            )
+
+
+def flatten(value: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    """The values of a nested mapping by dotted name."""
+    found: list[tuple[str, Any]] = []
+    for key, entry in value.items():
+        found += flatten(entry, f"{above}{key}.") if isinstance(entry, Mapping) and entry else [(f"{above}{key}", entry)]
+    return found
+
+
+def is_better(metric: str, value: float, than: float) -> bool:
+    """Whether a value of a metric is better: the larger, of losses and errors the smaller."""
+    return value < than if is_cost(metric) else value > than
+
+
+def is_cost(metric: str) -> bool:
+    """Whether the smaller value of a metric is the better one."""
+    return "loss" in metric or "error" in metric

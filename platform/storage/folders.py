@@ -1,0 +1,261 @@
+"""Folders of the results storage, local or behind a URI: small files, checkpoints, locks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from ...algos.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
+from ...data.errors import StorageError
+from ...data.files import Place, storage_errors, write_atomically
+
+_LEASE_SECONDS = 60.0  # a lock in an object store is a note that its holder renews; older ones are free
+_RENEWAL_SECONDS = 5.0
+_COMMIT_SECONDS = 120.0  # longest wait for another writer's rename
+_LOOK_SECONDS = 0.2  # whoever only asks whether a lock is free holds it for some microseconds; a taker outwaits that
+
+
+class Folder(Place):
+    """A folder with folders below it: `storage / "experiment"`."""
+
+    def __truediv__(self, name: str) -> Folder:
+        place, mark, options = self.name.partition("?")  # of a URI: `s3://bucket/results?region=…`
+        text = f"{place}/{name}{mark}{options}"
+        if self.local is not None:
+            return Folder(text)
+        below = Folder.__new__(Folder)  # on the same connection: finding a bucket's region is a request
+        below.local, below.name, below._files, below._root = None, text, self._files, f"{self._root.rstrip('/')}/{name}"
+        return below
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Folder, (self.name,)
+
+    def beside(self, name: str) -> Folder:
+        """The folder of a name next to this one."""
+        place, mark, options = self.name.partition("?")
+        return Folder(f"{place.rpartition('/')[0]}/{name}{mark}{options}")
+
+    @property
+    def label(self) -> str:
+        """The last part of its name."""
+        return self.name.partition("?")[0].rpartition("/")[2]
+
+    def read_json(self, name: str) -> Any:
+        """What a JSON file holds, None where it is missing. Raises StorageError when it is not JSON."""
+        if (content := self.read(name)) is None:
+            return None
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise StorageError(f"{self.name}/{name} is damaged: it is not JSON.") from None
+
+    def write_json(self, name: str, value: Any) -> None:
+        """A JSON file, whole or not there; the folder is made where it is missing."""
+        self.write(name, json.dumps(value, indent=1, allow_nan=False).encode())
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file that is whole or not there; the folder is made where it is missing."""
+        with storage_errors("written", f"{self.name}/{name}"):
+            if self.local is not None:
+                self.local.mkdir(parents=True, exist_ok=True)
+                write_atomically(self.local / name, content)
+                return
+        super().write(name, content)
+
+    def written(self, name: str) -> float | None:
+        """When a file was written, in seconds since 1970 by the clock of the storage; None where it is missing, or nobody knows."""
+        with storage_errors("read", f"{self.name}/{name}"):
+            if self.local is not None:
+                path = self.local / name
+                return path.stat().st_mtime if path.exists() else None
+            info = self._files.get_file_info(self._at(name))
+            return info.mtime_ns / 1e9 if info.is_file and info.mtime_ns else None
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes files; what is not there is deleted already."""
+        for name in names:
+            try:
+                super().delete([name])
+            except StorageError:  # an object store may refuse the folder's marker, which pyarrow writes after the last file is gone
+                if self.local is not None or self.sizes([name])[name] is not None:
+                    raise
+
+    def remove(self) -> None:
+        """Deletes the folder and all that is in it; a local one disappears at once."""
+        with storage_errors("deleted", self.name):
+            if self.local is None:
+                with suppress(FileNotFoundError):
+                    self._files.delete_dir(self._root)
+            elif self.local.exists():
+                aside = self.local.with_name(f".deleted-{self.local.name}-{uuid4().hex[:8]}")
+                self.local.rename(aside)
+                shutil.rmtree(aside)
+
+    # ---- trees, for policy packages
+
+    def put_tree(self, source: Path, name: str) -> None:
+        """Moves a local folder of files and folders to `name`, replacing what is there."""
+        target = self / name
+        target.remove()
+        with storage_errors("written", target.name):
+            if target.local is not None:
+                target.local.parent.mkdir(parents=True, exist_ok=True)
+                source.rename(target.local)
+                return
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            (target / "/".join(file.relative_to(source).parts[:-1]) if file.parent != source else target).put(file, file.name)
+        shutil.rmtree(source)
+
+    @contextmanager
+    def as_local(self) -> Generator[Path]:
+        """The folder on this machine: itself, or a copy for as long as the context lasts."""
+        if self.local is not None:
+            yield self.local
+            return
+        from pyarrow import fs
+
+        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+            with storage_errors("read", self.name):
+                fs.copy_files(self._root, scratch, source_filesystem=self._files)
+            yield Path(scratch)
+
+    @contextmanager
+    def scratch(self) -> Generator[Path]:
+        """A folder on this machine from which `put_tree` is a rename where that is possible; gone when the context ends."""
+        where = None if self.local is None else str(self.local)
+        if self.local is not None:
+            with storage_errors("written", self.name):
+                self.local.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".tmp-", dir=where, ignore_cleanup_errors=True) as made:
+            yield Path(made)
+
+    # ---- checkpoints
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps of the checkpoints in this folder, ascending; in an object store one counts once its manifest is there."""
+        steps = sorted(step for name in self.names() if (step := checkpoint_step(Path(name))) is not None)
+        if self.local is not None:
+            return steps
+        return [s for s in steps if (self / checkpoint_name(s)).sizes(["manifest.json"])["manifest.json"] is not None]
+
+    def read_checkpoint(self, step: int) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, bytes]]:
+        """Tensors, meta and further parts. Raises StorageError when it is not whole."""
+        with (self / checkpoint_name(step)).as_local() as folder:
+            return read_checkpoint(folder)
+
+    def write_checkpoint(
+        self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], before_rename: Callable[[], None]
+    ) -> None:
+        """A checkpoint under `name`, whole or not there. `before_rename` is called when only the last move is left."""
+        if self.local is not None:
+            write_checkpoint(self.local / name, tensors, meta, before_rename=before_rename)
+            return
+        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+            source, target = Path(scratch) / name, self / name
+            write_checkpoint(source, tensors, meta)
+            target.delete(["manifest.json"])
+            for file in sorted(source.iterdir()):
+                if file.name != "manifest.json":
+                    target.put(file, file.name)
+            before_rename()
+            target.put(source / "manifest.json", "manifest.json")
+
+    # ---- locks
+
+    @contextmanager
+    def commit_lock(self) -> Generator[None]:
+        """Held by a trial's writer from looking at the attempt number until its rename. Local folders only; elsewhere nothing."""
+        if self.local is None:
+            yield
+            return
+        try:
+            with FileLock(self.local / ".commit.lock", timeout=_COMMIT_SECONDS):
+                yield
+        except Timeout:
+            raise StorageError(f"{self.name} is held by another writer since {_COMMIT_SECONDS:.0f} s.") from None
+
+
+class Lock:
+    """One holder of a folder at a time: a file lock, which a dead process gives up; in an object store a note that is renewed."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder, self.held, self._owner = folder, False, uuid4().hex
+        self._file: FileLock | None = None
+        if folder.local is not None:
+            self._file = FileLock(folder.local / "lock", timeout=_LOOK_SECONDS, poll_interval=0.01, thread_local=False)
+
+    def acquire(self, *, wait: bool = False) -> bool:
+        """Takes the lock; False where somebody else has it. In an object store `wait` outlasts the lease of a holder that died."""
+        if self._file is not None:
+            with storage_errors("written", self.folder.name):
+                self._file_folder().mkdir(parents=True, exist_ok=True)
+                try:
+                    self._file.acquire()
+                except Timeout:
+                    return False
+        else:
+            if not self._lease_ends(wait):
+                return False
+            self.renew()
+        self.held = True
+        return True
+
+    def _lease_ends(self, wait: bool) -> bool:
+        """Whether the note is old, or is not renewed until it is."""
+        first = note = self.folder.read_json("lock")
+        while note is not None and (left := note["time"] + _LEASE_SECONDS - time.time()) > 0:
+            if not wait or note != first:
+                return False
+            time.sleep(min(left, _RENEWAL_SECONDS))
+            note = self.folder.read_json("lock")
+        return True
+
+    def is_free(self) -> bool:
+        """Whether nobody holds it now."""
+        if self.held:
+            return False
+        if self._file is None:
+            note = self.folder.read_json("lock")
+            return note is None or time.time() - note["time"] >= _LEASE_SECONDS
+        try:  # flock can only be asked by trying; a shared one needs no right to write, and askers do not see one another
+            asked = os.open(self._file_folder() / "lock", os.O_RDONLY)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise StorageError(f"{self.folder.name}/lock cannot be read: {error.strerror}.") from None
+        try:
+            fcntl.flock(asked, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(asked)
+        return True
+
+    def renew(self) -> None:
+        """Says that the holder is alive; a file lock needs no such word."""
+        if self._file is None:
+            self.folder.write_json("lock", {"owner": self._owner, "time": time.time()})
+
+    def release(self) -> None:
+        """Gives it up."""
+        self.held = False
+        if self._file is not None:
+            self._file.release()
+        else:
+            self.folder.delete(["lock"])
+
+    def _file_folder(self) -> Path:
+        assert self.folder.local is not None
+        return self.folder.local

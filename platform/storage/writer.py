@@ -1,0 +1,120 @@
+"""The one worker that may write a trial's folder: attempts are numbered, and an older one is refused."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch import Tensor
+
+from ...algos.checkpoint import checkpoint_name
+from ...data.errors import StorageError
+from .experiments import Trial
+from .folders import Folder
+from .outbox import Outbox
+
+
+class FencedError(StorageError):
+    """Another worker has begun this trial since: this one must not write any more."""
+
+
+class Writer:
+    """The one worker that may write a trial's folder, until another begins.
+
+    Args:
+        trial: Whose.
+
+    Attributes:
+        attempt: How often this trial was begun, this time included.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.checkpoints = trial.folder / "checkpoints"
+        with trial.folder.commit_lock():
+            self.attempt = self._attempt() + 1
+            trial.folder.write("attempt", str(self.attempt).encode())
+            trial.folder.write_json("worker.json", {"attempt": self.attempt, "host": socket.gethostname()})
+            self._sweep()
+
+    def _attempt(self) -> int:
+        return int(self.trial.folder.read("attempt") or 0)
+
+    def _sweep(self) -> None:
+        """Deletes what killed writers left half-made."""
+        for folder in (self.checkpoints, self.trial.folder / "best", self.trial.folder / "policy"):
+            for name in folder.names():
+                if name.startswith((".tmp-", ".deleted-")):
+                    (folder / name).remove()
+
+    def check(self) -> None:
+        """Raises FencedError where another worker has begun this trial."""
+        if (now := self._attempt()) != self.attempt:
+            raise FencedError(
+                f"The trial {self.trial.identity} was begun again elsewhere (attempt {now}); this is attempt {self.attempt}."
+            )
+
+    def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint that is whole, or None. Newer ones that are not are deleted; outboxes must have begun before."""
+        for step in reversed(self.checkpoints.checkpoint_steps()):
+            try:
+                tensors, meta, _ = self.checkpoints.read_checkpoint(step)
+            except StorageError:
+                (self.checkpoints / checkpoint_name(step)).remove()
+                continue
+            return tensors, meta
+        return None
+
+    def begin_outboxes(self) -> dict[int, Outbox]:
+        """An outbox for each seed, going on after what is committed or delivered."""
+        committed, delivered = self.trial.committed, self.trial.delivered
+        boxes: dict[int, Outbox] = {}
+        for seed in self.trial.seeds:
+            boxes[seed] = Outbox(self.trial.outbox(seed))
+            boxes[seed].begin(max(committed, delivered.get(seed, {}).get("step", -1)))
+        return boxes
+
+    def commit(
+        self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], outboxes: Sequence[Outbox], keep: int
+    ) -> None:
+        """A checkpoint with the metrics up to it; older ones than the newest `keep` are deleted.
+
+        Raises:
+            FencedError: another worker has begun this trial.
+            StorageError: the disk is full, or the place cannot be written. Nothing is left behind.
+        """
+
+        def parts() -> None:
+            for outbox in outboxes:
+                outbox.write(step)
+
+        self._guarded(self.checkpoints, checkpoint_name(step), tensors, meta, parts)
+        for outbox in outboxes:
+            outbox.written()
+        for old in self.checkpoints.checkpoint_steps()[:-keep]:
+            (self.checkpoints / checkpoint_name(old)).remove()
+
+    def keep_best(self, seed: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """The checkpoint of a seed's best metric, replacing an earlier one. Raises as `commit`."""
+        self._guarded(self.trial.folder / "best", f"seed-{seed}", tensors, meta, lambda: None)
+
+    def _guarded(
+        self, folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], last: Callable[[], None]
+    ) -> None:
+        """Writes a checkpoint; the attempt is looked at and the rename done under a lock, so nobody can come between."""
+        with ExitStack() as held:
+
+            def before_rename() -> None:
+                held.enter_context(self.trial.folder.commit_lock())
+                self.check()
+                last()
+
+            folder.write_checkpoint(name, tensors, meta, before_rename)
+
+    def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keeps how the seeds ended. Raises FencedError."""
+        with self.trial.folder.commit_lock():
+            self.check()
+            self.trial.settle(status)

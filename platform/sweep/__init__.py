@@ -1,0 +1,1 @@
+"""A search over configurations: spaces, searchers, schedulers, and what it has come to."""

@@ -1,0 +1,150 @@
+"""The settings of a sweep: an experiment's, and what is searched, by whom, for what, and for how long."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from ...data.config import setting
+from ...data.errors import ConfigError
+from ..experiment.budget import Limits
+from ..experiment.config import EvaluationConfig, ExperimentConfig
+from ..experiment.objective import Objective
+from ..rllib.names import is_rllib
+from .scheduler_config import PBT, NoScheduler, SchedulerConfig
+from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
+from .searchers import SearcherConfig
+from .spaces import Choice
+
+CONFIGURATIONS = 20  # where nothing else limits them
+
+
+class BudgetConfig(Limits):
+    """When a sweep begins nothing new any more; what runs then goes on to its end. Counted over every resume."""
+
+    configurations: int | None = setting(
+        None,
+        f"most configurations; null: all of a grid, else {CONFIGURATIONS}, and no limit where hours or gpu_hours are one",
+        gt=0,
+    )
+
+
+class SweepConfig(ExperimentConfig):
+    """Configurations of an experiment, each with some seeds."""
+
+    title: ClassVar[str] = "sweep"
+
+    seeds_per_trial: int = Field(
+        default_factory=lambda known: len(known.get("seeds", (0,))),
+        description="seeds that train as one stack in one process; left out: all of them",
+        gt=0,
+    )
+    evaluation: EvaluationConfig | None = Field(
+        default_factory=EvaluationConfig,
+        description="environment or held-out share, for something has to be compared; null: losses only",
+    )
+    search: dict[str, Any] = Field(
+        description="what is searched: dotted names of settings, with a space each (choice, grid, uniform, loguniform, integers)",
+        json_schema_extra={"dotted": True, "example": {"algorithm.learning_rate": {"loguniform": [1e-5, 1e-3]}}},
+    )
+    searcher: SearcherConfig = Field(default_factory=SearcherConfig, description="who proposes configurations")
+    scheduler: SchedulerConfig = Field(
+        default_factory=NoScheduler, description="what stops trials early, or changes them: none, asha, median or pbt"
+    )
+    objective: Objective = Field(default_factory=Objective, description="what makes a configuration the best")
+    budget: BudgetConfig = Field(default_factory=BudgetConfig, description="when to end")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_of_searched(cls, value: Any) -> Any:
+        """The dataset and the algorithm need not be said where they are searched."""
+        if not isinstance(value, dict) or not isinstance(search := value.get("search"), dict):
+            return value
+        found = dict(value)
+        for name, field in ((DATASET, "dataset"), (ALGORITHM, "algorithm")):
+            space = search.get(name)
+            listed = next(iter(space.values()), None) if isinstance(space, dict) else None
+            if field not in found and isinstance(listed, list) and listed:
+                found[field] = listed[0]
+        return found
+
+    @model_validator(mode="after")
+    def _check_sweep(self) -> Self:
+        space = self.space
+        space.check(self)
+        metric = self.objective.metric
+        if self.evaluation is None and metric.startswith(("evaluation/", "holdout/")):
+            raise ConfigError(f"objective.metric is {metric}, which nothing measures: say evaluation too, or another metric.")
+        if self.objective.seeds == "lower_bound" and len(self.seeds) < 2:
+            raise ConfigError("objective.seeds is lower_bound, which needs two seeds at least; name more, or say mean.")
+        self.scheduler.suits(self)
+        if isinstance(self.scheduler, PBT):
+            self._check_population(self.scheduler, space)
+        return self
+
+    def _check_population(self, chosen: PBT, space: SearchSpace) -> None:
+        if any(map(is_rllib, space.algorithms)):
+            raise ConfigError("scheduler: pbt changes coefficients while a trial trains, which is for d3ray's own algorithms.")
+        if len(space.algorithms) > 1:
+            raise ConfigError("scheduler: in pbt one trial goes on from another's weights, so all must have one algorithm.")
+        limit = self.budget.configurations
+        if chosen.population is not None and limit not in (None, chosen.population):
+            many = f"scheduler.population is {chosen.population} and budget.configurations {limit}"
+            raise ConfigError(f"{many}; with pbt they are one: say one of them.")
+        chosen.perturbed(space.spaces, self.coefficients())
+
+    @property
+    def space(self) -> SearchSpace:
+        """What is searched, read."""
+        return SearchSpace(self.search, self.algorithm.name)
+
+    @property
+    def experiment(self) -> str:
+        """The sweep's name, given or derived: sweep-ALGORITHM-DATASET, without what is searched."""
+        if self.name is not None:
+            return self.name
+        algorithm = self.algorithm.name.replace("/", "-")
+        known = [algorithm] * (ALGORITHM not in self.search) + [self.data_name] * (DATASET not in self.search)
+        return "-".join(["sweep", *known])
+
+    def coefficients(self) -> dict[str, str]:
+        """The searched numbers that may change while a trial trains, by name, with what the algorithm calls them."""
+        found: dict[str, str] = {}
+        for name, space in self.space.spaces.items():
+            setting_name = name.partition(".")[2]
+            if name not in (DATASET, ALGORITHM) and "." not in setting_name and not isinstance(space, Choice):
+                drawn = self.space.configuration(lambda _, one: one.at(0.0), self._algorithm_of(name))
+                algorithm = applied(self, drawn).make_algorithm(self.seeds[0])
+                if isinstance(getattr(algorithm.check_settings(), setting_name, None), float):
+                    found[name] = setting_name
+        return found
+
+    def _algorithm_of(self, name: str) -> Configuration:
+        head = name.partition(".")[0]
+        return {ALGORITHM: head} if head != "algorithm" and ALGORITHM in self.search else {}
+
+    def max_configurations(self, end: int | None) -> int | None:
+        """The most configurations that there may be; None: no limit.
+
+        Args:
+            end: How many the searcher has at most; None: no end of them.
+        """
+        asked = self.budget.configurations
+        if isinstance(self.scheduler, PBT) and self.scheduler.population is not None:
+            asked = self.scheduler.population
+        if asked is None and self.searcher.name != "grid" and not (self.budget.hours or self.budget.gpu_hours):
+            asked = CONFIGURATIONS
+        return min((limit for limit in (asked, end) if limit is not None), default=None)
+
+    def decided(self, end: int | None) -> dict[str, Any]:
+        """What a resumed sweep must say the same, but for `budget`, which may be raised; JSON. `end` as above."""
+        searched = {
+            "search": dict(self.search),
+            "searcher": self.searcher.model_dump(mode="json"),
+            "scheduler": self.scheduler.model_dump(mode="json"),
+            "objective": {**self.objective.model_dump(mode="json"), "mode": self.objective.direction},
+            "budget": {**self.budget.model_dump(mode="json"), "configurations": self.max_configurations(end)},
+        }
+        about = {"seeds": list(self.seeds), "seeds_per_trial": self.seeds_per_trial, "dataset": self.dataset_place}
+        return {**self.configuration(), **about, **searched}

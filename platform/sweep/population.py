@@ -1,0 +1,151 @@
+"""Population based training on Ray's scheduler: weights come from another trial, identity never does.
+
+Ray's own pauses a trial and starts it anew as a copy of the donor, with the donor's whole config. Here the decision is a note in
+the trial's folder (see decisions.py): before its next epoch the worker loads the donor's weights and optimisers into its learner,
+and writes the new coefficients in place. Seeds, random keys, logging step and MLflow runs stay the trial's own. Ray decides when a
+trial is looked at, who is best and worst, and, where there are more trials than slots, who waits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from ray.tune.schedulers import PopulationBasedTraining
+from ray.tune.schedulers.pbt import _PBTTrialState  # pyright: ignore[reportPrivateUsage]
+
+from ..experiment.decisions import Exploit, exploits_of, note_exploit, results
+from ..experiment.objective import Objective
+from ..storage.experiments import Experiment, Trial
+from ..storage.folders import Folder
+from .scheduler_config import PBT
+from .spaces import Space, Uniform
+
+
+class Folders:
+    """The folders of Tune's trials, each opened once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Trial] = {}
+
+    def of(self, trial: Any) -> Trial:
+        """The folder of one. Raises StorageError."""
+        place = str(trial.config["trial"]["folder"])
+        if place not in self._known:
+            self._known[place] = Trial(Folder(place))
+        return self._known[place]
+
+
+class Population(PopulationBasedTraining):
+    """The trials of a sweep as one population.
+
+    Args:
+        chosen: Shares, probabilities and factors.
+        interval: Gradient steps between two looks at a trial.
+        objective: What makes a trial's result of its seeds' metrics; `direction` says which is better.
+        spaces: Of the coefficients that change, by the algorithm's name for them.
+        experiment: Whose trials; those of earlier runs are members too.
+        size: How many members there will be.
+    """
+
+    takes_turns = True  # more members than slots: none may move before all are measured
+
+    def __init__(
+        self, chosen: PBT, interval: int, objective: Objective, spaces: Mapping[str, Space], experiment: Experiment, size: int
+    ) -> None:
+        super().__init__(
+            "step",
+            "objective",
+            objective.direction,
+            interval,
+            custom_explore_fn=dict,  # Ray asks for one; `_checkpoint_or_exploit` explores
+            quantile_fraction=chosen.quantile,
+            log_config=False,
+            require_attrs=False,
+        )
+        self.chosen, self.objective, self.spaces, self.size = chosen, objective, spaces, size
+        self._folders = Folders()
+        self._measured = {t.identity for t in experiment.trials() if t.is_settled or results(t, objective)}  # or past that
+        self._failed: dict[str, int] = {}  # seeds that diverged, by identity
+
+    @property
+    def metric(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """None: Tune would refuse the results of epochs in which it is not measured."""
+        return None
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """A member comes, or comes again. Where it stands its folder says."""
+        state = self._trial_state[trial] = _PBTTrialState(trial)
+        folder = self._folders.of(trial)
+        for one in results(folder, self.objective):
+            self._failed[folder.identity] = one.n_failed
+            if one.step - state.last_perturbation_time >= self._perturbation_interval:
+                state.last_perturbation_time = one.step
+                self._save_trial_state(state, one.step, {"step": one.step, "objective": one.objective}, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Looks at a member, which may have to make room for one that waits."""
+        identity = self._folders.of(trial).identity
+        self._failed[identity] = result.get("n_failed", 0)
+        if "objective" in result:
+            self._measured.add(identity)
+        return super().on_trial_result(tune_controller, trial, result)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        """A member ended: nobody waits for its first result."""
+        self._measured.add(self._folders.of(trial).identity)
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        """As `on_trial_complete`; one that is tried again is added again."""
+        self._measured.add(self._folders.of(trial).identity)
+
+    def _quantiles(self) -> Any:
+        """The worst and the best, once all members have been measured: the first two would be both."""
+        return super()._quantiles() if len(self._measured) >= self.size else ([], [])
+
+    def _checkpoint_or_exploit(
+        self, trial: Any, tune_controller: Any, upper_quantile: list[Any], lower_quantile: list[Any]
+    ) -> None:
+        """Writes down what one of the worst takes over. Its donor's checkpoint of that step lies in the donor's folder already."""
+        if trial not in lower_quantile:
+            return
+        taker, step = self._folders.of(trial), self._trial_state[trial].last_train_time
+        donors = [folder for other in upper_quantile if self._fits(taker, folder := self._folders.of(other))]
+        if not donors:
+            return
+        # the same draws whenever this is decided again
+        rng = random.Random(f"{taker.identity} {step}")
+        donor = rng.choice(sorted(donors, key=lambda one: one.identity))
+        now = coefficients(donor, self.spaces)
+        changed = {name: explore(now[name], space, self.chosen, rng) for name, space in self.spaces.items()}
+        note_exploit(taker, Exploit(step, donor.identity, donor.committed, changed))
+        self._num_perturbations += 1
+
+    def _fits(self, taker: Trial, donor: Trial) -> bool:
+        """Whether weights can go from one to the other: all else than coefficients is the same, and no seed of the donor failed."""
+        mine, others = (dict(trial.configuration["algorithm"]) for trial in (taker, donor))
+        same = {name for name, value in mine.items() if not isinstance(value, float)}
+        alike = mine.keys() == others.keys() and all(mine[name] == others[name] for name in same)
+        sources = [trial.dataset["fingerprint"] for trial in (taker, donor)]
+        return alike and sources[0] == sources[1] and not self._failed.get(donor.identity) and donor.committed >= 0
+
+
+def coefficients(trial: Trial, names: Mapping[str, Any]) -> dict[str, float]:
+    """The coefficients of a trial as they are now: those of its latest exploit, else of its configuration."""
+    changed = exploits_of(trial)[-1:]
+    now = {**trial.configuration["algorithm"], **(changed[0].coefficients if changed else {})}
+    return {name: float(now[name]) for name in names}
+
+
+def explore(value: float, space: Space, chosen: PBT, rng: random.Random) -> float:
+    """A coefficient near another, or drawn anew; always within its space. Where values are counted, near means next."""
+    if rng.random() < chosen.resample_probability:
+        return float(space.at(rng.random()))
+    values = space.values()
+    if values is None:
+        assert isinstance(space, Uniform)
+        return min(max(value * rng.choice(chosen.perturb_factors), space.low), space.high)
+    ordered = sorted(map(float, values))
+    nearest = min(range(len(ordered)), key=lambda k: abs(ordered[k] - value))
+    return ordered[min(max(nearest + rng.choice((-1, 1)), 0), len(ordered) - 1)]

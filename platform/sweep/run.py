@@ -1,0 +1,254 @@
+"""Runs a sweep: configurations that a searcher proposes, each trained over its seeds, on the one driver that `train` uses too.
+
+Each trial's folder says what was chosen for it (`choice.json`, the configuration as the searcher proposed it), and how it ended. So
+`--resume` needs no other memory: what is unfinished goes first, then the searcher is asked for the next number.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...data.errors import ConfigError, did_you_mean
+from ..experiment.budget import Spent
+from ..experiment.config import ExperimentConfig
+from ..experiment.driver import OnProgress, trial_config
+from ..experiment.evaluation import environment_to_play, measured
+from ..experiment.places import Data, open_place
+from ..experiment.run import Work, carry_out, check_data, check_place, describe_dataset
+from ..storage.experiments import Experiment, Trial, identity
+from .config import SweepConfig
+from .results import CHOICE, SweepResult, outcome, read_sweep
+from .schedulers import make_scheduler, told
+from .search_space import ALGORITHM, DATASET, Configuration, applied
+from .searchers import Past, Searcher, make_searcher
+
+_TRIES = 100  # numbers in a row without a new configuration, after which there is none
+_CHECKED = 100  # configurations that are built before anything runs, where they are known
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A configuration that is new."""
+
+    number: int
+    choice: Configuration
+    config: ExperimentConfig
+
+
+class Search:
+    """The proposer of a sweep.
+
+    Args:
+        config: What to search.
+        experiment: Whose trials.
+        datasets: The description of each dataset by place.
+        searcher: Who proposes configurations.
+        spent: What was spent before.
+    """
+
+    def __init__(
+        self,
+        config: SweepConfig,
+        experiment: Experiment,
+        datasets: Mapping[str, Mapping[str, Any]],
+        searcher: Searcher,
+        spent: Spent | None = None,
+    ) -> None:
+        self._config, self._experiment, self._datasets, self._searcher = config, experiment, datasets, searcher
+        self._spent = spent or Spent(experiment.folder)
+        self._most = config.max_configurations(searcher.end)
+        self._running: set[str] = set()
+        self._status: dict[str, dict[int, dict[str, Any]]] = {}  # how trials ended, by identity; only what is not to be tried again
+        self._members: dict[int, list[Trial]] = {}  # trials by number
+        self._past: dict[int, Past] = {}  # what the searcher is told, in order of number
+        self._known: set[str] = set()
+        self._left: deque[Trial] = deque()
+        found = {trial.number: trial.folder.read_json(CHOICE) for trial in experiment.trials() if trial.number is not None}
+        for number in sorted(found):
+            self._add(Proposal(number, found[number], applied(config, found[number])))
+
+    def _add(self, proposal: Proposal) -> None:
+        """A configuration with its trials, created where they are not there."""
+        number, config = proposal.number, proposal.config
+        decided, about = config.configuration(), self._datasets[config.dataset_place]
+        trials = list[Trial]()
+        for seeds in self._config.groups():
+            folder = self._experiment.folder / "trials" / identity(decided, seeds, number)
+            if folder.read_json(CHOICE) is None:  # before the trial is one, so that there is none without it
+                folder.write_json(CHOICE, proposal.choice)
+            trials.append(trial := self._experiment.trial(decided, seeds, dataset=about, number=number))
+            if trial.dataset["fingerprint"] != about["fingerprint"]:
+                raise ConfigError(
+                    f"The sweep was begun with other data: {about['name']!r} had another fingerprint than it has now."
+                )
+        self._members[number], self._past[number] = trials, Past(number, proposal.choice)
+        self._known.add(_key(config))
+        for trial in trials:
+            if trial.is_settled:
+                self._status[trial.identity] = trial.status
+            else:
+                self._left.append(trial)
+        self._look(number)
+
+    # ---- what the driver asks
+
+    def has_more(self) -> bool:
+        """Whether anything is left to run."""
+        return bool(self._left) or self._propose() is not None
+
+    def next(self) -> Trial | None:
+        """The next trial: first those that are not done. Raises StopIteration where there is none, ConfigError, StorageError."""
+        self._spent.tick(len(self._running))
+        if self._config.searcher.max_concurrent is not None and len(self._running) >= self._config.searcher.max_concurrent:
+            return None
+        if not self._left:
+            if (proposal := self._propose()) is None:
+                raise StopIteration
+            self._add(proposal)
+        trial = self._left.popleft()
+        self._running.add(trial.identity)
+        self._spent.tick(len(self._running))
+        return trial
+
+    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Counts what an epoch has cost."""
+        gpus = result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0)
+        self._spent.add_epoch(result, float(gpus))
+        self._spent.tick(len(self._running))
+
+    def ended(self, trial: Trial) -> None:
+        """Keeps what became of a trial, for the searcher."""
+        self._running.discard(trial.identity)
+        self._status[trial.identity] = trial.status
+        if trial.number is not None:
+            self._look(trial.number)
+        self._spent.tick(len(self._running))
+
+    # ---- what is new
+
+    def _propose(self) -> Proposal | None:
+        """The next new configuration; None: there is none, or the budget is spent."""
+        budget, end = self._config.budget, self._searcher.end
+        if self._most is not None and len(self._members) >= self._most:
+            return None
+        if self._spent.is_over(budget.hours, budget.gpu_hours):
+            return None
+        history = self.history()
+        first = max(self._members, default=-1) + 1
+        for number in range(first, first + _TRIES if end is None else min(end, first + _TRIES)):
+            if (choice := self._searcher.suggest(number, history)) is None:
+                continue
+            try:
+                config = applied(self._config, choice)
+            except ConfigError as error:  # values that are right one by one may not be together
+                logging.getLogger("d3ray").warning("Configuration %d is left out. %s", number, error)
+                continue
+            if _key(config) not in self._known:
+                return Proposal(number, choice, config)
+        return None
+
+    def history(self) -> list[Past]:
+        """What was proposed so far, in order of number."""
+        return list(self._past.values())
+
+    def _look(self, number: int) -> None:
+        """Keeps what became of a configuration, once all its trials have ended."""
+        if all(trial.identity in self._status for trial in self._members[number]):
+            ended = {seed: about for trial in self._members[number] for seed, about in self._status[trial.identity].items()}
+            came = outcome(self._config.objective, ended)
+            self._past[number] = Past(number, self._past[number].configuration, came.ended, came.objective, came.step)
+
+
+def _key(config: ExperimentConfig) -> str:
+    """What makes configurations equal: presets and defaults are written out."""
+    return json.dumps([config.dataset_place, config.configuration()], sort_keys=True)
+
+
+def run_sweep(
+    config: SweepConfig, *, resume: bool = False, replace: bool = False, on_progress: OnProgress | None = None
+) -> SweepResult:
+    """Searches until the budget is spent or there is nothing more to try.
+
+    Args:
+        config: What to search.
+        resume: Go on with a sweep of that name in that storage; its budget may be larger now.
+        replace: Delete it and begin anew.
+        on_progress: Called in this process after epochs.
+
+    Raises:
+        ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen.
+        KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
+    """
+    result = carry_out(sweep_work(config), resume=resume, replace=replace, on_progress=on_progress)
+    experiment = Experiment.look(config.storage_place, config.experiment)
+    return SweepResult(result, config.objective, read_sweep(experiment, config.objective))
+
+
+def sweep_work(config: SweepConfig) -> Work:
+    """What a sweep is made of. Raises as `run_sweep` before any work."""
+    check_place(config)
+    searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)
+    datasets = check_sweep(config)
+    check_configurations(config, searcher)
+    space, coefficients = config.space, config.coefficients()
+    perturbed = config.scheduler.perturbed(space.spaces, coefficients) if config.scheduler.name == "pbt" else ()
+    spaces = {coefficients[name]: space.spaces[name] for name in perturbed}
+    population = config.max_configurations(searcher.end) or 0
+
+    def tell(config_now: ExperimentConfig, trial: Trial) -> dict[str, Any]:
+        objective = config.objective.model_dump(mode="json")
+        return {**trial_config(config_now, trial), "objective": objective, **told(config.scheduler, list(spaces))}
+
+    return Work(
+        config=config,
+        configuration=config.decided(searcher.end),
+        datasets=datasets,
+        proposer=lambda experiment: Search(config, experiment, datasets, searcher),
+        scheduler=lambda experiment: make_scheduler(config.scheduler, config, experiment, config.objective, spaces, population),
+        trial_config=tell,
+    )
+
+
+def check_sweep(config: SweepConfig) -> dict[str, dict[str, Any]]:
+    """The description of each dataset of a sweep by place, the experiment's own first.
+
+    Raises:
+        ConfigError: an algorithm cannot be trained on one of them, or nothing measures the objective.
+        DataError: one of them is not there.
+    """
+    space, found = config.space, dict[str, dict[str, Any]]()
+    for name in space.datasets or (config.dataset,):
+        place = config.model_copy(update={"dataset": name}).dataset_place
+        dataset = open_place(place)
+        found[place] = describe_dataset(dataset, place)
+        for algorithm in space.algorithms:
+            first = space.configuration(lambda _, one: one.at(0.0), {ALGORITHM: algorithm, DATASET: name})
+            one = applied(config, first)
+            check_data(one, dataset)
+            _check_metric(config.objective.metric, one, dataset)
+    return found
+
+
+def _check_metric(metric: str, config: ExperimentConfig, dataset: Data) -> None:
+    if metric.startswith("train/") or metric.endswith("_loss"):  # the algorithm's own, which it names as it learns
+        return
+    environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)
+    known = measured(config.evaluation, environment, dataset, config.make_algorithm(config.seeds[0]))
+    if metric not in known:
+        raise ConfigError(
+            f"objective.metric: {config.algorithm.name} on {dataset.name!r} measures no {metric!r}{did_you_mean(metric, known)}"
+        )
+
+
+def check_configurations(config: SweepConfig, searcher: Searcher) -> None:
+    """Builds what is known to come, before anything runs. Raises ConfigError."""
+    if config.searcher.name not in ("random", "grid"):
+        return
+    for number in range(min(config.max_configurations(searcher.end) or _CHECKED, _CHECKED)):
+        if (choice := searcher.suggest(number, ())) is not None:
+            applied(config, choice)

@@ -1,0 +1,260 @@
+"""What a sweep searches, by dotted name, and how one configuration of it becomes a checked experiment.
+
+    algorithm.alpha: {uniform: [1, 5]}            a setting of every algorithm that is trained
+    algorithm.name: {choice: [TD3PlusBC, IQL]}    the algorithm itself; also algorithm.preset
+    IQL.expectile: {uniform: [0.6, 0.95]}         a setting that is there where the algorithm is IQL
+    dataset: {grid: [one, other]}                 also n_steps
+
+A *configuration* is a dict of such names and values. `d3ray.platform.sweep.spaces` has the kinds of spaces.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from ...data.errors import ConfigError, D3rayError, did_you_mean
+from ..experiment.config import AlgorithmChoice, ExperimentConfig
+from .spaces import KINDS, Choice, Space, read_space
+
+Configuration = dict[str, Any]
+ALGORITHM, PRESET, DATASET = "algorithm.name", "algorithm.preset", "dataset"
+_PLAIN = (DATASET, "n_steps")  # of an experiment, beside its algorithm's settings, that may be searched
+_INSIDE = 0.381966  # somewhere within a range: what is right at both ends may be wrong there, as a fraction for a whole number
+
+
+class SearchSpace:
+    """The spaces of a sweep.
+
+    Args:
+        search: Spaces as they are written, by dotted name.
+        algorithm: The experiment's, which counts where `algorithm.name` is not searched.
+
+    Raises:
+        ConfigError: there is none, or one is no space.
+    """
+
+    def __init__(self, search: Mapping[str, Any], algorithm: str) -> None:
+        if not search:
+            raise ConfigError("search names nothing; name a setting and its space, as algorithm.gamma: {uniform: [0.9, 0.999]}.")
+        if isinstance(written := search.get("algorithm"), Mapping):
+            raise ConfigError(
+                f"search: names are dotted; write algorithm.{next(iter(written), 'gamma')}: … in place of algorithm: {{…}}."
+            )
+        found = {name: read_space(name, written) for name, written in search.items()}
+        first = {ALGORITHM: found[ALGORITHM]} if ALGORITHM in found else {}
+        self.spaces: dict[str, Space] = first | found  # the algorithm decides what else there is to draw
+        self._algorithm = algorithm
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Every algorithm that may be drawn."""
+        space = self.spaces.get(ALGORITHM)
+        return (self._algorithm,) if space is None else tuple(map(str, space.values() or ()))
+
+    @property
+    def datasets(self) -> tuple[str, ...] | None:
+        """Every dataset that may be drawn; None where they are not searched."""
+        space = self.spaces.get(DATASET)
+        return None if space is None else tuple(map(str, space.values() or ()))
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether some configurations have names that others have not."""
+        return any(not self._is_for_all(name) for name in self.spaces) and len(self.algorithms) > 1
+
+    def configuration(self, pick: Callable[[str, Space], Any], fixed: Mapping[str, Any] | None = None) -> Configuration:
+        """One configuration: what is `fixed`, and `pick(name, space)` for all else that its algorithm has."""
+        drawn: Configuration = {}
+        for name, space in self.spaces.items():
+            if self._applies(name, drawn.get(ALGORITHM)):
+                drawn[name] = fixed[name] if fixed and name in fixed else pick(name, space)
+        return drawn
+
+    def _applies(self, name: str, algorithm: str | None) -> bool:
+        return self._is_for_all(name) or name.partition(".")[0] == (algorithm or self._algorithm)
+
+    @staticmethod
+    def _is_for_all(name: str) -> bool:
+        return name in _PLAIN or name.startswith("algorithm.")
+
+    def grid_points(self) -> list[Configuration]:
+        """What is fixed at each point of the grid; one empty configuration where nothing is a grid."""
+        return list(self._combinations(lambda space: isinstance(space, Choice) and space.grid, {}))
+
+    def combinations(self, fixed: Mapping[str, Any]) -> Iterator[Configuration]:
+        """Every configuration at a point of the grid where `size` is finite; the last name changes fastest."""
+        return self._combinations(lambda space: True, fixed)
+
+    def _combinations(self, counts: Callable[[Space], bool], fixed: Mapping[str, Any]) -> Iterator[Configuration]:
+        algorithm = self.spaces.get(ALGORITHM)
+        searched = algorithm is not None and counts(algorithm) and ALGORITHM not in fixed
+        for name in self.algorithms if searched else (fixed.get(ALGORITHM),):
+            chosen = {} if name is None else {ALGORITHM: name}
+            here = [n for n, space in self.spaces.items() if n != ALGORITHM and counts(space) and self._applies(n, name)]
+            for values in product(*((fixed[n],) if n in fixed else self.spaces[n].values() or () for n in here)):
+                yield chosen | dict(zip(here, values, strict=True))
+
+    def size(self, fixed: Mapping[str, Any] | None = None) -> int | None:
+        """How many configurations there are (at a point of the grid); None: no end of them."""
+        fixed, total = fixed or {}, 0
+        for algorithm in (fixed[ALGORITHM],) if ALGORITHM in fixed else self.algorithms:
+            here = 1
+            for name, space in self.spaces.items():
+                if name != ALGORITHM and name not in fixed and self._applies(name, algorithm):
+                    if (values := space.values()) is None:
+                        return None
+                    here *= len(values)
+            total += here
+        return total
+
+    # ---- checks
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError for the first name that nothing has, and for the first value that cannot be used."""
+        for name, space in self.spaces.items():
+            if name in (DATASET, ALGORITHM) or name.endswith(".preset"):
+                _check_words(name, space)
+        for name in self.spaces:
+            self._check_name(name)
+        self._check_grids()
+        for algorithm in self.algorithms:
+            base = self.configuration(lambda _, space: space.at(0.0), {ALGORITHM: algorithm})
+            applied(config, base)
+            for name in base.keys() - {ALGORITHM, DATASET}:
+                space = self.spaces[name]
+                for value in space.choices if isinstance(space, Choice) else (space.at(_INSIDE), space.last):
+                    applied(config, {**base, name: value})
+
+    def _check_name(self, name: str) -> None:
+        from ..experiment.subjects import subject_names
+
+        head, dot, rest = name.partition(".")
+        if name in (*_PLAIN, ALGORITHM, PRESET):
+            return
+        if head != "algorithm":
+            near = difflib.get_close_matches(head, subject_names(), n=1)
+            if dot and near and near[0] != head:
+                raise ConfigError(f"search: {name}: there is no algorithm {head!r}; did you mean {near[0]!r}?")
+            if not dot or not near:
+                known = [*_PLAIN, ALGORITHM, PRESET, *(f"algorithm.{field}" for field in _fields(self.algorithms[0]))]
+                raise ConfigError(f"search: there is nothing called {name!r} to search{_nearest(name, known)}")
+            if head not in self.algorithms:
+                searched = "has other values" if ALGORITHM in self.spaces else "is not searched"
+                raise ConfigError(f"search: {name} is for {head}, which this sweep does not train: algorithm.name {searched}.")
+            if f"algorithm.{rest}" in self.spaces:
+                raise ConfigError(f"search: algorithm.{rest} and {name} are one setting of {head}; say one of them.")
+        field = rest.partition(".")[0]
+        for algorithm in self.algorithms if head == "algorithm" else (head,):
+            if field in (fields := _fields(algorithm)):
+                continue
+            if others := [other for other in self.algorithms if field in _fields(other)]:
+                raise ConfigError(f"search: {algorithm} has no setting {field!r}; for {others[0]} alone write {others[0]}.{rest}.")
+            raise ConfigError(f"search: {name}: {algorithm} has no setting {field!r}{_nearest(field, fields)}")
+
+    def _check_grids(self) -> None:
+        """Raises ConfigError for a grid below an algorithm that is drawn: whether its points exist would hang on the draw."""
+        space = self.spaces.get(ALGORITHM)
+        if isinstance(space, Choice) and not space.grid and len(space.choices) > 1:
+            for name, other in self.spaces.items():
+                if isinstance(other, Choice) and other.grid and not self._is_for_all(name):
+                    raise ConfigError(f"search: {name} is a grid and algorithm.name a choice; make both a grid, or both a choice.")
+
+
+def _check_words(name: str, space: Space) -> None:
+    from ..experiment.subjects import check_name
+
+    if not isinstance(space, Choice):
+        raise ConfigError(f"search: {name} is a range of numbers; it needs choice or grid.")
+    for value in space.choices:
+        if value is None and name.endswith(".preset"):
+            continue
+        if not isinstance(value, str):
+            raise ConfigError(f"search: {name} has {value!r}, which is no name.")
+        if name == ALGORITHM:
+            try:
+                check_name(value)
+            except ConfigError as error:
+                raise ConfigError(f"search: {name}: {error}") from None
+
+
+def _fields(algorithm: str) -> list[str]:
+    from ...algos.registry import algorithm_class
+    from ..rllib.names import is_rllib
+
+    if is_rllib(algorithm):
+        from ..experiment.subjects import make_algorithm
+
+        return list(make_algorithm({"name": algorithm}, seed=0).check_settings().model_dump())
+    return ["preset", *algorithm_class(algorithm).Config.model_fields]
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """As `did_you_mean`, without a list of fifty names."""
+    return did_you_mean(word, difflib.get_close_matches(word, list(known), n=1))
+
+
+def applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> ExperimentConfig:
+    """The experiment with the values of a configuration.
+
+    Raises:
+        ConfigError: a value cannot be used; the sentence names it.
+    """
+    try:
+        return _applied(config, configuration)
+    except D3rayError as error:
+        raise ConfigError(f"search: {error}") from None
+
+
+def _applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> ExperimentConfig:
+    document = {name: getattr(config, name) for name in ExperimentConfig.model_fields}
+    algorithm = {"name": config.algorithm.name, "preset": config.algorithm.preset, **config.algorithm.settings}
+    parts: Configuration = {}
+    for name, value in configuration.items():
+        if name in _PLAIN:
+            document[name] = value
+        elif "." in (rest := name.partition(".")[2]):
+            parts[rest] = value
+        else:
+            algorithm[rest] = value
+    chosen = config.model_copy(update={"algorithm": AlgorithmChoice.check(algorithm, title="algorithm")})
+    settings = chosen.make_algorithm(config.seeds[0]).check_settings().model_dump(mode="json")
+    if parts:  # of settings: what is around them is what the algorithm would have
+        for rest, value in parts.items():
+            _put(settings, rest, value)
+        algorithm |= {name: settings[name] for name in (rest.partition(".")[0] for rest in parts)}
+    return ExperimentConfig.check({**document, "algorithm": algorithm}, title="experiment")
+
+
+def _put(settings: dict[str, Any], name: str, value: Any) -> None:
+    *above, last = name.split(".")
+    here: Any = settings
+    for depth, part in enumerate(above):
+        here = here.get(part)
+        if not isinstance(here, dict):
+            whole = ".".join(above[: depth + 1])
+            meant = f"; write algorithm.{whole}: {{{last}: …}}." if last in KINDS else "."
+            raise ConfigError(f"algorithm.{name}: {whole} is {here!r} and has no parts{meant}")
+    if last not in here:
+        raise ConfigError(f"algorithm.{name}: {'.'.join(above)} has no setting {last!r}{did_you_mean(last, here)}")
+    here[last] = value
+
+
+def current(config: ExperimentConfig, names: Iterable[str]) -> Configuration:
+    """What an experiment says for the names of a configuration."""
+    settings = config.make_algorithm(config.seeds[0]).check_settings().model_dump(mode="json")
+    found: Configuration = {}
+    for name in names:
+        rest = name.partition(".")[2]
+        if name in _PLAIN:
+            found[name] = getattr(config, name)
+        elif rest in ("name", "preset"):
+            found[name] = getattr(config.algorithm, rest)
+        else:
+            here: Any = settings
+            for part in rest.split("."):
+                here = here[part]
+            found[name] = here
+    return found

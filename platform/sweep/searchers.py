@@ -1,0 +1,378 @@
+"""Who proposes configurations. A searcher keeps nothing: what it says follows from seed, number and what became of earlier ones.
+
+So a sweep that was killed asks the same questions again, and gets the same answers:
+
+    random   number n follows from (seed, n) alone
+    grid     number n is the n-th combination, the last name changing fastest
+    optuna   Optuna's TPE, seeded by (seed, n), told all of the history; settings that are there for one algorithm only are drawn
+             after the algorithm (define by run)
+    others   Ray's (`ray.tune.search.create_searcher`), made anew for each question and led through the history first
+
+Values that are a grid take turns: with G points of the grid, number n belongs to point n mod G, which is searched by itself: it is
+told nothing of other points, and its first configurations are the same as theirs, so that points compare.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from pydantic import ConfigDict, model_validator
+
+from ...data.config import Config, setting
+from ...data.errors import ConfigError, did_you_mean, reason
+from ...data.random import bits, fold, root_key, uniform
+from ..experiment.config import ExperimentConfig
+from ..experiment.objective import Mode
+from .search_space import ALGORITHM, PRESET, Configuration, SearchSpace, applied, current
+from .spaces import Choice, Space
+
+OURS = ("random", "grid", "optuna")
+RAYS = {  # and the package that each needs
+    "ax": "ax-platform",
+    "bayesopt": "bayesian-optimization",
+    "hebo": "HEBO",
+    "hyperopt": "hyperopt",
+    "nevergrad": "nevergrad",
+    "zoopt": "zoopt",
+}
+_SEED_NAMES = ("random_state_seed", "random_state", "seed")  # what Ray's searchers call theirs
+_SHUFFLED = 100_000  # combinations that are put in a random order; of more, draws hardly meet
+
+
+class SearcherConfig(Config):
+    """A searcher by name, and its own settings beside it. `searcher: optuna` is short for its name."""
+
+    model_config = ConfigDict(extra="allow")
+    title: ClassVar[str] = "searcher"
+    shorthand: ClassVar[str] = "name"
+
+    name: str = setting(
+        "random", f"who proposes configurations: {', '.join(OURS)}, or of Ray's, where installed, {', '.join(RAYS)}"
+    )
+    seed: int = setting(0, "of what it draws", ge=0)
+    max_concurrent: int | None = setting(
+        None, "most trials at a time, for a searcher that is to learn from each; null: as many as fit", gt=0
+    )
+    start: tuple[str, ...] = setting((), "presets tried first, as [paper]; config stands for the settings of this file")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> SearcherConfig:
+        if self.name not in (*OURS, *RAYS):
+            raise ConfigError(f"searcher: there is no searcher {self.name!r}{did_you_mean(self.name, (*OURS, *RAYS))}")
+        strange = next(iter(self.settings), None) if self.name in ("random", "grid") else None
+        if strange is not None:
+            raise ConfigError(
+                f"searcher: {self.name} has no setting {strange!r}{did_you_mean(strange, ('seed', 'start', 'max_concurrent'))}"
+            )
+        return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The searcher's own settings."""
+        return dict(self.model_extra or {})
+
+
+@dataclass(frozen=True)
+class Past:
+    """A configuration that was proposed before."""
+
+    number: int
+    configuration: Mapping[str, Any]
+    ended: Literal["finished", "stopped", "failed"] | None = None  # None: still to come
+    value: float | None = None  # its objective
+    step: int = 0  # at which it was measured
+
+
+class Searcher(Protocol):
+    """What every searcher is.
+
+    Attributes:
+        end: The number from which on there is nothing to propose; None: there is no end.
+    """
+
+    end: int | None
+
+    def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
+        """Configuration `n`, from 0; None: this number has none, a later one may.
+
+        Args:
+            n: Its number.
+            history: What was proposed before, in order of number.
+        """
+        ...
+
+
+class Grid:
+    """Every combination, in order."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        if endless := next((name for name, one in space.spaces.items() if one.values() is None), None):
+            raise ConfigError(
+                f"searcher grid: {endless} has no end of values; give it a step, choice or grid, or say searcher=random."
+            )
+        self._all = list(space.combinations({}))
+        self.end: int | None = len(self._all)
+
+    def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
+        """The n-th combination."""
+        return dict(self._all[n]) if n < len(self._all) else None
+
+
+class Random:
+    """Independent draws; where everything has an end, all combinations in a random order, so that none comes twice."""
+
+    def __init__(self, space: SearchSpace, seed: int, fixed: Mapping[str, Any]) -> None:
+        self._space, self._fixed, self._key = space, fixed, _key(seed)
+        size = space.size(fixed)
+        self._all: list[Configuration] | None = None
+        if size is not None and size <= _SHUFFLED:
+            listed = list(space.combinations(fixed))
+            self._all = [listed[i] for i in torch.argsort(bits(fold(self._key, "order"), size)).tolist()]
+        self.end: int | None = size
+
+    def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
+        """Configuration n of the seed."""
+        if self._all is not None:
+            return dict(self._all[n]) if n < len(self._all) else None
+        return self._space.configuration(lambda name, space: space.at(self._number(name, n)), self._fixed)
+
+    def _number(self, name: str, n: int) -> float:
+        return float(uniform(fold(fold(self._key, name), n), (1,), torch.float64))
+
+
+class Optuna:
+    """Optuna's TPE. `settings` are those of `optuna.samplers.TPESampler`."""
+
+    end: int | None = None
+
+    def __init__(self, space: SearchSpace, seed: int, mode: Mode, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+        try:
+            import optuna
+        except ImportError:
+            raise ConfigError("The searcher optuna needs Optuna: pip install 'd3ray[search]'.") from None
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._optuna, self._space, self._fixed, self._seed, self._mode = optuna, space, fixed, seed, mode
+        _check_settings("optuna", optuna.samplers.TPESampler, settings)
+        self._settings = settings
+        self._sampler(0)
+
+    def _sampler(self, n: int) -> Any:
+        import warnings
+
+        try:
+            with warnings.catch_warnings(action="ignore", category=self._optuna.exceptions.ExperimentalWarning):
+                return self._optuna.samplers.TPESampler(seed=_seed(self._seed, n), **{"constant_liar": True, **self._settings})
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"searcher optuna: {reason(error)}.") from None
+
+    def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
+        """What TPE makes of the history."""
+        study = self._optuna.create_study(direction=f"{self._mode}imize", sampler=self._sampler(n))
+        for past in history:
+            if (told := self._told(past)) is not None:
+                study.add_trial(told)
+        trial = study.ask()
+
+        def pick(name: str, space: Space) -> Any:
+            distribution = self._distribution(space)
+            if isinstance(space, Choice):
+                return _decoded(space, trial.suggest_categorical(name, distribution.choices))
+            if space.values() is not None:
+                return _decoded(space, trial.suggest_int(name, distribution.low, distribution.high))
+            return trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)
+
+        return self._space.configuration(pick, self._fixed)
+
+    def _distribution(self, space: Space) -> Any:
+        kinds = self._optuna.distributions
+        if (values := space.values()) is None:
+            assert not isinstance(space, Choice)
+            return kinds.FloatDistribution(space.low, space.high, log=getattr(space, "log", False))
+        return (
+            kinds.CategoricalDistribution(range(len(values)))
+            if isinstance(space, Choice)
+            else kinds.IntDistribution(0, len(values) - 1)
+        )
+
+    def _told(self, past: Past) -> Any:
+        """A configuration of the past as a trial of Optuna's; None where it lies outside the spaces, as a preset may."""
+        searched = {name: value for name, value in past.configuration.items() if name not in self._fixed}
+        codes = {name: _encoded(self._space.spaces[name], value) for name, value in searched.items()}
+        if None in codes.values():
+            return None
+        states, value = self._optuna.trial.TrialState, past.value
+        about: dict[str, Any] = {"state": states.RUNNING}
+        if past.ended is not None:
+            about = {"state": states.FAIL}
+        if past.ended == "finished" and value is not None:
+            about = {"state": states.COMPLETE, "value": value}
+        elif past.ended == "stopped":
+            about = {"state": states.PRUNED, "intermediate_values": {} if value is None else {past.step: value}}
+        distributions = {name: self._distribution(self._space.spaces[name]) for name in codes}
+        return self._optuna.trial.create_trial(params=codes, distributions=distributions, **about)
+
+
+class FromRay:
+    """A searcher that Ray wraps. `settings` are those of its class in `ray.tune.search`."""
+
+    end: int | None = None
+
+    def __init__(
+        self, name: str, space: SearchSpace, seed: int, mode: Mode, settings: Mapping[str, Any], fixed: Mapping[str, Any]
+    ) -> None:
+        from ray import tune
+
+        self._name, self._space, self._seed, self._mode, self._settings, self._fixed = name, space, seed, mode, settings, fixed
+        if space.is_conditional and ALGORITHM not in fixed:
+            raise ConfigError(
+                f"searcher {name}: settings of one algorithm only are for random, grid and optuna; choose one of those."
+            )
+        self._domains: dict[str, Any] = {}
+        for key, one in space.spaces.items():
+            if key in fixed or key not in space.configuration(lambda _, s: s.at(0.0), fixed):
+                continue
+            if (values := one.values()) is not None:
+                kind = tune.choice(list(range(len(values)))) if isinstance(one, Choice) else tune.randint(0, len(values))
+            else:
+                kind = (tune.loguniform if getattr(one, "log", False) else tune.uniform)(one.low, one.high)  # pyright: ignore
+            self._domains[key] = kind
+        self._made(0, [])
+
+    def _made(self, n: int, points: list[dict[str, Any]]) -> Any:
+        from ray.tune.search import SEARCH_ALG_IMPORT, create_searcher
+
+        try:
+            cls = SEARCH_ALG_IMPORT[self._name]()
+            _check_settings(self._name, cls, self._settings)
+            seeds = {name: _seed(self._seed, n) for name in inspect.signature(cls).parameters if name in _SEED_NAMES}
+            told = {"points_to_evaluate": points} if points else {}
+            searcher = create_searcher(self._name, **told, **seeds, **self._settings)
+            searcher.set_search_properties("objective", self._mode, dict(self._domains))
+            return searcher
+        except ConfigError:
+            raise
+        except (ImportError, AssertionError) as error:
+            raise ConfigError(
+                f"The searcher {self._name} cannot be used ({reason(error)}): pip install {RAYS[self._name]!r}."
+            ) from None
+        except Exception as error:  # whatever a library says of a space or a setting that it does not take
+            raise ConfigError(f"searcher {self._name}: {reason(error)}.") from None
+
+    def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
+        """What it says after it was led through the history: its first questions are answered with what was proposed then."""
+        told = [
+            (past, {name: _encoded(self._space.spaces[name], past.configuration[name]) for name in self._domains})
+            for past in history
+        ]
+        told = [(past, point) for past, point in told if None not in point.values()]
+        searcher = self._made(n, [point for _, point in told])
+        for past, _ in told:
+            searcher.suggest(str(past.number))
+        for past, _ in told:
+            if past.ended is not None:
+                result = None if past.value is None else {"objective": past.value}
+                searcher.on_trial_complete(str(past.number), result=result, error=result is None)
+        answer = searcher.suggest("new")
+        if not isinstance(answer, dict):
+            raise ConfigError(f"searcher {self._name}: it has nothing to propose after {len(told)} configurations.")
+        return self._space.configuration(lambda name, space: _decoded(space, answer[name]), self._fixed)
+
+
+class TurnByTurn:
+    """The points of a grid in turn: presets first, then what a searcher of the point's own says."""
+
+    def __init__(
+        self, points: Sequence[Configuration], starts: Sequence[Sequence[Configuration]], searchers: Sequence[Searcher]
+    ) -> None:
+        self._points, self._starts, self._searchers = points, starts, searchers
+        ends = [None if one.end is None else one.end + len(start) for one, start in zip(searchers, starts, strict=True)]
+        known = [end for end in ends if end is not None]
+        self.end: int | None = len(points) * max(known) if len(known) == len(ends) else None
+
+    def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
+        """Configuration n // G of point n mod G."""
+        which, k = n % len(self._points), n // len(self._points)
+        start, point = self._starts[which], self._points[which]
+        if k < len(start):
+            return dict(start[k])
+        own = [past for past in history if all(past.configuration.get(name) == value for name, value in point.items())]
+        return self._searchers[which].suggest(k - len(start), own)
+
+
+def make_searcher(asked: SearcherConfig, space: SearchSpace, config: ExperimentConfig, mode: Mode) -> Searcher:
+    """The searcher of a sweep.
+
+    Raises:
+        ConfigError: it is not installed, it cannot search these spaces, or no algorithm has a preset that it is to start with.
+    """
+
+    def make(point: Configuration) -> Searcher:
+        if asked.name == "random":
+            return Random(space, asked.seed, point)
+        if asked.name == "optuna":
+            return Optuna(space, asked.seed, mode, asked.settings, point)
+        return FromRay(asked.name, space, asked.seed, mode, asked.settings, point)
+
+    points = [{}] if asked.name == "grid" else space.grid_points()
+    starts = [_starts(asked.start, space, config, point) for point in points]
+    return TurnByTurn(points, starts, [Grid(space)] if asked.name == "grid" else [make(point) for point in points])
+
+
+def _starts(names: Sequence[str], space: SearchSpace, config: ExperimentConfig, point: Configuration) -> list[Configuration]:
+    """The configurations of presets, one for each algorithm that has it; what is searched may lie outside its space there."""
+    known = {algorithm: list(applied(config, {ALGORITHM: algorithm}).make_algorithm(0).presets) for algorithm in space.algorithms}
+    found: list[Configuration] = []
+    for name in names:
+        if name != "config" and not any(name in presets for presets in known.values()):
+            there = ["config", *dict.fromkeys(preset for presets in known.values() for preset in presets)]
+            raise ConfigError(f"searcher.start: no algorithm of this sweep has a preset {name!r}{did_you_mean(name, there)}")
+        for algorithm in space.algorithms:
+            if point.get(ALGORITHM, algorithm) == algorithm and (name == "config" or name in known[algorithm]):
+                chosen = {ALGORITHM: algorithm} if name == "config" else {ALGORITHM: algorithm, PRESET: name}
+                there = applied(config, chosen)
+                found.append(
+                    space.configuration(lambda n, _, there=there: current(there, [n])[n], {**point, **_only(space, chosen)})
+                )
+    return found
+
+
+def _only(space: SearchSpace, chosen: Mapping[str, Any]) -> Configuration:
+    return {name: value for name, value in chosen.items() if name in space.spaces}
+
+
+def _key(seed: int) -> torch.Tensor:
+    return fold(root_key(seed), "search")
+
+
+def _seed(seed: int, n: int) -> int:
+    """A seed for question n of a library that wants one below 2³¹."""
+    return int(bits(fold(_key(seed), n), 1)) & 0x7FFFFFFF
+
+
+def _encoded(space: Space, value: Any) -> int | float | None:
+    """A value as libraries know it: the index of one that can be counted; None where it is not in the space."""
+    if space.values() is not None:
+        return space.index(value)
+    return value if space.contains(value) else None
+
+
+def _decoded(space: Space, code: Any) -> Any:
+    values = space.values()
+    return float(code) if values is None else values[int(code)]
+
+
+def _check_settings(name: str, cls: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    ours = ("self", "space", "metric", "mode", "points_to_evaluate", *_SEED_NAMES)
+    known = [parameter for parameter in inspect.signature(cls).parameters if parameter not in ours]
+    for setting_name in settings:
+        if setting_name not in known:
+            raise ConfigError(f"searcher {name} has no setting {setting_name!r}{did_you_mean(setting_name, known)}")

@@ -1,0 +1,145 @@
+"""Policy packages as MLflow models: those of the best configuration, registered under the experiment's name.
+
+The alias `candidate` is on the version of its best seed. The alias `champion` is given by `d3ray promote` alone
+(`d3ray.platform.tracking.promotion`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..experiment.best import Best, best_configurations, seed_score
+from ..experiment.evaluation import evaluation_seed
+from ..storage.experiments import Experiment, Trial, is_better
+from .runs import Tracking
+
+CANDIDATE, CHAMPION = "candidate", "champion"
+
+
+def register(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str) -> None:
+    """Registers the policies of the best configuration's finished seeds, and says on the parent run which they are.
+
+    Where trials learned from several datasets, whose scores do not compare, there is a model for each: `EXPERIMENT-DATASET`.
+
+    Args:
+        tracking: Where.
+        experiment: Whose name the model has.
+        trials: All of them.
+        parent: The parent run.
+    """
+    several = len({str(trial.dataset["name"]) for trial in trials}) > 1
+    for best in best_configurations(experiment.configuration, trials):
+        model = experiment.name if not several else f"{experiment.name}-{re.sub('[/:]', '-', best.dataset)}"
+        chosen = _register(tracking, experiment, model, best)
+        tags = {} if best.number is None else {"best_configuration": str(best.number)}
+        if chosen is not None:
+            metric, value, seed, note = chosen
+            tracking.client.set_registered_model_alias(model, CANDIDATE, note["model"])
+            tags |= {"metric": metric, "best_value": repr(value), "best_seed": str(seed), "best_run": note["run"]}
+        if not several:
+            tracking.set_tags(parent, {f"d3ray.{name}": text for name, text in tags.items()})
+
+
+def _register(
+    tracking: Tracking, experiment: Experiment, model: str, best: Best
+) -> tuple[str, float, int, Mapping[str, Any]] | None:
+    """The seed that scored best: metric, value, seed and what is noted of it."""
+    chosen: tuple[str, float, int, Mapping[str, Any]] | None = None
+    for trial, seed in best.seeds:
+        about, delivered = trial.status[seed], trial.delivered
+        note = delivered.get(seed)
+        if about["status"] != "FINISHED" or note is None:
+            continue
+        if "model" not in note:
+            version = _register_seed(tracking, experiment, model, trial, seed, note["run"], about)
+            note = {**note, "registered": model, "model": version}
+            trial.note_delivered({**delivered, seed: note})
+        score = seed_score(about, best.metric)
+        if score is not None and (chosen is None or is_better(score[0], score[1], chosen[1])):
+            chosen = (*score, seed, note)
+    return chosen
+
+
+def _register_seed(
+    tracking: Tracking, experiment: Experiment, model: str, trial: Trial, seed: int, run: str, about: Mapping[str, Any]
+) -> str:
+    """The version that a seed's policy is registered as; one that was registered before is found again."""
+    from mlflow.exceptions import MlflowException
+
+    client = tracking.client
+    try:
+        client.create_registered_model(model, tags={"d3ray.experiment": experiment.name})
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    for known in client.search_model_versions(f"name = '{model}' and run_id = '{run}'"):
+        return str(known.version)
+    package = trial.folder / "policy" / f"seed-{seed}"
+    logged = [m for m in client.search_logged_models([tracking.experiment_id], f"source_run_id = '{run}'") if m.status == "READY"]
+    model_id = logged[0].model_id if logged else None
+    tags = _version_tags(trial, seed, about, package.read_json("policy.json"))
+    if model_id is None:
+        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch, package.as_local() as files:
+            folder = Path(scratch) / "model"
+            _save(files, folder)
+            model_id = client.create_logged_model(
+                tracking.experiment_id, name="policy", source_run_id=run, tags=tags, model_type="d3ray-policy"
+            ).model_id
+            client.log_model_artifacts(model_id, str(folder))
+            client.finalize_logged_model(model_id, "READY")
+    with tracking.as_global():
+        made = client.create_model_version(model, f"models:/{model_id}", run_id=run, model_id=model_id, tags=tags)
+    return str(made.version)
+
+
+def _save(package: Path, folder: Path) -> None:
+    """A package as an MLflow model of the ONNX flavour, with the package's own files beside it."""
+    import numpy as np
+    import onnx
+    from mlflow.models import ModelSignature
+    from mlflow.onnx import save_model
+    from mlflow.types import Schema, TensorSpec
+
+    record = json.loads((package / "policy.json").read_text())
+
+    def schema(kinds: Sequence[str]) -> Schema:
+        ports = [port for kind in kinds for port in record.get(kind, [])]
+        return Schema([TensorSpec(np.dtype(p["dtype"]), (-1, *p["shape"][1:]), p["name"]) for p in ports])
+
+    save_model(
+        onnx.load(str(package / "policy.onnx")),
+        str(folder),
+        signature=ModelSignature(schema(["inputs", "state_inputs", "noise_inputs"]), schema(["outputs"])),
+        pip_requirements=[f"{name}=={version(name)}" for name in ("mlflow", "onnx", "onnxruntime", "numpy")],
+        save_as_external_data=False,
+        onnx_execution_providers=["CPUExecutionProvider"],
+    )
+    shutil.copytree(package, folder / "package")
+
+
+def _version_tags(trial: Trial, seed: int, about: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
+    """What a version says of itself: how it was scored, so that `d3ray evaluate` can be asked for the same, and the data's return.
+
+    Episodes are drawn by the policy's own gradient step, `record`'s, which after an exploit is not the logging step.
+    """
+    best, evaluation = about.get("best") or {}, trial.configuration.get("evaluation") or {}
+    tags = {"d3ray.seed": str(seed), "d3ray.step": str(best.get("step", about["step"])), "d3ray.trial": trial.identity}
+    if trial.number is not None:
+        tags["d3ray.configuration"] = str(trial.number)
+    if score := seed_score(about):
+        tags |= {"d3ray.metric": score[0], "d3ray.value": repr(score[1])}
+        if score[0] == "evaluation/return":
+            tags |= {
+                "d3ray.evaluation_episodes": str(evaluation.get("episodes", "")),
+                "d3ray.evaluation_seed": str(evaluation_seed(seed, record["step"])),
+            }
+    if (mean := trial.dataset.get("return_mean")) is not None:
+        tags["d3ray.data_return"] = repr(mean)
+    return tags

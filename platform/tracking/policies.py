@@ -1,0 +1,130 @@
+"""The policy that a folder or a registered model stands for: a package, or an algorithm that one is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...algos.base import Algorithm
+from ...algos.checkpoint import newest_valid, read_checkpoint
+from ...algos.package import is_package
+from ...algos.registry import algorithm_class
+from ...algos.stack import Stack
+from ...data.errors import ConfigError
+from ..storage.experiments import Experiment, Trial, is_better
+from ..storage.folders import Folder
+from .registered import is_registered, registered_package
+
+
+@dataclass(frozen=True)
+class Found:
+    """A policy: one of `package`, a folder, and `algorithm`. `what` says in words which it is."""
+
+    what: str
+    package: Path | None = None
+    algorithm: Algorithm | None = None
+
+
+@contextmanager
+def open_policy(
+    source: str, *, seed: int | None = None, tracking: str | None = None, storage: str = "./d3ray_results"
+) -> Generator[Found]:
+    """The policy of a source, on this machine for as long as the context lasts.
+
+    Args:
+        source: A policy package; a saved algorithm or checkpoint; a folder of checkpoints, whose newest whole one counts; a trial
+            or an experiment, of which the best finished seed counts (of an unfinished one the best checkpoint, else the newest);
+            `models:/NAME@ALIAS`. Folders may be URIs.
+        seed: Which one, where there are several.
+        tracking: As for `registered_package`.
+        storage: As for `registered_package`.
+
+    Raises:
+        ConfigError: it is none of these, or several seeds are there and nothing was measured to choose by.
+        StorageError: it is damaged or cannot be read.
+    """
+    if is_registered(source):
+        with registered_package(source, tracking, storage) as package:
+            yield Found(source, package)
+        return
+    folder = Folder(source)
+    if folder.read("experiment.json") is not None:
+        trials = Experiment(folder).trials()
+    elif folder.read("trial.json") is not None:
+        trials = [Trial(folder)]
+    else:
+        with folder.as_local() as local:
+            yield _plain(local, source, seed)
+        return
+    trial, chosen, why = _choose(trials, seed, source)
+    name = f"seed {chosen} of {trial.identity}{why}"
+    for place in (
+        trial.folder / "policy" / f"seed-{chosen}",
+        trial.folder / "best" / f"seed-{chosen}",
+        trial.folder / "checkpoints",
+    ):
+        if place.names():
+            with place.as_local() as local:
+                yield _plain(local, name, chosen)
+            return
+    raise ConfigError(f"The trial {trial.identity} has neither a policy nor a checkpoint yet: train it first.")
+
+
+def _plain(path: Path, name: str, seed: int | None) -> Found:
+    if is_package(path):
+        return Found(name, package=path)
+    if (path / "manifest.json").is_file():
+        return Found(name, algorithm=_algorithm(path, seed))
+    if (newest := newest_valid(path)) is not None:
+        return Found(f"{name}, {newest.name}", algorithm=_algorithm(newest, seed))
+    kinds = "a policy package, a saved algorithm, a checkpoint, a trial, an experiment or models:/NAME@ALIAS"
+    raise ConfigError(f"{name} is no policy: name {kinds}.")
+
+
+def _algorithm(path: Path, seed: int | None) -> Algorithm:
+    tensors, meta, _ = read_checkpoint(path)
+    seeds: list[int] = meta["seeds"]
+    if seed is None and len(seeds) > 1:
+        raise ConfigError(f"{path} holds the seeds {', '.join(map(str, seeds))}: say which with seed={seeds[0]}.")
+    if seed is not None and seed not in seeds:
+        raise ConfigError(f"{path} holds no seed {seed}; there is {', '.join(map(str, seeds))}.")
+    cls = algorithm_class(meta["algorithm"])
+    config = cls.Config.check(meta["config"], title=cls.__name__)
+    settings = {name: getattr(config, name) for name in cls.Config.model_fields}
+    one = cls(**settings, seed=meta.get("seed", seeds[0]), device="cpu", dtype=meta["dtype"])
+    if len(seeds) == 1:
+        return one.load_state(tensors, meta)
+    return Stack(one, seeds).load_state(tensors, meta).seed(seeds.index(seed if seed is not None else seeds[0]))
+
+
+def _choose(trials: list[Trial], seed: int | None, source: str) -> tuple[Trial, int, str]:
+    """Trial, seed and why: the best of the finished seeds, or the only one there is."""
+    there = [(trial, k, trial.status.get(k, {})) for trial in trials for k in trial.seeds if seed in (None, k)]
+    if not there:
+        seeds = sorted({k for trial in trials for k in trial.seeds})
+        raise ConfigError(
+            f"{source} has no seed {seed}; there is {', '.join(map(str, seeds))}." if seeds else f"{source} has no trials yet."
+        )
+    finished = [entry for entry in there if entry[2].get("status") == "FINISHED"] or there
+    scored = [(*entry, score) for entry in finished if (score := _score(entry[2])) is not None]
+    if not scored:
+        if len(finished) == 1:
+            return (*finished[0][:2], "")
+        how = "name a trial's folder" if len(trials) > 1 else f"say which with seed={finished[0][1]}"
+        raise ConfigError(f"{source} has {len(finished)} seeds and no return was measured to choose by: {how}.")
+    best = scored[0]
+    for entry in scored[1:]:
+        if entry[3][0] == best[3][0] and is_better(entry[3][0], entry[3][1], best[3][1]):
+            best = entry
+    return best[0], best[1], f", {best[3][0]} {best[3][1]:.4g}" + (f", best of {len(scored)}" if len(scored) > 1 else "")
+
+
+def _score(ended: dict[str, Any]) -> tuple[str, float] | None:
+    """The metric that chose a seed's checkpoint, else its last return."""
+    if (best := ended.get("best")) is not None:
+        return best["metric"], float(best["value"])
+    value = ended.get("metrics", {}).get("evaluation/return")
+    return None if value is None else ("evaluation/return", float(value))

@@ -1,0 +1,82 @@
+"""Policies out of MLflow's registry. Imports MLflow when it is asked for one, and never torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...algos.package import is_package
+from ...data.errors import ConfigError, StorageError
+from ..uris import without_password
+
+_URI = re.compile(r"models:/[^/@]+(@[^/@]+|/[^/@]+)")
+
+
+def is_registered(source: str) -> bool:
+    """Whether a text names a registered model."""
+    return source.startswith("models:")
+
+
+@contextmanager
+def registered_package(uri: str, tracking: str | None = None, storage: str = "./d3ray_results") -> Generator[Path]:
+    """The policy package of a registered model, on this machine for as long as the context lasts.
+
+    Args:
+        uri: `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
+        tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+        storage: A local results folder.
+
+    Raises:
+        ConfigError: the URI is of another form, or no tracking server is known.
+        StorageError: the server has no such model or cannot be reached, or the model holds no policy package.
+    """
+    if not _URI.fullmatch(uri):
+        raise ConfigError(f"{uri} names no registered model: write models:/NAME@champion or models:/NAME/VERSION.")
+    server = tracking_uri(tracking, storage)
+    import mlflow
+    import requests
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    before = os.environ.get("MLFLOW_TRACKING_URI")  # not what MLflow takes without it: that would be set for good afterwards
+    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+        mlflow.set_tracking_uri(server)  # the resolver of models:/ looks at the global one
+        try:
+            download_artifacts(artifact_uri=uri, dst_path=scratch)
+        except (MlflowException, requests.RequestException, OSError) as error:
+            first = str(error).strip().splitlines()[0][:200].rstrip(".:")
+            raise StorageError(f"{uri} cannot be fetched from {without_password(server)}: {first}.") from error
+        finally:
+            mlflow.set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
+        root = Path(scratch)
+        found = [folder for folder in (root, *sorted(path for path in root.rglob("*") if path.is_dir())) if is_package(folder)]
+        if not found:
+            raise StorageError(f"{uri} holds no policy package: d3ray did not register it.")
+        yield found[0]
+
+
+def tracking_uri(tracking: str | None, storage: str) -> str:
+    """Where the registry is; MLflow is imported afterwards, and told to be quiet and quick here.
+
+    Args:
+        tracking: Named; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+        storage: A local results folder.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a package is fetched in a moment
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # the default waits for minutes
+    if named := tracking or os.environ.get("MLFLOW_TRACKING_URI"):
+        return named
+    database = Path(storage).absolute() / "mlflow.db"
+    if not database.is_file():
+        raise ConfigError(
+            f"There is no {database}: name the tracking server with tracking=URI or MLFLOW_TRACKING_URI, or storage=FOLDER."
+        )
+    return f"sqlite:///{database}"

@@ -1,0 +1,144 @@
+"""Benchmarks as a delivery leaves them in MLflow, written through the real connection, without the training."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d3ray.algos.environments.scores import reference_score
+from d3ray.platform.storage.outbox import Line
+from d3ray.platform.tracking.runs import Tracking
+
+EVERY = 500
+VERSIONS = "d3ray 0.1.0, torch 2.13.0"
+MACHINE = "A Processor, 2 CPUs, no GPU, Linux x86_64"
+HOPPER, WALKER, PENDULUM = "d3ray-mujoco/hopper-medium-v4", "d3ray-mujoco/walker2d-medium-v4", "d3ray/pendulum-replay"
+ENVIRONMENTS = {HOPPER: "Hopper-v4", WALKER: "Walker2d-v4", PENDULUM: "Pendulum-v1"}
+GROUP = pytest.mark.xdist_group("benchmarks")  # of all tests that use the store: to make one takes seconds
+Runs = Mapping[int, Sequence[float]]  # returns of a seed's evaluations, normalised where D4RL has a reference
+_counter = itertools.count()
+
+
+@functools.cache
+def store(folder: Path) -> Tracking:
+    """A store for the benchmarks of all tests of a process, made once. Give it pytest's base folder."""
+    return Tracking.open(str(folder / "benchmarks"))
+
+
+def write_benchmark(
+    tracking: Tracking,
+    cells: Mapping[tuple[str, str], Runs],
+    *,
+    suite: str = "tiny",
+    name: str | None = None,
+    storage: Path | None = None,
+    definition: Mapping[str, Any] | None = None,
+    missing: Mapping[str, str] | None = None,
+    status: str = "FINISHED",
+    ended: Mapping[tuple[str, str, int], tuple[str, str]] | None = None,
+    n_evaluations: int = 4,
+    episodes: int = 10,
+    algorithms: Mapping[str, str] | None = None,
+    params: Mapping[str, Mapping[str, str]] | None = None,
+    fingerprints: Mapping[tuple[str, str], str] | None = None,
+    machines: Mapping[int, str] | None = None,
+    parent: str | None = None,
+) -> str:
+    """A benchmark with evaluations at steps 500, 1000, …; the id of its parent run.
+
+    Args:
+        tracking: Where.
+        cells: Runs by (dataset, label).
+        suite: Its name.
+        name: The experiment's; None: the suite's.
+        storage: In which the experiment lies.
+        definition: In place of what follows from the cells.
+        missing: Datasets that could not be had, and why.
+        status: Of the parent.
+        ended: Status and reason of seeds that did not finish.
+        n_evaluations: Of a whole training.
+        episodes: Of an evaluation.
+        algorithms: By label; a label that is not there is the algorithm's name.
+        params: More parameters, by label.
+        fingerprints: Of data, by (dataset, label).
+        machines: By seed.
+        parent: Of a benchmark that goes on.
+    """
+    name, n_steps = name or suite, EVERY * n_evaluations
+    seeds = sorted({seed for runs in cells.values() for seed in runs})
+    known = definition or {
+        "datasets": list(dict.fromkeys(dataset for dataset, _ in cells)),
+        "algorithms": [{"label": label, "name": label} for label in dict.fromkeys(label for _, label in cells)],
+        "seeds": seeds,
+        "n_steps": n_steps,
+    }
+    folder = f"{storage}/{name}"
+    common = {"d3ray.experiment": name, "d3ray.folder": folder, "d3ray.suite": suite}
+    code = {"d3ray.versions": VERSIONS, "mlflow.source.git.commit": "0123456789abcdef"}
+    if parent is None:
+        tags = {
+            **common,
+            **code,
+            "d3ray.kind": "experiment",
+            "d3ray.suite_definition": json.dumps(known),
+            "d3ray.missing": json.dumps(missing or {}),
+        }
+        parent = tracking.run(f"key-{next(_counter)}", name, tags, {}, _data(HOPPER, ""))
+    for (dataset, label), runs in cells.items():
+        algorithm = (algorithms or {}).get(label, label)
+        for seed, scores in runs.items():
+            fingerprint = (fingerprints or {}).get((dataset, label), "ab12cd34" * 8)
+            tags = {
+                **common,
+                **code,
+                "mlflow.parentRunId": parent,
+                "d3ray.kind": "seed",
+                "d3ray.cell": label,
+                "d3ray.algorithm": algorithm,
+                "d3ray.dataset": dataset,
+                "d3ray.fingerprint": fingerprint,
+                "d3ray.seed": str(seed),
+                "d3ray.machine": (machines or {}).get(seed, MACHINE),
+            }
+            settings = {
+                "seed": str(seed),
+                "dataset": dataset,
+                "n_steps": str(n_steps),
+                "n_steps_per_epoch": str(EVERY),
+                "algorithm": algorithm,
+                "evaluation.environment": ENVIRONMENTS.get(dataset, "null"),
+                "evaluation.episodes": str(episodes),
+                "evaluation.every": "null",
+                **(params or {}).get(label, {}),
+            }
+            run = tracking.run(f"key-{next(_counter)}", f"{name} {label} seed {seed}", tags, settings, _data(dataset, fingerprint))
+            tracking.send(run, [Line(EVERY * k, 1000 + k, _metrics(dataset, score)) for k, score in enumerate(scores, 1)])
+            tracking.set_status(run, *(ended or {}).get((dataset, label, seed), ("FINISHED", "")))
+    tracking.set_status(parent, status)
+    return parent
+
+
+def _metrics(dataset: str, score: float) -> dict[str, float]:
+    reference = reference_score(ENVIRONMENTS.get(dataset, dataset)) or reference_score(dataset)
+    if reference is None:
+        return {"evaluation/return": score}
+    returned = reference.min + score * (reference.max - reference.min) / 100
+    return {"evaluation/return": returned, "evaluation/normalized_return": score}
+
+
+def _data(dataset: str, fingerprint: str) -> dict[str, Any]:
+    return {
+        "name": dataset,
+        "fingerprint": fingerprint,
+        "source": "/data",
+        "n_transitions": 1200,
+        "n_episodes": 4,
+        "environment": ENVIRONMENTS.get(dataset),
+        "schema": {},
+    }

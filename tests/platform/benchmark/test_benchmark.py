@@ -1,0 +1,205 @@
+"""A benchmark end to end: `micro`, what is missing, what may grow, what a budget ends; from MLflow and the folders, not from us."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from d3ray.data.errors import ConfigError
+from d3ray.jobs.base import BAD_INPUT, run_command
+from d3ray.jobs.benchmark import BenchmarkConfig
+from d3ray.jobs.options import resolve
+from d3ray.platform.benchmark.data import Obtained, obtain
+from d3ray.platform.benchmark.run import Cells, benchmark_work, cell_trials
+from d3ray.platform.benchmark.suite import SuiteConfig
+from d3ray.platform.experiment.budget import Limits, Spent
+from d3ray.platform.experiment.run import describe_dataset
+from d3ray.platform.planning.rehearsal import rehearsal
+from d3ray.platform.storage.experiments import Experiment
+
+SMALL = {"hidden_units": [8]}
+
+
+def suite(storage: Path, **said: Any) -> SuiteConfig:
+    return SuiteConfig.check({"suite": "micro", "storage": str(storage), **said}, title="benchmark")
+
+
+def runs_of(storage: Path) -> list[Any]:
+    client = MlflowClient(f"sqlite:///{storage}/mlflow.db")
+    experiment = client.get_experiment_by_name("d3ray")
+    assert experiment is not None
+    return client.search_runs([experiment.experiment_id])
+
+
+@pytest.fixture(scope="module")
+def micro(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The storage in which `d3ray benchmark micro` was run, with a dataset beside its own that nobody serves."""
+    storage = tmp_path_factory.mktemp("results")
+    with pytest.MonkeyPatch.context() as patched:
+        entry = {"files": [{"url": "file:///nowhere/arm.hdf5"}], "format": "d4rl", "environment": {"id": "Pendulum-v1"}}
+        (storage.parent / "catalog.json").write_text(json.dumps({"entries": {"team/arm": entry}}))
+        patched.setenv("D3RAY_CATALOG", str(storage.parent / "catalog.json"))
+        assert run_command("benchmark", ["micro", f"storage={storage}", "datasets=*,team/arm"]) == 1  # a part of it is missing
+        yield storage
+
+
+def test_micro_runs_end_to_end(micro: Path) -> None:
+    with (micro / "micro" / "report" / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    seeds = [(row["dataset"], row["algorithm"], row["seed"]) for row in rows if row["dataset"] != "team/arm"]
+    algorithms = {"BC", "TD3PlusBC", "IQL"}
+    assert sorted(seeds) == sorted(("d3ray/pendulum-replay", name, seed) for name in algorithms for seed in "01")
+    trained = [row for row in rows if row["status"] == "FINISHED"]
+    assert {(row["suite"], row["step"], row["episodes"], row["n_evaluations"]) for row in trained} == {("micro", "300", "2", "3")}
+    assert len(trained) == 6
+    assert all(-2000 < float(row["return"]) < 0 for row in trained)  # Pendulum's worst is -16.3 a step, of 200
+
+
+def test_a_dataset_that_cannot_be_had_is_named_on_the_run_and_in_the_folder(micro: Path) -> None:
+    (parent,) = [run for run in runs_of(micro) if "mlflow.parentRunId" not in run.data.tags]
+    missing = json.loads(parent.data.tags["d3ray.missing"])
+    assert list(missing) == ["team/arm"]
+    assert "/nowhere/arm.hdf5" in missing["team/arm"]
+    assert json.loads((micro / "micro" / "experiment.json").read_text())["tags"]["d3ray.missing"] == json.dumps(missing)
+
+
+def test_runs_say_of_which_cell_they_are(micro: Path) -> None:
+    parents = [run for run in runs_of(micro) if "mlflow.parentRunId" not in run.data.tags]
+    children = [run for run in runs_of(micro) if "mlflow.parentRunId" in run.data.tags]
+    (parent,) = parents
+    tags = parent.data.tags
+    assert (tags["d3ray.kind"], tags["d3ray.suite"], tags["d3ray.experiment"]) == ("experiment", "micro", "micro")
+    definition = json.loads(tags["d3ray.suite_definition"])
+    assert (definition["datasets"], definition["n_steps"]) == (["d3ray/pendulum-replay", "team/arm"], 300)
+    assert [entry["label"] for entry in definition["algorithms"]] == ["BC", "TD3PlusBC", "IQL"]
+    assert parent.data.metrics == {}  # a mean over different algorithms says nothing
+    assert len(children) == 6
+    for run in children:
+        of = (run.data.tags["d3ray.suite"], run.data.tags["d3ray.dataset"], run.data.tags["d3ray.cell"])
+        assert of == ("micro", "d3ray/pendulum-replay", run.data.tags["d3ray.algorithm"])
+        assert run.info.run_name == f"micro {of[2]} on {of[1]} seed {run.data.tags['d3ray.seed']}"
+        assert run.info.status == "FINISHED"
+        assert "evaluation/return" in run.data.metrics
+
+
+def test_the_same_again_is_refused(micro: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("benchmark", ["micro", f"storage={micro}"]) == BAD_INPUT
+    assert "There is an experiment 'micro' in" in capsys.readouterr().err
+
+
+def test_a_resumed_benchmark_leaves_scores_as_they_are_byte_for_byte(micro: Path) -> None:
+    before = (micro / "micro" / "report" / "scores.csv").read_bytes()
+    (micro / "micro" / "report" / "scores.csv").unlink()
+    assert run_command("benchmark", ["micro", f"storage={micro}", "datasets=*,team/arm", "--resume"]) == 1
+    assert (micro / "micro" / "report" / "scores.csv").read_bytes() == before
+
+
+# ---- trials, without training
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Obtained:
+    return obtain(suite(tmp_path))
+
+
+def trials(experiment: Experiment, config: SuiteConfig, data: Obtained) -> list[Any]:
+    cells = [cell for cell in config.cells() if cell.dataset in data.found]
+    return cell_trials(experiment, config, cells, {label: describe_dataset(one, label) for label, one in data.found.items()})
+
+
+def test_the_first_seeds_of_all_cells_come_first(tmp_path: Path, data: Obtained) -> None:
+    config = suite(tmp_path, seeds=[0, 1, 2, 3], seeds_per_trial=2)
+    with rehearsal(benchmark_work(config, data)) as experiment:
+        found = [(trial.tags["d3ray.cell"], trial.seeds) for trial in trials(experiment, config, data)]
+    assert found == [(name, seeds) for seeds in ((0, 1), (2, 3)) for name in ("BC", "TD3PlusBC", "IQL")]
+
+
+def test_algorithms_may_be_added_and_nothing_else_changed(tmp_path: Path, data: Obtained) -> None:
+    config = suite(tmp_path, algorithms=["IQL"])
+    with rehearsal(benchmark_work(config, data)) as experiment:
+        (first,) = trials(experiment, config, data)
+        more = trials(experiment, suite(tmp_path, algorithms=["BC", "IQL"]), data)
+        assert {trial.tags["d3ray.cell"]: trial.number for trial in more} == {"IQL": 0, "BC": 1}
+        assert first.key in {trial.key for trial in more}  # the same trial, and its runs in MLflow
+        with pytest.raises(ConfigError, match=r"was begun with BC on d3ray/pendulum-replay too: name it as well"):
+            trials(experiment, config, data)
+        other = suite(tmp_path, algorithms=["BC", {"name": "IQL", "preset": "paper", "expectile": 0.9}])
+        with pytest.raises(ConfigError, match=r"with IQL on d3ray/pendulum-replay.algorithm.expectile 0.7, and now"):
+            trials(experiment, other, data)
+
+
+def test_protocols_are_compared_before_anything_runs(tmp_path: Path, data: Obtained) -> None:
+    def begin(config: SuiteConfig, **how: bool) -> Experiment:
+        work = benchmark_work(config, data)
+        return Experiment.begin(str(tmp_path), "micro", work.configuration, work.about, tags=work.tags, **how)
+
+    begin(suite(tmp_path)).close()
+    with pytest.raises(ConfigError, match=r"was begun with evaluation.episodes 2, and now evaluation.episodes is 5"):
+        begin(suite(tmp_path, evaluation={"episodes": 5, "every": 100}), resume=True)
+    again = begin(suite(tmp_path, datasets=["*", "d4rl/hopper-medium-v2"], budget={"hours": 3}), resume=True)
+    assert "d4rl/hopper-medium-v2" in again.tags["d3ray.suite_definition"]
+    again.close()
+
+
+def test_a_budget_begins_nothing_new(tmp_path: Path, data: Obtained) -> None:
+    config, now = suite(tmp_path, seeds_per_trial=1), [0.0]
+    with rehearsal(benchmark_work(config, data)) as experiment:
+        proposer = Cells(trials(experiment, config, data), Limits(hours=1), Spent(experiment.folder, lambda: now[0]))
+        first = proposer.next()
+        assert first is not None
+        now[0] = 3599.0
+        assert proposer.next() is not None
+        now[0] = 3601.0
+        with pytest.raises(StopIteration):
+            proposer.next()
+        proposer.ended(first)
+        assert not proposer.has_more()
+
+
+def test_every_value_says_where_it_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "benchmark.yaml"
+    file.write_text("suite: micro\nseeds: [5]\nevaluation: {episodes: 4, every: 200}\n")
+    assert run_command("benchmark", ["--config", str(file), "--print-config", "evaluation.every=300", "algorithms=*BC"]) == 0
+    said = capsys.readouterr().out
+    assert "n_steps: 300  # suite micro" in said
+    assert f"seeds: [5]  # {file}:2" in said
+    assert f"  episodes: 4  # {file}:3" in said
+    assert "  every: 300  # command line" in said
+    assert "  holdout: 0.0  # default" in said
+    assert "algorithms: [{name: BC, preset: d3rlpy}, {name: TD3PlusBC, preset: paper}]  # command line" in said
+
+
+def test_the_example_is_a_suite_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("benchmark", ["--example"]) == 0
+    (tmp_path / "example.yaml").write_text(capsys.readouterr().out)
+    config, _ = resolve(BenchmarkConfig, tmp_path / "example.yaml")
+    assert config.cells() == SuiteConfig.check({"suite": "micro"}, title="benchmark").cells()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["mikro"], "There is no suite 'mikro'; did you mean 'micro'?\n"),
+        (
+            ["micro", "datasets=*cart*"],
+            "d3ray benchmark: datasets: nothing of the suite micro has the pattern '*cart*'; choose from",
+        ),
+        (["micro", "algorithms=IQl"], "algorithms: nothing of the suite micro has the name 'IQl'; did you mean 'IQL'?\n"),
+        (["micro", "algorithms=DQN"], "DQN on d3ray/pendulum-replay: DQN "),
+        (["micro", "budget.hours=0"], "budget.hours is 0"),
+        (["micro", "--resume", "--replace"], "say one of them"),
+        ([], "d3ray benchmark needs SUITE: name of a suite"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("benchmark", [*arguments, f"storage={tmp_path / 'results'}"]) == BAD_INPUT
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "results").exists()

@@ -1,0 +1,185 @@
+"""Benchmarks as they are read back from MLflow: cells, protocols, what is missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from d3ray.data.errors import ConfigError
+from d3ray.platform.benchmark.formats import SCORES_HEAD, scores_csv
+from d3ray.platform.benchmark.results import Benchmark, find_benchmark, grouped, read_benchmark
+from d3ray.platform.tracking.runs import Tracking
+
+from .fake_benchmark import GROUP, HOPPER, PENDULUM, WALKER, store, write_benchmark
+
+V4 = "D4RL-normalised return in gymnasium v4"
+
+
+pytestmark = GROUP
+
+
+@pytest.fixture
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> Tracking:
+    return store(tmp_path_factory.getbasetemp())
+
+
+def read(tracking: Tracking, parent: str) -> Benchmark:
+    return read_benchmark(tracking, tracking.client.get_run(parent))
+
+
+def lines(benchmark: Benchmark) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(scores_csv(benchmark))))
+
+
+def test_a_benchmark_is_what_its_runs_say(tracking: Tracking) -> None:
+    cells = {
+        (HOPPER, "IQL"): {0: [10, 20, 60, 50], 1: [0, 0, 30.5, 30.5]},
+        (HOPPER, "BC"): {0: [5, 5, 5, 5], 1: [7, 7, 7, 7]},
+        (PENDULUM, "IQL"): {0: [-1200, -300, -150, -200], 1: [-1000, -900, -800, -700]},
+    }
+    found = read(tracking, write_benchmark(tracking, cells, suite="said"))
+    assert (found.suite, found.status, found.seeds) == ("said", "FINISHED", (0, 1))
+    assert found.datasets == (HOPPER, PENDULUM)
+    assert found.labels == ("IQL", "BC")
+    iql = found.cell(HOPPER, "IQL")
+    assert iql is not None
+    assert (iql.unit, iql.final, iql.best) == (V4, {0: 50.0, 1: 30.5}, {0: 60.0, 1: 30.5})
+    assert str(iql.protocol) == "2,000 gradient steps, 10 episodes every 500 steps"
+    assert (iql.size, iql.runs.environment) == ("1,200 transitions in 4 episodes", "Hopper-v4")
+    swing = found.cell(PENDULUM, "IQL")
+    assert swing is not None
+    assert (swing.unit, swing.final) == ("return", {0: -200.0, 1: -700.0})
+    assert found.cell(PENDULUM, "BC") is None
+    assert found.awaits(PENDULUM, "BC")
+    assert (found.n_runs, found.count("FINISHED")) == (8, 6)
+    assert [(g.unit, g.datasets) for g in grouped(found.cells)] == [(V4, [HOPPER]), ("return", [PENDULUM])]
+    assert [g.datasets for g in grouped(found.cells, by_unit=False)] == [[HOPPER, PENDULUM]]
+
+
+def test_scores_are_a_line_a_seed_with_every_digit_and_nothing_else(tracking: Tracking) -> None:
+    third = 100 / 3
+    cells = {(HOPPER, "IQL"): {0: [third, 70.0, 0.1], 2: [1.0, math.nan, 2.0]}, (HOPPER, "BC"): {0: [1.0, 2.0]}}
+    about = {"datasets": [HOPPER, WALKER], "algorithms": ["IQL", "BC"], "seeds": [0, 2], "n_steps": 1500}
+    ended = {(HOPPER, "BC", 0): ("FAILED", "diverged at step 1,001")}
+    parent = write_benchmark(tracking, cells, suite="lines", definition=about, n_evaluations=3, ended=ended)
+    found = lines(read(tracking, parent))
+    assert tuple(found[0]) == SCORES_HEAD
+    places = [(line["dataset"], line["algorithm"], line["seed"], line["status"], line["step"]) for line in found]
+    assert places == [
+        (HOPPER, "IQL", "0", "FINISHED", "1500"),
+        (HOPPER, "IQL", "2", "FINISHED", "1500"),
+        (HOPPER, "BC", "0", "FAILED", "1000"),
+        (HOPPER, "BC", "2", "MISSING", ""),
+        *((WALKER, label, seed, "MISSING", "") for label in ("IQL", "BC") for seed in "02"),
+    ]
+    first = found[0]
+    assert first["normalized"] == "0.1"
+    assert float(first["return"]) == -20.272305 + 0.1 * (3234.3 + 20.272305) / 100
+    assert first["best_return"] == repr(-20.272305 + 70.0 * (3234.3 + 20.272305) / 100)
+    assert (first["best_step"], first["n_evaluations"], first["episodes"]) == ("1000", "3", "10")
+    assert found[1]["best_step"] == "1500"  # what is not finite is no best
+    again = write_benchmark(tracking, cells, suite="lines", name="another", definition=about, n_evaluations=3, ended=ended)
+    assert scores_csv(read(tracking, again)) == scores_csv(read(tracking, parent))
+    assert parent not in scores_csv(read(tracking, parent))
+
+
+def test_seeds_that_failed_or_go_on_are_no_result_and_are_counted(tracking: Tracking) -> None:
+    cells = {
+        (HOPPER, "IQL"): {0: [1.0, 2.0], 1: [1.0, 90.0], 2: [1.0]},
+        (HOPPER, "BC"): {0: [3.0], 1: [4.0, 5.0]},
+        (HOPPER, "CQL"): {0: [1.0, math.inf], 1: [1.0, 8.0]},
+    }
+    ended = {
+        (HOPPER, "IQL", 1): ("FAILED", "diverged"),
+        (HOPPER, "IQL", 2): ("RUNNING", ""),
+        (HOPPER, "BC", 0): ("KILLED", ""),
+        (HOPPER, "BC", 1): ("RUNNING", ""),
+    }
+    found = read(tracking, write_benchmark(tracking, cells, suite="half", ended=ended, status="RUNNING", n_evaluations=2))
+    iql, bc, cql = found.cells
+    assert iql.final == {0: 2.0}
+    assert (iql.count("FAILED"), iql.count("RUNNING", "KILLED")) == (1, 1)
+    assert bc.final == {}  # none has finished: its value is at the step that both have reached
+    assert (bc.score.step, bc.score.values) == (500, {0: 3.0, 1: 4.0})
+    assert cql.final == {1: 8.0}
+    assert "inf" in cql.score.left_out[0]
+    assert (found.n_runs, found.count("FINISHED"), found.count("RUNNING")) == (9, 3, 2)
+
+
+def test_runs_of_another_protocol_or_other_data_are_another_column(tracking: Tracking) -> None:
+    parent = write_benchmark(
+        tracking, {(HOPPER, "IQL"): {0: [1.0, 2.0]}, (WALKER, "IQL"): {0: [5.0]}}, suite="mixed", n_evaluations=2
+    )
+    other = {(HOPPER, "IQL"): "ff00" * 16}
+    write_benchmark(tracking, {(HOPPER, "IQL"): {0: [7.0, 8.0]}}, suite="mixed", parent=parent, n_evaluations=2, fingerprints=other)
+    write_benchmark(tracking, {(HOPPER, "IQL"): {0: [50.0]}}, suite="mixed", parent=parent, n_evaluations=1)
+    found = read(tracking, parent)
+    hopper = {cell.label: (cell.final, cell.is_current) for cell in found.cells if cell.dataset == HOPPER}
+    longer = "1,000 gradient steps, 10 episodes every 500 steps"
+    assert hopper == {
+        "IQL": ({0: 50.0}, True),
+        f"IQL · {longer}": ({0: 2.0}, False),
+        f"IQL · {longer} · data ff00ff00": ({0: 8.0}, False),
+    }
+    # on the other dataset IQL trained for 1,000 steps: the two are not averaged
+    assert [group.datasets for group in grouped(found.cells)] == [[HOPPER], [WALKER]]
+
+
+def test_algorithms_may_train_for_different_times_and_stand_in_one_table(tracking: Tracking) -> None:
+    cells = {(d, label): {0: [1.0, 2.0]} for d in (HOPPER, WALKER) for label in ("IQL", "EDAC")}
+    params = {"EDAC": {"n_steps": "3000000"}}
+    found = read(tracking, write_benchmark(tracking, cells, suite="uneven", n_evaluations=2, params=params))
+    (group,) = grouped(found.cells)
+    assert (
+        group.protocol
+        == "1,000 gradient steps, 10 episodes every 500 steps; EDAC: 3,000,000 gradient steps, 10 episodes every 500 steps"
+    )
+
+
+def test_a_name_is_an_experiments_first_then_a_suites_newest(tracking: Tracking, tmp_path: Path) -> None:
+    cell = {(HOPPER, "IQL"): {0: [1.0]}}
+    first = write_benchmark(tracking, cell, suite="named", name="old", storage=tmp_path)
+    second = write_benchmark(tracking, cell, suite="named", name="new", storage=tmp_path)
+    third = write_benchmark(tracking, cell, suite="new", name="third")
+    elsewhere = write_benchmark(tracking, cell, suite="named", name="old", storage=tmp_path / "other")
+
+    def found(name: str, folder: str = "") -> str:
+        return find_benchmark(tracking, name, folder).info.run_id
+
+    assert found("old", f"{tmp_path}/old") == first
+    assert found("old") == elsewhere
+    assert found("new") == second
+    assert found("third") == third
+    assert found("named") == elsewhere
+    with pytest.raises(ConfigError, match=r"There is no benchmark 'nemed' in sqlite:.*; did you mean 'named'\?"):
+        find_benchmark(tracking, "nemed")
+    tracking.client.delete_run(elsewhere)
+    assert found("named") == second
+
+
+def test_other_runs_are_not_taken_for_benchmarks(tracking: Tracking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "others")
+    tracking = Tracking(tracking.uri, None)
+    tags = {"d3ray.kind": "experiment", "d3ray.experiment": "alone"}
+    data = {"name": "d", "fingerprint": "f", "source": "s", "schema": {}, "n_transitions": 1, "n_episodes": 1, "environment": None}
+    tracking.run("k", "alone", tags, {}, data)
+    with pytest.raises(ConfigError, match=r"There is no benchmark 'alone' in .*; no benchmark has been run yet"):
+        find_benchmark(tracking, "alone")
+
+
+def test_an_empty_benchmark_and_one_without_a_definition_are_read(tracking: Tracking) -> None:
+    about = {"datasets": [HOPPER], "algorithms": ["IQL"], "seeds": [0, 1]}
+    empty = read(
+        tracking, write_benchmark(tracking, {}, suite="empty", definition=about, missing={HOPPER: "no network"}, status="KILLED")
+    )
+    assert (empty.cells, empty.n_runs, dict(empty.missing)) == ((), 2, {HOPPER: "no network"})
+    assert [line["status"] for line in lines(empty)] == ["MISSING", "MISSING"]
+    parent = write_benchmark(tracking, {(HOPPER, "IQL"): {3: [1.0]}}, suite="bare", n_evaluations=1)
+    tracking.set_tags(parent, {"d3ray.suite_definition": json.dumps({"datasets": ["x"]})[:-1]})  # as one that was cut
+    bare = read(tracking, parent)
+    assert (bare.datasets, bare.labels, bare.seeds, bare.n_runs) == ((HOPPER,), ("IQL",), (3,), 1)

@@ -1,0 +1,117 @@
+"""`ray_cluster.yaml` and its variants are files that Ray accepts, with a token, a closed dashboard and d3ray's dependencies."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import ValidationError
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+ROOT = Path(__file__).parents[3]
+
+
+FILES = {"aws": "ray_cluster.yaml", "gcp": "examples/clusters/gcp.yaml", "local": "examples/clusters/on_premises.yaml"}
+
+
+@pytest.fixture(params=FILES)
+def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / FILES[request.param]).read_text())  # as `ray up` reads it, not as d3ray reads its own configs
+
+
+@pytest.fixture
+def aws() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / FILES["aws"]).read_text())
+
+
+def prepared(cluster: dict[str, Any]) -> dict[str, Any]:
+    config = prepare_config(deepcopy(cluster))
+    validate_config(config)
+    return config
+
+
+def test_ray_accepts_the_file(cluster: dict[str, Any]) -> None:
+    config = prepared(cluster)
+    assert config["provider"]["type"] in FILES
+    assert config["head_node_type"] == ("local.cluster.node" if config["provider"]["type"] == "local" else "head")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda cluster: cluster.update(max_worker=3),
+        lambda cluster: cluster.update(head_node_type="heat"),
+        lambda cluster: cluster["available_node_types"]["gpu_worker"].update(min_workers=9),
+        lambda cluster: cluster["docker"].pop("head_image"),
+    ],
+    ids=["unknown_key", "unknown_head_type", "min_above_max", "one_image"],
+)
+def test_the_check_refuses_a_broken_file(aws: dict[str, Any], spoil: Callable[[dict[str, Any]], Any]) -> None:
+    spoil(aws)
+    with pytest.raises((ValueError, ValidationError, AssertionError)):
+        prepared(aws)
+
+
+@pytest.mark.parametrize("file", [FILES["aws"], FILES["gcp"]])
+def test_head_has_no_gpu_and_workers_scale_from_none(file: str) -> None:
+    cluster = yaml.safe_load((ROOT / file).read_text())
+    types = prepared(cluster)["available_node_types"]
+    assert types["head"]["resources"] == {"CPU": 0, "GPU": 0}
+    assert [name for name in types if name != "head"] == ["gpu_worker"]
+    assert types["gpu_worker"]["min_workers"] == 0
+    assert 0 < types["gpu_worker"]["max_workers"] <= cluster["max_workers"]
+
+
+@pytest.mark.parametrize("key", ["head_start_ray_commands", "worker_start_ray_commands"])
+def test_every_node_starts_with_token_authentication(cluster: dict[str, Any], key: str) -> None:
+    starts = [command for command in prepared(cluster)[key] if "ray start" in command]
+    assert len(starts) == 1
+    before, _, _ = starts[0].partition("ray start")
+    assert re.search(r"export [^;]*\bRAY_AUTH_MODE=token\b[^;]*;", before)
+
+
+def test_the_token_travels_as_a_file_and_is_not_in_this_one(cluster: dict[str, Any]) -> None:
+    # ray reads ~/.ray/auth_token by itself; the head copies its file mounts to every worker that it starts
+    assert prepared(cluster)["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert "RAY_AUTH_TOKEN" not in yaml.safe_dump(cluster)
+    assert cluster["provider"]["type"] == "local" or "--env RAY_AUTH_MODE=token" in cluster["docker"]["run_options"]
+
+
+def test_the_dashboard_listens_on_loopback(cluster: dict[str, Any]) -> None:
+    (start,) = (command for command in cluster["head_start_ray_commands"] if "ray start" in command)
+    assert re.search(r"--dashboard-host[= ]127\.0\.0\.1\b", start)
+
+
+def test_nodes_install_the_dependencies_of_pyproject(cluster: dict[str, Any]) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (install,) = (shlex.split(command) for command in cluster["setup_commands"] if "pip install" in command)
+    assert sorted(word for word in install[2:] if re.match(r"[a-z]", word)) == sorted(declared)
+    constraints = install[install.index("-c") + 1]
+    file = FILES[cluster["provider"]["type"]]
+    assert ((ROOT / file).parent / cluster["file_mounts"][constraints]).is_file()
+
+
+@pytest.mark.parametrize("file", [FILES["aws"], FILES["gcp"]])
+def test_images_are_of_the_ray_and_python_that_d3ray_runs_with(file: str) -> None:
+    cluster = yaml.safe_load((ROOT / file).read_text())
+    ray = re.search(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert ray is not None
+    for image in (cluster["docker"]["head_image"], cluster["docker"]["worker_image"]):
+        assert image.startswith(f"rayproject/ray:{ray[1]}-py311")
+    dockerfile = (ROOT / "examples/clusters/Dockerfile").read_text()
+    assert f"FROM rayproject/ray:{ray[1]}-py311" in dockerfile
+
+
+def test_every_head_notices_a_dead_node_as_soon(cluster: dict[str, Any], aws: dict[str, Any]) -> None:
+    def checks(about: dict[str, Any]) -> list[str]:
+        return re.findall(r"RAY_health_check_\w+=\d+", " ".join(about["head_start_ray_commands"]))
+
+    assert len(checks(aws)) == 3
+    assert checks(cluster) == checks(aws)

@@ -1,0 +1,203 @@
+"""Trials that share GPUs: the share that memory asks for, more of it for who ran out, and whose device each trial sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+from d3ray import Dataset
+from d3ray.platform.experiment.config import ExperimentConfig
+from d3ray.platform.experiment.proposer import Listed
+from d3ray.platform.experiment.run import run_experiment, train_work
+from d3ray.platform.experiment.trial_queue import slots
+from d3ray.platform.experiment.trial_run import note_failure
+from d3ray.platform.planning.packing import Repacked, pack, resources, share
+from d3ray.platform.storage.experiments import Trial
+from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.writer import Writer
+
+
+@pytest.mark.parametrize(
+    ("memory", "most", "expected"),
+    [
+        (0.20, 100, 0.25),  # 4 × 0.20 of the 0.9 that a pack may fill; a fifth would not fit
+        (0.18, 100, 0.2),  # 5 × 0.18 = 0.9
+        (0.45, 100, 0.5),
+        (0.46, 100, 1.0),
+        (0.95, 100, 1.0),  # more than the head room leaves: alone
+        (0.01, 8, 0.125),  # 90 would fit, and CPUs feed 8
+        (0.10, 0, 1.0),
+        (0.0, 8, 1.0),  # nothing was seen
+    ],
+)
+def test_the_share_that_memory_asks_for(memory: float, most: int, expected: float) -> None:
+    assert share(memory, most) == expected
+
+
+def test_as_many_as_a_share_says_fit_as_ray_counts() -> None:
+    """Ray counts in ten-thousandths: a third must not be 0.3334."""
+    for n in range(1, 91):
+        part = share(0.9 / n, 1000)
+        assert round(part * 10_000) * n <= 10_000
+        assert round(part * 10_000) * (n + 1) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "expected"),
+    [
+        (1, 0, 8 + 4),
+        (3, 0, 2 + 1),
+        (0.1, 0, 80 + 40),
+        (1, 0.1, 8),  # the node without GPUs has no room, and CPUs are what there is least of
+        (0.1, 0.1, 20),
+        (0.1, 0.6, 2),  # one on each GPU
+        (1, 2, 1),
+        (16, 0, 0),
+    ],
+)
+def test_room_for_trials_on_a_cluster(monkeypatch: pytest.MonkeyPatch, cpu: float, gpu: float, expected: int) -> None:
+    nodes: list[dict[str, Any]] = [
+        {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 2.0}},
+        {"Alive": True, "Resources": {"CPU": 4.0}},
+        {"Alive": False, "Resources": {"CPU": 100.0, "GPU": 8.0}},
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert slots({"cpu": cpu, "gpu": gpu}) == expected
+
+
+def out_of_memory(trial: Trial) -> None:
+    note_failure(Writer(trial), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), {})
+
+
+def told(trial: Trial) -> Mapping[str, Any]:
+    return resources(
+        trial, {"algorithm": trial.configuration["algorithm"], "seeds": trial.seeds, "resources": {"cpu": 1, "gpu": 0.3}}
+    )
+
+
+def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_not(tmp_path: Path) -> None:
+    configuration = {"algorithm": {"name": "DQN", "batch_size": 32}, "n_steps": 10}
+    made = (("a", (0, 1)), ("b", (2,)), ("c", (3, 4)), ("d", (5,)))
+    greedy, modest, later, other = (Trial.create(Folder(tmp_path / name), configuration, seeds, {}) for name, seeds in made)
+    queue = Repacked(Listed([greedy, modest]), told)
+    assert (queue.next(), queue.next()) == (greedy, modest)
+    assert queue.next() is None  # either may come again
+    modest.settle({2: {"status": "FAILED", "reason": "RuntimeError: other"}})
+    queue.ended(modest)
+    shares = []
+    while True:
+        out_of_memory(greedy)
+        queue.ended(greedy)
+        try:
+            again = queue.next()
+        except StopIteration:
+            break
+        assert again is greedy
+        shares.append(told(greedy)["resources"])
+        greedy.reopen()
+    assert shares == [{"cpu": 1, "gpu": 0.6}, {"cpu": 1, "gpu": 1.0}]
+    reason = "a whole GPU has too little memory for it: lower seeds_per_trial (2 seeds are stacked) or algorithm.batch_size (32)"
+    assert {seed: ended["reason"] for seed, ended in greedy.status.items()} == {0: reason, 1: reason}
+    assert not queue.has_more()
+    queue._proposer = Listed([later, other])
+    assert (queue.next(), queue.next()) == (later, other)
+    shares = [told(trial)["resources"]["gpu"] for trial in (greedy, modest, later, other)]
+    assert shares == [1.0, 0.3, 1.0, 0.3]  # a stack of as many seeds is of its kind, and one of one seed is not
+
+
+PLUGIN = """
+'''Hungry runs out of GPU memory at step 30 while it has less than a whole GPU, and notes where it runs.'''
+import json, os, time
+import ray, torch
+from d3ray import DQN
+from d3ray.algos.registry import register_algorithm
+
+@register_algorithm
+class Hungry(DQN):
+    def schedule(self, step):
+        if step % 10 == 0:
+            gpu = ray.get_runtime_context().get_assigned_resources().get("GPU", 0)
+            seen = {"pid": os.getpid(), "device": os.environ["CUDA_VISIBLE_DEVICES"], "threads": torch.get_num_threads(),
+                    "gpu": gpu, "step": step, "time": time.time()}
+            with open(os.path.join(os.path.dirname(__file__), "seen.jsonl"), "a") as file:
+                file.write(json.dumps(seen) + "\\n")
+            if step == 30 and gpu < 1:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().schedule(step)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a dataset and a plugin, and a Ray with four CPUs and four GPUs that are there by name only."""
+    folder = tmp_path_factory.mktemp("packing")
+    rng = np.random.default_rng(0)
+    ends = np.arange(1, 401) % 20 == 0
+    arrays = rng.normal(size=(400, 4)).astype(np.float32), rng.integers(0, 2, 400), np.ones(400, np.float32), ends
+    Dataset.from_arrays(*arrays, name="tiny").write(folder / "tiny")
+    (folder / "hungry_plugin.py").write_text(PLUGIN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+        patch.syspath_prepend(folder)
+        ray.init(address="local", num_cpus=4, num_gpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield folder
+        ray.shutdown()
+    sys.modules.pop("hungry_plugin", None)
+
+
+def config(place: Path, **changes: Any) -> ExperimentConfig:
+    base: dict[str, Any] = {
+        "name": "hungry",
+        "dataset": str(place / "tiny"),
+        "algorithm": {"name": "Hungry", "encoder": {"hidden_units": [16]}, "batch_size": 8},
+        "n_steps": 60,
+        "n_steps_per_epoch": 20,
+        "seeds": (0, 1, 2, 3, 4, 5),
+        "seeds_per_trial": 2,
+        "resources": {"cpu": 2, "gpu": 0.5},
+        "storage": str(place / "results"),
+        "plugins": ("hungry_plugin",),
+    }
+    return ExperimentConfig.check({**base, **changes})
+
+
+@pytest.mark.timeout(600)
+def test_trials_that_run_out_of_memory_go_on_with_a_whole_gpu_each_on_its_own(place: Path) -> None:
+    result = run_experiment(config(place))
+    assert [(seed.seed, seed.status, seed.step) for seed in result.seeds] == [(seed, "FINISHED", 60) for seed in range(6)]
+    seen = [json.loads(line) for line in (place / "seen.jsonl").read_text().splitlines()]
+    assert {one["threads"] for one in seen} == {2}  # as many as CPUs
+    small, whole = ([one for one in seen if one["gpu"] == gpu] for gpu in (0.5, 1.0))
+    assert len(small) + len(whole) == len(seen)
+    ran_out, steps = [one["step"] for one in small].count(30), [one["step"] for one in whole]
+    assert 1 <= ran_out <= 3  # those that were out before the first of them did; others begin with more
+    each = {step: steps.count(step) for step in range(0, 60, 10)}
+    assert each == {0: 3 - ran_out, 10: 3 - ran_out, 20: 3, 30: 3, 40: 3, 50: 3}  # who did goes on from its checkpoint at step 20
+    assert len({one["pid"] for one in seen}) < 3 + ran_out  # fewer processes than attempts
+    for one in whole:  # at the same time nobody else has the same device
+        others = [o for o in whole if o["pid"] != one["pid"] and abs(o["time"] - one["time"]) < 0.05]
+        assert all(other["device"] != one["device"] for other in others)
+    assert all(one["device"] in {"0", "1", "2", "3"} for one in seen)
+    assert len({one["device"] for one in whole}) > 1
+    trial = next((place / "results/hungry/trials").iterdir())
+    assert json.loads((trial / "resources.json").read_text()) == {"gpu": 1.0}
+
+
+def test_without_hardware_auto_gives_a_gpu_each_and_without_gpus_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no GPU can be asked about: whoever says it has them and shows none to torch gets one trial a GPU."""
+    settings = config(place, name="auto", algorithm="DQN", seeds=(0,), seeds_per_trial=1, resources={"cpu": 1, "gpu": "auto"})
+    assert settings.resources.gpu == "auto"
+    assert pack(train_work(settings)).config.resources.gpu == 1.0
+    assert not any(path.name.startswith(".rehearsal") for path in (place / "results").iterdir())
+    without = [{**node, "Resources": {"CPU": 4}} for node in ray.nodes()]
+    monkeypatch.setattr(ray, "nodes", lambda: without)
+    assert pack(train_work(settings)).config.resources.gpu == 0.0

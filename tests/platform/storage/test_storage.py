@@ -1,0 +1,202 @@
+"""Folders of experiments and trials: who may write, what survives, what is refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from d3ray.data.errors import ConfigError, StorageError
+from d3ray.platform.storage.experiments import Experiment, Trial, identity
+from d3ray.platform.storage.folders import Folder, Lock
+from d3ray.platform.storage.writer import FencedError, Writer
+
+CONFIGURATION = {"algorithm": {"name": "DQN", "gamma": 0.9}, "n_steps": 10}
+DATASET = {"name": "tiny", "fingerprint": "aa"}
+
+
+def begin(
+    storage: Path, configuration: dict[str, object] = CONFIGURATION, dataset: dict[str, str] = DATASET, **how: bool
+) -> Experiment:
+    return Experiment.begin(str(storage), "first", configuration, dataset, **how)
+
+
+def a_trial(folder: Path, seeds: tuple[int, ...] = (0,)) -> Trial:
+    return Trial.create(Folder(folder / "trial"), CONFIGURATION, seeds, DATASET)
+
+
+def commit(writer: Writer, step: int, keep: int = 2) -> None:
+    boxes = writer.begin_outboxes()
+    for box in boxes.values():
+        box.add(step, {"train/loss": float(step)})
+    writer.commit(step, {"w": torch.full((3,), float(step))}, {"step": step}, list(boxes.values()), keep)
+
+
+def test_a_taken_name_is_refused_and_kept(tmp_path: Path) -> None:
+    first = begin(tmp_path)
+    first.trial(CONFIGURATION, (0,))
+    first.close()
+    with pytest.raises(ConfigError, match=r"'first' in .* already: say --resume .* --replace"):
+        begin(tmp_path)
+    again = begin(tmp_path, resume=True)
+    assert again.key == first.key
+    assert not again.is_new
+    assert len(again.trials()) == 1
+
+
+def test_replace_deletes_everything_and_says_whose_runs_are_done_with(tmp_path: Path) -> None:
+    first = begin(tmp_path)
+    trial = first.trial(CONFIGURATION, (0, 1))
+    first.close()
+    second = begin(tmp_path, replace=True)
+    assert second.trials() == []
+    assert second.key != first.key
+    assert second.replaced == [first.key, *trial.runs.values()]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "dataset", "says"),
+    [
+        ({"algorithm": {"name": "DQN", "gamma": 0.5}, "n_steps": 10}, DATASET, r"algorithm\.gamma 0\.9, and now .* is 0\.5"),
+        ({"algorithm": {"name": "DQN", "gamma": 0.9}, "n_steps": 11}, DATASET, "n_steps 10, and now n_steps is 11"),
+        (CONFIGURATION, {"name": "tiny", "fingerprint": "bb"}, "other data"),
+    ],
+)
+def test_resume_with_something_else_is_refused_by_name(
+    tmp_path: Path, configuration: dict[str, object], dataset: dict[str, str], says: str
+) -> None:
+    begin(tmp_path).close()
+    with pytest.raises(ConfigError, match=says):
+        begin(tmp_path, configuration, dataset, resume=True)
+
+
+def test_a_running_experiment_is_refused_and_a_killed_one_is_free(tmp_path: Path) -> None:
+    begin(tmp_path).close()
+    script = (
+        "import sys, time; from d3ray.platform.storage.folders import Folder, Lock; "
+        "lock = Lock(Folder(sys.argv[1])); assert lock.acquire(); print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "first")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match="is running"):
+            begin(tmp_path, resume=True)
+        assert not Lock(Folder(tmp_path / "first")).is_free()
+    finally:
+        holder.kill()
+        holder.wait()
+    assert Lock(Folder(tmp_path / "first")).is_free()
+    begin(tmp_path, resume=True).close()
+
+
+def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be a folder"):
+        Experiment.begin(str(tmp_path), "a/b", CONFIGURATION, DATASET)
+
+
+def test_identity_tells_configurations_and_seeds_apart() -> None:
+    other = {**CONFIGURATION, "n_steps": 11}
+    names = {identity(c, s) for c in (CONFIGURATION, other) for s in ((0,), (1,), (0, 1), tuple(range(9)), tuple(range(8)))}
+    assert len(names) == 10
+    assert identity(CONFIGURATION, (0,)) == identity({"n_steps": 10, "algorithm": {"gamma": 0.9, "name": "DQN"}}, (0,))
+    assert max(map(len, names)) < 60
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    writer = Writer(a_trial(tmp_path))
+    for step in (10, 20, 30):
+        commit(writer, step)
+    assert writer.checkpoints.checkpoint_steps() == [20, 30]
+    found = writer.newest()
+    assert found is not None
+    assert found[0]["w"].tolist() == [30.0] * 3
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    writer = Writer(a_trial(tmp_path))
+    for step in (10, 20):
+        commit(writer, step)
+    part = tmp_path / "trial/checkpoints/step-000000020/tensors.safetensors"
+    part.write_bytes(part.read_bytes()[:-1])
+    found = Writer(Trial(Folder(tmp_path / "trial"))).newest()
+    assert found is not None
+    assert found[1]["step"] == 10
+    assert not part.exists()
+
+
+def test_an_older_attempt_cannot_commit(tmp_path: Path) -> None:
+    trial = a_trial(tmp_path)
+    old = Writer(trial)
+    commit(old, 10)
+    new = Writer(trial)
+    for write in (lambda: commit(old, 20), lambda: old.settle({0: {"status": "FINISHED"}}), lambda: old.keep_best(0, {}, {})):
+        with pytest.raises(FencedError, match="begun again elsewhere"):
+            write()
+    assert trial.committed == 10
+    assert trial.status == {}
+    assert [path.name for path in (tmp_path / "trial/outbox/seed-0").iterdir()] == ["part-000000010.jsonl"]
+    commit(new, 20)
+    assert trial.committed == 20
+
+
+def test_a_successor_that_begins_during_a_write_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old writer has everything on the disk and is about to rename when the new one begins."""
+    trial = a_trial(tmp_path)
+    old = Writer(trial)
+    check = old.check
+    newer: list[Writer] = []
+
+    def begin_meanwhile(*_: object) -> None:
+        newer.append(Writer.__new__(Writer))
+        trial.folder.write("attempt", b"2")
+        check()
+
+    monkeypatch.setattr(old, "check", begin_meanwhile)
+    with pytest.raises(FencedError):
+        commit(old, 10)
+    assert trial.committed == -1
+    assert [path for path in (tmp_path / "trial/checkpoints").iterdir() if path.name[0] != "."] == []
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(a_trial(tmp_path))
+    commit(writer, 10)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match=r"(?i)full|no space"):
+            commit(writer, 20)
+    assert writer.checkpoints.checkpoint_steps() == [10]
+    assert [path.name for path in (tmp_path / "trial/checkpoints").iterdir()] == ["step-000000010"]
+    commit(writer, 20)
+    assert writer.trial.committed == 20
+
+
+def test_what_a_killed_writer_left_half_made_goes(tmp_path: Path) -> None:
+    trial = a_trial(tmp_path)
+    commit(Writer(trial), 10)
+    half = tmp_path / "trial/checkpoints/.tmp-step-000000020-abc"
+    half.mkdir()
+    (half / "tensors.safetensors").write_bytes(b"half")
+    Writer(trial)
+    assert not half.exists()
+
+
+def test_a_failure_may_be_tried_again_unless_it_would_come_again(tmp_path: Path) -> None:
+    trial = a_trial(tmp_path, (0, 1))
+    assert not trial.is_settled
+    trial.settle({0: {"status": "FINISHED"}, 1: {"status": "FAILED", "reason": "disk full"}})
+    assert not trial.is_settled
+    trial.settle({0: {"status": "FINISHED"}, 1: {"status": "FAILED", "reason": "diverged", "final": True}})
+    assert trial.is_settled
+    trial.reopen()
+    assert trial.status == {}

@@ -1,0 +1,121 @@
+"""Trials of a sweep over a tiny dataset: made, trained here or under Tune, and what they left."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d3ray import Dataset
+from d3ray.algos.registry import make_algorithm
+from d3ray.data.spec import Environment
+from d3ray.platform.experiment.config import ExperimentConfig
+from d3ray.platform.experiment.objective import Objective
+from d3ray.platform.experiment.run import describe_dataset
+from d3ray.platform.experiment.trial_run import TrialConfig
+from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.outbox import Outbox, lines
+
+PLUGINS = Path(__file__).with_name("plugins")
+SCORE = Objective(metric="train/score")
+ALGORITHM = {"name": "ScoredDQN", "encoder": {"name": "vector", "hidden_units": [8]}, "batch_size": 4}
+
+
+@contextmanager
+def plugins() -> Generator[None]:
+    """The folder of plugins, for this process and for those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(PLUGINS)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(PLUGINS), os.environ.get("PYTHONPATH", "")]))
+        importlib.import_module("scored_dqn")  # stays: an algorithm is registered once
+        yield
+
+
+@contextmanager
+def ray_here() -> Generator[None]:
+    """A Ray of two CPUs."""
+    from d3ray.platform.cluster.session import ray_session
+    from d3ray.platform.experiment.driver import prepare_environment
+
+    prepare_environment()
+    with ray_session(num_cpus=2):
+        yield
+
+
+def write_dataset(place: Path) -> Path:
+    """Some hundred random steps."""
+    rng = np.random.default_rng(0)
+    ends = np.zeros(200, bool)
+    ends[19::20] = True
+    arrays = rng.normal(size=(200, 4)).astype(np.float32), rng.integers(0, 2, 200), np.ones(200, np.float32), ends
+    Dataset.from_arrays(*arrays, environment=Environment(id="CartPole-v1"), name="tiny").write(place)
+    return place
+
+
+class Sweep:
+    """An experiment whose configurations differ in settings of `ScoredDQN`, which `plugins` has to make known first."""
+
+    def __init__(self, storage: Path, data: Path, *, seeds: tuple[int, ...] = (0,), **settings: Any) -> None:
+        base = {"dataset": str(data), "algorithm": ALGORITHM, "n_steps": 80, "n_steps_per_epoch": 10, "plugins": ["scored_dqn"]}
+        self.config = ExperimentConfig.check(
+            {"name": "sweep", **base, "seeds": seeds, "seeds_per_trial": len(seeds), "storage": str(storage), **settings}
+        )
+        about = describe_dataset(Dataset.open(data), str(data))
+        self.experiment = Experiment.begin(str(storage), "sweep", {}, about, resume=True)
+
+    def trial(self, number: int, **algorithm: Any) -> Trial:
+        """The trial of a configuration."""
+        decided = self.config.configuration()
+        settings = make_algorithm({**ALGORITHM, **algorithm}).check_settings().model_dump(mode="json")
+        decided["algorithm"] = {**decided["algorithm"], **settings}
+        return self.experiment.trial(decided, self.config.seeds, number=number)
+
+    def told(self, trial: Trial, **more: Any) -> dict[str, Any]:
+        """What its worker is told."""
+        from d3ray.platform.experiment.driver import trial_config
+
+        objective = SCORE.model_dump(mode="json")
+        return {**trial_config(self.config, trial), "objective": objective, "heeds": True, **more}
+
+    def worker(self, trial: Trial, **more: Any) -> TrialConfig:
+        """The same, for a `TrialRun`."""
+        return TrialConfig.check(self.told(trial, **more))
+
+
+class TuneTrial:
+    """What a scheduler sees of a trial of Tune."""
+
+    status, experiment_tag = "RUNNING", ""
+
+    def __init__(self, trial: Trial) -> None:
+        self.config = {"trial": {"folder": trial.folder.name}}
+
+    def is_finished(self) -> bool:
+        """It runs."""
+        return False
+
+
+def commit(trial: Trial, step: int, scores: Mapping[int, float], *, failed: Mapping[int, int] | None = None) -> None:
+    """What a worker leaves of an epoch, without the training: metrics, and a checkpoint in name only."""
+    for seed, score in scores.items():
+        box = Outbox(trial.outbox(seed))
+        bad = {"first_bad_step": 1.0} if (failed or {}).get(seed) == step else {}
+        box.begin(max(trial.committed, 0))
+        box.add(step, {"train/score": score, **bad})
+        box.write(step)
+    local = (trial.folder / "checkpoints" / f"step-{step:09d}").local
+    assert local is not None
+    local.mkdir(parents=True)
+
+
+def curve(trial: Trial, name: str, seed: int = 0) -> dict[int, float]:
+    """A metric by step, each step once."""
+    found = [(line.step, line.metrics[name]) for line in lines(trial.outbox(seed), -1, trial.committed) if name in line.metrics]
+    assert [step for step, _ in found] == sorted({step for step, _ in found})
+    return dict(found)
