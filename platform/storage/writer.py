@@ -111,7 +111,11 @@ class Writer:
                 self.check()
                 last()
 
-            folder.write_checkpoint(name, tensors, meta, before_rename)
+            try:
+                folder.write_checkpoint(name, tensors, meta, before_rename)
+            except StorageError:
+                self.check()  # who begins a trial clears away what its older worker was writing: then the disk is not at fault
+                raise
 
     def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
         """Keeps how the seeds ended. Raises FencedError."""

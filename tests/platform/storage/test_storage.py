@@ -164,6 +164,23 @@ def test_a_successor_that_begins_during_a_write_wins(tmp_path: Path, monkeypatch
     assert [path for path in (tmp_path / "trial/checkpoints").iterdir() if path.name[0] != "."] == []
 
 
+def test_a_successor_that_clears_away_a_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stood still in the middle of a write finds its files gone: that is no fault of the disk."""
+    trial = a_trial(tmp_path)
+    old, sync = Writer(trial), os.fsync
+    with monkeypatch.context() as patch:
+
+        def begun_elsewhere(file: int) -> None:
+            sync(file)
+            patch.setattr(os, "fsync", sync)
+            Writer(trial)
+
+        patch.setattr(os, "fsync", begun_elsewhere)
+        with pytest.raises(FencedError, match="begun again elsewhere"):
+            commit(old, 10)
+    assert trial.committed == -1
+
+
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Writer(a_trial(tmp_path))
     commit(writer, 10)
