@@ -19,10 +19,17 @@ from .cluster import LocalCluster
 from .processes import Command
 from .runs import Runs, assert_delivered_once, assert_trained_as_alone
 
-N_STEPS, EPOCH, EPISODES = 2_500, 500, 20
+N_STEPS, EPOCH, EPISODES = 6_000, 1_000, 20
+ENCODER = {"hidden_units": [64, 64]}  # so small that a minute of training is better than the data
 SWEEP = {
     "name": "pendulum",
-    "algorithm": {"name": "TD3PlusBC", "action_scaler": "min_max"},
+    "algorithm": {
+        "name": "TD3PlusBC",
+        "action_scaler": "min_max",
+        "actor_encoder": ENCODER,
+        "critic_encoder": ENCODER,
+        "critic_learning_rate": 1e-3,
+    },
     "search": {"algorithm.alpha": {"grid": [1.0, 2.5, 5.0]}, "algorithm.actor_learning_rate": {"grid": [3e-4, 1e-3]}},
     "searcher": "grid",
     "plugins": ["d3ray_holds"],
