@@ -22,7 +22,7 @@ from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ..experiment.budget import Limits
-from ..experiment.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig
+from ..experiment.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig, all_seeds_together
 from ..yaml_text import Key, read_yaml
 
 SUITES = Path(__file__).parent / "suites"
@@ -132,11 +132,7 @@ class SuiteConfig(Conditions, _Head):
 
     title: ClassVar[str] = "benchmark"
 
-    seeds_per_trial: int = Field(
-        default_factory=lambda known: len(known.get("seeds", (0,))),
-        description="seeds that train as one stack in one process; left out: all of them",
-        gt=0,
-    )
+    seeds_per_trial: int = all_seeds_together()
     evaluation: EvaluationConfig | None = Field(
         default_factory=EvaluationConfig, description="how policies are scored; null: losses only"
     )

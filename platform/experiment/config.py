@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 _EXTRAS = {"gymnasium_robotics": "robotics"}  # of d3ray, that bring modules which suites name under plugins
 
 
+def all_seeds_together() -> Any:
+    """`seeds_per_trial` of configurations that are compared by all their seeds: as many as there are, where it is not said."""
+    return Field(
+        default_factory=lambda known: len(known.get("seeds", (0,))),
+        description="seeds that train as one stack in one process; left out: all of them",
+        gt=0,
+    )
+
+
 class AlgorithmChoice(Config):
     """An algorithm by name, perhaps with a preset, and its settings beside them. `algorithm: CQL` is short for its name."""
 

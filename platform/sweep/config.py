@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from ...data.config import setting
 from ...data.errors import ConfigError
 from ..experiment.budget import Limits
-from ..experiment.config import EvaluationConfig, ExperimentConfig
+from ..experiment.config import EvaluationConfig, ExperimentConfig, all_seeds_together
 from ..experiment.objective import Objective
 from ..rllib.names import is_rllib
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
@@ -35,11 +35,7 @@ class SweepConfig(ExperimentConfig):
 
     title: ClassVar[str] = "sweep"
 
-    seeds_per_trial: int = Field(
-        default_factory=lambda known: len(known.get("seeds", (0,))),
-        description="seeds that train as one stack in one process; left out: all of them",
-        gt=0,
-    )
+    seeds_per_trial: int = all_seeds_together()
     evaluation: EvaluationConfig | None = Field(
         default_factory=EvaluationConfig,
         description="environment or held-out share, for something has to be compared; null: losses only",
