@@ -60,6 +60,7 @@ class Comparison:
 
 SCALED = {"action_scaler": "min_max"}
 HUNDREDTH = {"name": "multiply", "multiplier": 0.01}
+TRANSFORMER = {"name": "DecisionTransformer", "preset": "d3rlpy", "batch_size": 16, "reward_scaler": HUNDREDTH}
 
 
 def _pendulum(
@@ -170,9 +171,9 @@ STUDIES = (
     _pendulum("rebrac", {"name": "ReBRAC", "preset": "d3rlpy"}, ("ReBRAC", {}), SAME, 10_000),
     _pendulum(
         "dt",
-        {"name": "DecisionTransformer", "preset": "d3rlpy", "target_returns": [-150.0], "reward_scaler": HUNDREDTH},
-        ("DecisionTransformer", {"target_return": -150.0, "reward_scaler": HUNDREDTH}),
-        SAME.removesuffix(".") + ", but for returns over 100. Both are asked for -150.",
+        {**TRANSFORMER, "target_returns": [-150.0], "context": 10},
+        ("DecisionTransformer", {"target_return": -150.0, "context_size": 10, "batch_size": 16, "reward_scaler": HUNDREDTH}),
+        SAME.removesuffix(".") + ", but for returns over 100 and 16 contexts of 10 steps (of 64 of 20). Both are asked for -150.",
         10_000,
     ),
     _pendulum("cql", {"name": "CQL", "preset": "d3rlpy"}, ("CQL", {}), SAME, 4_000),
