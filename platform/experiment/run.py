@@ -45,7 +45,7 @@ class SeedResult:
     metrics: dict[str, float]  # the last of each
     best: dict[str, Any] | None  # metric, value, step
     folder: str  # of its trial
-    policy: str | None  # its policy package
+    policy: str | None  # its policy package; of seeds that a scheduler stopped, the best until then where that was kept
     run_id: str | None = None  # in MLflow
     model_version: str | None = None
     warning: str = ""  # what its metrics give cause to doubt, as diverging values
@@ -237,17 +237,18 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
             about, note = ended.get(seed, {}), delivered.get(seed, {})
             status: Status = about.get("status", "RUNNING" if overall == "RUNNING" else "KILLED")
             policy = trial.folder / "policy" / f"seed-{seed}"
+            final = status == "FINISHED" or bool(about.get("final"))
             result = SeedResult(
                 seed=seed,
                 number=trial.number,
                 status=status,
                 reason=about.get("reason", ""),
-                final=status == "FINISHED" or bool(about.get("final")),
+                final=final,
                 step=about.get("step", committed),
                 metrics=about.get("metrics", {}),
                 best=about.get("best"),
                 folder=trial.folder.name,
-                policy=policy.name if status == "FINISHED" else None,
+                policy=policy.name if final and policy.names() else None,
                 run_id=note.get("run"),
                 model_version=note.get("model"),
                 warning=about.get("warning", ""),

@@ -19,6 +19,7 @@ from d3ray.platform.experiment.decisions import note_stop, results, stop_of
 from d3ray.platform.experiment.driver import run_trials
 from d3ray.platform.experiment.objective import Objective
 from d3ray.platform.experiment.proposer import Listed
+from d3ray.platform.experiment.run import collect
 from d3ray.platform.experiment.trial_run import TrialRun
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.scheduler_config import ASHA, PBT, Median, NoScheduler, SchedulerConfig
@@ -230,6 +231,7 @@ def test_a_stopped_trial_ends_with_its_reason_at_the_step_of_the_decision(tmp_pa
     assert run_out(killed).step == 20
     assert trial.committed == -1
     run_out(TrialRun(sweep.worker(trial))).finish()
+    policies = {result.seed: result.policy for result in collect(sweep.experiment).seeds}
     for seed in (3, 4):
         ended = trial.status[seed]
         assert (ended["status"], ended["reason"], ended["final"], ended["step"]) == (
@@ -238,7 +240,9 @@ def test_a_stopped_trial_ends_with_its_reason_at_the_step_of_the_decision(tmp_pa
             True,
             20,
         )
-        assert bool((trial.folder / "policy" / f"seed-{seed}").names()) is (best is not None)
+        package = trial.folder / "policy" / f"seed-{seed}"
+        assert bool(package.names()) is (best is not None)
+        assert policies[seed] == (None if best is None else package.name)
         assert curve(trial, "train/score", seed) == {10: 0.5, 20: 0.5}
     assert trial.committed == 20
     assert trial.is_settled
