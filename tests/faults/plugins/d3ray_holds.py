@@ -25,6 +25,9 @@ def hold(moment: str, step: int, trial: Path) -> None:
     """Waits while the file is there."""
     file = trial.parents[3] / "holds" / f"{moment}-{step}-{trial.name[trial.name.rindex('seed') :]}"
     if file.exists():
+        # A test may stop this process and kill its raylet. In a process group of its own, which that makes an orphan, a stopped
+        # process would be hung up and woken by the system (POSIX, exit): so it joins its raylet's.
+        os.setpgid(0, os.getpgid(os.getppid()))
         file.with_name(file.name + ".reached").write_text(str(os.getpid()))
         while file.exists():
             time.sleep(0.01)
