@@ -203,7 +203,7 @@ class Definition:
         """The config that the settings make. Raises ConfigError in one sentence."""
         if self.dtype not in ("float32", "float64"):
             raise ConfigError(f"{self.name}: dtype is {self.dtype!r}; choose 'float32' or 'float64'.")
-        config = self.Config.check({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)
+        config = self.Config.checked({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)
         if config.mixed_precision and self.dtype != "float32":
             raise ConfigError(f"{self.name}: mixed_precision is of bfloat16 and float32, and dtype is {self.dtype!r}: choose one.")
         return config

@@ -320,9 +320,9 @@ class Fit:
             raise ConfigError(f"This state is of {meta['algorithm']}, not of {algorithm.name}.")
         if meta["state_version"] != STATE_VERSION:
             raise StorageError(f"The state has the version {meta['state_version']}; this d3ray reads {STATE_VERSION}.")
-        config = algorithm.Config.check(meta["config"], title=algorithm.name)
+        config = algorithm.Config.checked(meta["config"], title=algorithm.name)
         algorithm.dtype = meta["dtype"]
-        fit = cls(algorithm, config, Spec.check(meta["spec"]), meta["seeds"], None)
+        fit = cls(algorithm, config, Spec.checked(meta["spec"]), meta["seeds"], None)
         for name, tensor in fit.learner.state().items():  # what optimisers remember is not among them yet
             if (found := tensors.get(name)) is None or found.shape != tensor.shape:
                 was = "lacks it" if found is None else f"has {tuple(found.shape)}"

@@ -95,7 +95,7 @@ class OnlineRun:
         begin: int | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = OnlineSettings.check({"explorer": explorer, **settings}, title="fit_online")
+        self.settings = OnlineSettings.checked({"explorer": explorer, **settings}, title="fit_online")
         if dataset is None and "mixture" in settings:
             raise ConfigError("fit_online: a mixture is one of a dataset and the replay buffer; give the dataset too.")
         self.algorithm, self.dataset = algorithm, dataset

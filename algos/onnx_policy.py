@@ -35,7 +35,7 @@ class OnnxPolicy:
         if about.get("noise_inputs"):
             raise StorageError("This policy has noise inputs, which this version of d3ray does not feed: use a newer one.")
         self.about = dict(about)
-        self.spec = Spec.check(about["spaces"], title="policy.json")
+        self.spec = Spec.checked(about["spaces"], title="policy.json")
         self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec.observation).items()}
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -73,7 +73,7 @@ class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportI
     def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
         OnnxPolicy.__init__(self, model, about, threads)
         self.name = str(about["algorithm"])
-        self.states = tuple(StateInput.check(state) for state in about["state_inputs"])
+        self.states = tuple(StateInput.checked(state) for state in about["state_inputs"])
         self.target_returns = tuple(about["options"].get("target_return", ()))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -203,7 +203,7 @@ def read_torch_policy(folder: str | Path, device: str | None = "cpu") -> Policy:
 
     parts, record = _read(Path(folder))
     cls = algorithm_class(record.algorithm)
-    config = cls.Config.check(record.config, title=cls.__name__)
+    config = cls.Config.checked(record.config, title=cls.__name__)
     settings = {name: getattr(config, name) for name in cls.Config.model_fields}
     algorithm = cls(**settings, seed=record.seed, device=device, dtype=record.dtype)
     algorithm.fit_ = Fit(algorithm, config, record.spaces, (record.seed,), None)
@@ -226,7 +226,7 @@ def copy_package(source: str | Path, target: str | Path) -> PolicyRecord:
 def _read(folder: Path) -> tuple[Mapping[str, bytes], PolicyRecord]:
     parts = read_parts(folder, KIND)
     try:
-        record = PolicyRecord.check(json.loads(parts["policy.json"]))
+        record = PolicyRecord.checked(json.loads(parts["policy.json"]))
     except (KeyError, ValueError, ConfigError) as error:
         raise StorageError(f"The policy package {folder} cannot be read: {str(error).rstrip('.')}.") from None
     return parts, record

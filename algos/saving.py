@@ -97,14 +97,14 @@ def read_params(file: str | Path, device: str | None = None) -> Any:
     if not isinstance(params, dict):
         raise StorageError(f"{file} does not hold the settings of a fit.")
     algorithm = _unfitted(file, params, device)
-    algorithm.fit_ = Fit(algorithm, algorithm.check_settings(), Spec.check(_part(file, params, "spec")), (algorithm.seed,), None)
+    algorithm.fit_ = Fit(algorithm, algorithm.check_settings(), Spec.checked(_part(file, params, "spec")), (algorithm.seed,), None)
     return algorithm
 
 
 def _unfitted(path: str | Path, meta: Mapping[str, Any], device: str | None) -> Algorithm:
     """An algorithm of the class and with the settings that were written."""
     cls = algorithm_class(_part(path, meta, "algorithm"))
-    config = cls.Config.check(_part(path, meta, "config"), title=cls.__name__)
+    config = cls.Config.checked(_part(path, meta, "config"), title=cls.__name__)
     settings = {name: getattr(config, name) for name in cls.Config.model_fields}
     seed = meta["seed"] if "seed" in meta else _part(path, meta, "seeds")[0]
     return cls(**settings, seed=seed, device=device, dtype=_part(path, meta, "dtype"))

@@ -65,7 +65,7 @@ def least(work: Callable[[], Any], times: int = 5) -> float:
 
 
 def sweep_config(folder: Path) -> SweepConfig:
-    return SweepConfig.check(
+    return SweepConfig.checked(
         {
             "name": "wide",
             "dataset": "d3ray/cartpole-replay",

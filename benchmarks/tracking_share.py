@@ -40,7 +40,7 @@ def make_run(folder: Path, name: str, n_steps_per_epoch: int) -> Any:
         "device": "cpu",
         "folder": trial.folder.name,
     }
-    return TrialRun(TrialConfig.check(told))
+    return TrialRun(TrialConfig.checked(told))
 
 
 def main() -> None:

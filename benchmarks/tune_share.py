@@ -39,7 +39,7 @@ RESULT = HERE / "results" / "tune_share.json"
 
 
 def settings(folder: Path, name: str, trials: int, n_steps: int, n_epochs: int) -> ExperimentConfig:
-    return ExperimentConfig.check(
+    return ExperimentConfig.checked(
         {
             "name": name,
             "dataset": DATASET,
@@ -55,7 +55,7 @@ def settings(folder: Path, name: str, trials: int, n_steps: int, n_epochs: int) 
 def plain(told: list[dict[str, Any]]) -> None:
     """One trial after another, as a worker does them."""
     for one in told:
-        run = TrialRun(TrialConfig.check(one))
+        run = TrialRun(TrialConfig.checked(one))
         while not run.done:
             run.epoch()
         run.finish()

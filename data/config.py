@@ -22,7 +22,7 @@ class Config(BaseModel):
     title: ClassVar[str] = ""
 
     @classmethod
-    def check(cls, settings: Mapping[str, Any], *, title: str | None = None) -> Self:
+    def checked(cls, settings: Mapping[str, Any], *, title: str | None = None) -> Self:
         """The config that `settings` describe.
 
         Raises:

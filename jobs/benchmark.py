@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class BenchmarkConfig(PlannableConfig, SuiteConfig):
     """A suite, what of it is otherwise now, and whether to go on with an earlier run of it."""
 
-    bands: str | None = option(
+    check: str | None = option(
         None, "file of bands, or the name of some that come with d3ray, as gate; exit status 1 where a number is not in its band"
     )
     write_bands: str | None = option(None, "file for bands around this run's numbers, which later runs are held against")
@@ -36,8 +36,9 @@ class BenchmarkConfig(PlannableConfig, SuiteConfig):
         return {"name": (self.experiment, "suite")} if self.name is None else {}
 
     def files(self) -> tuple[str, ...]:
-        """The suite, where it is a file of this machine."""
-        return (self.suite,) if is_file(self.suite) and not self.suite.startswith("d3ray:") else ()
+        """The suite and the bands, where they are files of this machine."""
+        named = (name for name in (self.suite, self.check) if name is not None)
+        return tuple(name for name in named if is_file(name) and not name.startswith("d3ray:"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
     from ..platform.benchmark.gate import protocol, read_bands
     from ..platform.benchmark.run import run_benchmark
 
-    trusted = None if config.bands is None else read_bands(config.bands)
+    trusted = None if config.check is None else read_bands(config.check)
     if trusted is not None:
         trusted.check_protocol(protocol(config))
     if config.plan:
@@ -67,7 +68,7 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
 
 
 def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | None) -> BenchmarkResult:
-    """The result with what its numbers say of bands. Raises as `platform.gate.write_bands` where there are to be new ones."""
+    """The result with what its numbers say of bands. Raises as `gate.write_bands` where there are to be new ones."""
     from ..platform.benchmark.gate import values, write_bands
 
     ran, lines, problems = result.benchmark, [result.made], [result.failed]
@@ -75,7 +76,7 @@ def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | Non
         verdicts = trusted.judge(values(ran))
         lines += [f"  {verdict}" for verdict in verdicts]
         out = [verdict for verdict in verdicts if not verdict.passes]
-        lines.append(f"  {len(verdicts) - len(out)} of {len(verdicts)} numbers are in their bands ({config.bands}).")
+        lines.append(f"  {len(verdicts) - len(out)} of {len(verdicts)} numbers are in their bands ({config.check}).")
         problems += [f"{one.metric} of {one.label} on {one.dataset} {one.reason}." for one in out]
     if config.write_bands is not None:
         write_bands(ran, config, config.write_bands)

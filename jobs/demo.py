@@ -93,7 +93,7 @@ def _train(name: str, config: DemoConfig) -> ExperimentResult:
         "checkpoint": {"best": "evaluation/return"},
         "storage": config.storage,
     }
-    experiment = ExperimentConfig.check(settings)
+    experiment = ExperimentConfig.checked(settings)
     with live_experiment(experiment.storage_place, experiment.experiment) as on_progress:
         return run_experiment(experiment, resume=config.resume, replace=config.replace, on_progress=on_progress)
 
@@ -102,11 +102,11 @@ def _evaluate(model: str, config: DemoConfig) -> float:
     from .evaluate import EvaluateConfig
     from .evaluate import run as evaluate
 
-    return evaluate(EvaluateConfig.check({"package": model, "episodes": 20, "seed": 1_000, "storage": config.storage})).mean
+    return evaluate(EvaluateConfig.checked({"package": model, "episodes": 20, "seed": 1_000, "storage": config.storage})).mean
 
 
 def _report(names: list[str], config: DemoConfig) -> str:
     from .report import ReportConfig
     from .report import run as report
 
-    return report(ReportConfig.check({"experiments": names, "storage": config.storage})).look["page"]
+    return report(ReportConfig.checked({"experiments": names, "storage": config.storage})).look["page"]

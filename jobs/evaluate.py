@@ -120,7 +120,7 @@ def _environment(config: EvaluateConfig, policy: OnnxPolicy) -> Environment:
         return config.environment
     if (named := policy.about["environment"]) is None:
         raise ConfigError(f"{config.package} names no environment: write environment=ID.")
-    return Environment.check(named)
+    return Environment.checked(named)
 
 
 def _check_spaces(policy: Spec, environment: Spec, name: str) -> None:

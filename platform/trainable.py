@@ -93,7 +93,7 @@ class Training(tune.Trainable):
     def _settings(self, config: Mapping[str, Any]) -> TrialConfig:
         """The config of a user's Tuner or of d3ray's driver, checked."""
         if "trial" in config:
-            return TrialConfig.check(config["trial"], title="trial")
+            return TrialConfig.checked(config["trial"], title="trial")
         given = {key: value for key, value in config.items() if key not in _KNOWN}
         if "seed" in config:
             given["seeds"] = (config["seed"],)
@@ -102,7 +102,7 @@ class Training(tune.Trainable):
         given.setdefault("threads", max(1, int(cpus)))
         if self.trial_resources and not self.trial_resources.required_resources.get("GPU"):
             given.setdefault("device", "cpu")
-        return TrialConfig.check(given, title=f"d3ray/{self.algorithm}")
+        return TrialConfig.checked(given, title=f"d3ray/{self.algorithm}")
 
     def step(self) -> dict[str, Any]:
         """One epoch."""

@@ -157,7 +157,7 @@ def _wandering(epsilon: float) -> Explorer | None:
         return None
     from .explorers import ConstantEpsilonGreedy
 
-    return ConstantEpsilonGreedy.check({"epsilon": epsilon}, title="evaluate")
+    return ConstantEpsilonGreedy.checked({"epsilon": epsilon}, title="evaluate")
 
 
 def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, explorer: Explorer | None) -> Evaluation:

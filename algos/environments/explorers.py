@@ -301,7 +301,7 @@ def read_explorer(value: Any) -> Explorer:
     name = str(settings.get("name"))
     if name not in _KNOWN:
         raise ConfigError(f"There is no explorer {name!r}{did_you_mean(name, _KNOWN)}")
-    return _KNOWN[name].check(settings, title=f"The explorer {name!r}")
+    return _KNOWN[name].checked(settings, title=f"The explorer {name!r}")
 
 
 ExplorerSetting = Annotated[SerializeAsAny[Explorer], BeforeValidator(read_explorer)]

@@ -22,7 +22,7 @@ def alternatives(make: Make, name: str) -> Iterator[Any]:
     seen = [getattr(algorithm.check_settings(), name)]
     for other in others(algorithm.Config.model_fields[name].annotation, seen[0]):
         try:
-            checked = getattr(algorithm.Config.check({**given, name: other}), name)
+            checked = getattr(algorithm.Config.checked({**given, name: other}), name)
         except ConfigError:
             continue
         if checked not in seen:
@@ -39,7 +39,7 @@ def unchecked_alternatives(make: Make, name: str) -> Iterator[Any]:
 def accepted(algorithm: Algorithm, settings: dict[str, Any]) -> bool:
     """Whether an algorithm's settings, with these in place of some, pass their checks."""
     try:
-        algorithm.Config.check({**{n: getattr(algorithm, n) for n in algorithm.Config.model_fields}, **settings})
+        algorithm.Config.checked({**{n: getattr(algorithm, n) for n in algorithm.Config.model_fields}, **settings})
     except ConfigError:
         return False
     return True

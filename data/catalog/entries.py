@@ -273,7 +273,7 @@ def _own(path: Path) -> Shelf:
         raise ConfigError(f"{path}, which {VARIABLE} names, is not JSON: {error}.") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}, which {VARIABLE} names, is no catalog: it must be an object with entries.")
-    shelf = Shelf.check(raw, title=str(path))
+    shelf = Shelf.checked(raw, title=str(path))
     checked = Catalog({str(path): shelf})
     for name in checked.single_names():
         checked.find(name)

@@ -42,7 +42,7 @@ def described(told: Mapping[str, Any], where: object) -> Described:
         raise DataError(f"{where} is of version {version} of replay buffers; this program reads {VERSION}.")
     try:
         extra = {name: tuple(shape) for name, shape in told["extra"].items()}
-        return Described(int(told["capacity"]), Spec.check(told["spec"]), int(told["n_envs"]), extra)
+        return Described(int(told["capacity"]), Spec.checked(told["spec"]), int(told["n_envs"]), extra)
     except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         raise DataError(f"{where} does not say what replay buffer it holds.") from error
 

@@ -31,7 +31,7 @@ def read_bands(name: str) -> Bands:
     if not is_file(name) and name not in known:
         raise ConfigError(f"There are no bands {name!r}{did_you_mean(name, known)}")
     document, _ = read_yaml(name if is_file(name) else BANDS / f"{name}.yaml")
-    return Bands.check(document, title=f"the bands {name}")
+    return Bands.checked(document, title=f"the bands {name}")
 
 
 def protocol(config: SuiteConfig) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class SuiteConfig(Conditions, _Head):
         shared = {name: getattr(self, name) for name in Conditions.model_fields}
         own = {"name": self.experiment, "dataset": dataset.name, "algorithm": {"name": entry.name, **said}}
         document = {**shared, **own, "n_steps": n_steps, "evaluation": evaluation}
-        return ExperimentConfig.check(document, title=f"{entry.label} on {dataset.label}")
+        return ExperimentConfig.checked(document, title=f"{entry.label} on {dataset.label}")
 
     def protocol(self) -> dict[str, Any]:
         """What every cell has in common, and a resumed benchmark must say the same, but for `budget`; JSON."""

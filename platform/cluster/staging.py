@@ -153,7 +153,10 @@ def carried_config(arguments: Sequence[str], others: Sequence[str] = ()) -> tupl
     Raises:
         ConfigError: one of the others stands in the config file, where it would go on naming a file of this machine.
     """
-    names = {place: Path(place).name for place in others}
+    names = dict[str, str]()
+    for place in others:
+        name = Path(place).name
+        names[place] = f"{len(names)}-{name}" if name in names.values() else name
     changed, waiting = list[str](), iter(arguments)
     files = {name: Path(place).read_bytes() for place, name in names.items()}
     for argument in waiting:

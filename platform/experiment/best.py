@@ -32,7 +32,7 @@ class Best:
 
 def objective_of(settings: Mapping[str, Any]) -> Objective:
     """By what an experiment's configurations are compared: a sweep says it, elsewhere it is what chooses checkpoints."""
-    return Objective.check(settings.get("objective") or ({"metric": settings["best"]} if settings.get("best") else {}))
+    return Objective.checked(settings.get("objective") or ({"metric": settings["best"]} if settings.get("best") else {}))
 
 
 def best_configurations(settings: Mapping[str, Any], trials: Sequence[Trial]) -> list[Best]:

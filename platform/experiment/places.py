@@ -75,5 +75,5 @@ def is_environment_place(place: str) -> bool:
 def open_place(place: str) -> Data:
     """The dataset or the environment of a place. Raises DataError and StorageError as `Dataset.open` does."""
     if is_environment_place(place):
-        return Playground(Environment.check(json.loads(place.removeprefix(_ALONE)), title="environment"))
+        return Playground(Environment.checked(json.loads(place.removeprefix(_ALONE)), title="environment"))
     return Dataset.open(place)

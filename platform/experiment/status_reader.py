@@ -260,7 +260,7 @@ def _objective(experiment: Experiment, trials: Iterable[Trial]) -> Objective | N
     if not evaluation or evaluation.get("environment") or data.get("environment"):
         return found if evaluation else None
     discrete = str(data.get("schema", {}).get("action", ["float32"])[0]).startswith(("int", "uint"))
-    return Objective.check({"metric": "holdout/action_match" if discrete else "holdout/action_error"})
+    return Objective.checked({"metric": "holdout/action_match" if discrete else "holdout/action_error"})
 
 
 def _chosen(settings: Mapping[str, Any]) -> dict[str, str]:

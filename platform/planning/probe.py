@@ -61,7 +61,7 @@ class Probe:
 
         begin = time.monotonic()
         try:
-            settings = TrialConfig.check(config, title="trial")
+            settings = TrialConfig.checked(config, title="trial")
             source = Trial(Folder(str(settings.folder)))
             own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
             self._run = TrialRun(settings.model_copy(update={"folder": own.folder.name}))

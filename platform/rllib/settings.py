@@ -132,7 +132,7 @@ def check_settings(algorithm: str, given: Mapping[str, Any]) -> RllibSettings:
     for key in (*settings, *inner):
         if key not in known and (key not in own or key in inner):
             raise ConfigError(f"{algorithm} has no setting {key!r}{did_you_mean(key, [*known, *sorted(own)])}")
-    checked = RllibSettings.check({**known, **settings, **inner}, title=algorithm)
+    checked = RllibSettings.checked({**known, **settings, **inner}, title=algorithm)
     _check_own(algorithm, checked)
     build_config(algorithm, checked)
     return checked

@@ -219,13 +219,13 @@ def _applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> Expe
             parts[rest] = value
         else:
             algorithm[rest] = value
-    chosen = config.model_copy(update={"algorithm": AlgorithmChoice.check(algorithm, title="algorithm")})
+    chosen = config.model_copy(update={"algorithm": AlgorithmChoice.checked(algorithm, title="algorithm")})
     settings = chosen.make_algorithm(config.seeds[0]).check_settings().model_dump(mode="json")
     if parts:  # of settings: what is around them is what the algorithm would have
         for rest, value in parts.items():
             _put(settings, rest, value)
         algorithm |= {name: settings[name] for name in (rest.partition(".")[0] for rest in parts)}
-    return ExperimentConfig.check({**document, "algorithm": algorithm}, title="experiment")
+    return ExperimentConfig.checked({**document, "algorithm": algorithm}, title="experiment")
 
 
 def _put(settings: dict[str, Any], name: str, value: Any) -> None:

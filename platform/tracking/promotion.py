@@ -193,7 +193,7 @@ def _play(
     if environment is None:
         if (named := policy.about["environment"]) is None:
             raise ConfigError(f"Version {version} of {name} names no environment: write environment=ID.")
-        environment = Environment.check(named)
+        environment = Environment.checked(named)
     with make(environment, n=min(episodes, 10)) as vector:
         returns = evaluate(policy, vector, episodes=episodes, seed=seed).returns
     if not np.isfinite(returns).all():

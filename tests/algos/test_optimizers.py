@@ -230,8 +230,8 @@ class _Settings(Config):
 
 
 def test_settings_name_an_optimizer() -> None:
-    assert _Settings.check({"optimizer": "rmsprop"}).optimizer == RMSprop()
-    read = _Settings.check({"optimizer": {"name": "sgd", "momentum": 0.9, "schedule": {"name": "cosine", "duration": 5}}})
+    assert _Settings.checked({"optimizer": "rmsprop"}).optimizer == RMSprop()
+    read = _Settings.checked({"optimizer": {"name": "sgd", "momentum": 0.9, "schedule": {"name": "cosine", "duration": 5}}})
     assert read.optimizer == SGD(momentum=0.9, schedule=Cosine(duration=5))
     assert _Settings.model_validate_json(read.model_dump_json()) == read
 
@@ -253,6 +253,6 @@ def test_settings_name_an_optimizer() -> None:
 )
 def test_wrong_settings_end_in_one_sentence(given: object, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        _Settings.check({"optimizer": given})
+        _Settings.checked({"optimizer": given})
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)

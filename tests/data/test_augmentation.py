@@ -269,15 +269,15 @@ class Holder(Config):
 
 def test_names_settings_and_objects_make_a_pipeline():
     given = ["random_shift", {"name": "intensity", "scale": 0.2}, Cutout(probability=1.0)]
-    found = Holder.check({"augmentation": given}).augmentation
+    found = Holder.checked({"augmentation": given}).augmentation
     assert found == (RandomShift(shift_size=4), Intensity(scale=0.2), Cutout(probability=1.0))
     pipeline = AugmentationPipeline(augmentations=found)
     assert pipeline.get_augmentation_types() == ["random_shift", "intensity", "cutout"]
     assert pipeline.get_augmentation_params()[1] == {"scale": 0.2}
-    assert Holder.check({"augmentation": pipeline}).augmentation == found
+    assert Holder.checked({"augmentation": pipeline}).augmentation == found
     assert Holder.model_validate_json(Holder(augmentation=found).model_dump_json()).augmentation == found
-    assert Holder.check({"augmentation": "cutout"}).augmentation == (Cutout(),)
-    assert [Holder.check({"augmentation": name}).augmentation[0].get_type() for name in NAMES] == list(NAMES)
+    assert Holder.checked({"augmentation": "cutout"}).augmentation == (Cutout(),)
+    assert [Holder.checked({"augmentation": name}).augmentation[0].get_type() for name in NAMES] == list(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_names_settings_and_objects_make_a_pipeline():
 )
 def test_wrong_settings_are_explained(given, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        Holder.check({"augmentation": given})
+        Holder.checked({"augmentation": given})
 
 
 def test_a_pipeline_is_its_augmentations_one_after_the_other_each_with_a_key_of_its_own():

@@ -76,9 +76,9 @@ def test_reverse_and_json_give_back_what_went_in(scaler):
 
 
 def test_a_name_stands_for_a_scaler_and_a_wrong_one_is_explained():
-    assert Holder.check({"observation": "standard"}).observation == StandardScaler()
+    assert Holder.checked({"observation": "standard"}).observation == StandardScaler()
     with pytest.raises(ConfigError, match="there is no such scaler; did you mean 'min_max'"):
-        Holder.check({"observation": "minmax"})
+        Holder.checked({"observation": "minmax"})
     with pytest.raises(ConfigError, match="'standard' has no numbers yet"):
         StandardScaler().affine()
 
@@ -102,7 +102,7 @@ KEYED = Dataset.from_arrays(
 
 
 def test_each_key_has_its_own_scaler():
-    scaler = Holder.check({"observation": {"seen": "pixel", "felt": {"name": "standard", "epsilon": 0.0}}}).observation
+    scaler = Holder.checked({"observation": {"seen": "pixel", "felt": {"name": "standard", "epsilon": 0.0}}}).observation
     assert isinstance(scaler, KeywiseScaler)
     fitted = scaler.fit(KEYED)
     found = fitted.transform({"seen": SEEN, "felt": OBSERVATIONS, "told": OBSERVATIONS})
@@ -115,7 +115,7 @@ def test_each_key_has_its_own_scaler():
 
 
 def test_samplers_scale_each_key():
-    scaler = Holder.check({"observation": {"seen": "pixel", "told": "min_max"}}).observation.fit(KEYED)
+    scaler = Holder.checked({"observation": {"seen": "pixel", "told": "min_max"}}).observation.fit(KEYED)
     raw = TransitionSampler(KEYED, 32).sample(0)
     batch = TransitionSampler(KEYED, 32, observation_scaler=scaler).sample(0)
     torch.testing.assert_close(batch.observation["seen"], raw.observation["seen"] / 255)
@@ -142,7 +142,7 @@ def test_one_scaler_stands_for_all_keys_where_it_fits():
     ],
 )
 def test_keys_that_do_not_fit_are_refused(given, sentence):
-    scaler = Holder.check({"observation": given}).observation
+    scaler = Holder.checked({"observation": given}).observation
     with pytest.raises(DataError, match=sentence):
         scaler.fit(KEYED)
     with pytest.raises(DataError, match="and observations of 'dataset' have no keys"):
@@ -150,11 +150,11 @@ def test_keys_that_do_not_fit_are_refused(given, sentence):
 
 
 def test_nested_keys_are_joined_and_parts_of_a_tuple_are_numbered():
-    nested = Holder.check({"observation": {"arm": {"left": "standard", "right": None}, "seen": "pixel"}}).observation
+    nested = Holder.checked({"observation": {"arm": {"left": "standard", "right": None}, "seen": "pixel"}}).observation
     assert list(nested.scalers) == ["arm/left", "seen"]
-    assert list(Holder.check({"observation": ["pixel", None, "min_max"]}).observation.scalers) == ["0", "2"]
+    assert list(Holder.checked({"observation": ["pixel", None, "min_max"]}).observation.scalers) == ["0", "2"]
     with pytest.raises(ConfigError, match="there is no such scaler; did you mean 'pixel'"):
-        Holder.check({"observation": {"seen": "pixl"}})
+        Holder.checked({"observation": {"seen": "pixl"}})
 
 
 def test_parts_of_nested_observations_are_scaled():
@@ -164,14 +164,14 @@ def test_parts_of_nested_observations_are_scaled():
         np.zeros(3, "f4"),
         np.array([False, False, True]),
     )
-    scaler = Holder.check({"observation": {"arm": {"left": "min_max"}, "eye/0": "pixel"}}).observation.fit(data)
+    scaler = Holder.checked({"observation": {"arm": {"left": "min_max"}, "eye/0": "pixel"}}).observation.fit(data)
     batch = TransitionSampler(data, 32, observation_scaler=scaler).sample(0)
     plain = TransitionSampler(data, 32).sample(0)
     torch.testing.assert_close(batch.observation["arm/left"][:, 0], plain.observation["arm/left"][:, 0] / 2 - 1)
     torch.testing.assert_close(batch.observation["eye/0"], plain.observation["eye/0"] / 255)
     assert torch.equal(batch.observation["eye/1"], plain.observation["eye/1"])
     pair = Dataset.from_arrays((SEEN, OBSERVATIONS), ACTIONS, np.zeros(3, "f4"), np.array([False, False, True]))
-    assert Holder.check({"observation": ["pixel", "standard"]}).observation.fit(pair).scalers["1"].mean == (2, 5)
+    assert Holder.checked({"observation": ["pixel", "standard"]}).observation.fit(pair).scalers["1"].mean == (2, 5)
 
 
 def test_vectors_are_no_images():

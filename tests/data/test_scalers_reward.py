@@ -48,7 +48,7 @@ class Holder(Config):
 
 
 def fitted(settings):
-    return Holder.check({"reward": settings}).reward.fit(DATA)
+    return Holder.checked({"reward": settings}).reward.fit(DATA)
 
 
 @CASES
@@ -112,7 +112,7 @@ def test_rewards_without_spread_are_not_divided_and_returns_without_range_are_re
 )
 def test_wrong_settings_are_explained(settings, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        Holder.check({"reward": settings})
+        Holder.checked({"reward": settings})
 
 
 def test_numbers_are_asked_for_before_use():

@@ -192,7 +192,7 @@ def test_long_vectors_are_measured_in_pieces_too() -> None:
 def test_older_manifests_still_open() -> None:
     """What the first datasets say of their spaces, by hand; and a kind that there is not is refused."""
     box = {"kind": "box", "shape": [3], "dtype": "float32", "low": None, "high": None}
-    old = Spec.check(
+    old = Spec.checked(
         {"observation": {"kind": "dict", "spaces": {"a": box}}, "action": {"kind": "discrete", "n": 2, "dtype": "int64"}}
     )
     assert old == Spec(observation=Dict(spaces={"a": Box(shape=(3,))}), action=Discrete(n=2))

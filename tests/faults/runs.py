@@ -188,7 +188,7 @@ def assert_trained_as_alone(trial: Trial, place: Path) -> None:
     alone = Trial.create(Folder(place), decided, trial.seeds, trial.dataset)
     told = {name: decided[name] for name in ("algorithm", "n_steps", "n_steps_per_epoch", "evaluation")}
     told |= {"dataset": trial.dataset["source"], "seeds": trial.seeds, "device": "cpu", "folder": alone.folder.name}
-    run = TrialRun(TrialConfig.check(told))
+    run = TrialRun(TrialConfig.checked(told))
     while not run.done:
         run.epoch()
     run.close()

@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "thesis" / "chapter.tex").write_text("years of work")
     (folder / "results" / "thesis").mkdir(parents=True)
     (folder / "results" / "thesis" / "chapter.tex").write_text("years of work")
-    config = ExperimentConfig.check(
+    config = ExperimentConfig.checked(
         {"dataset": "d3ray/cartpole-replay", "algorithm": "DQN", "n_steps": 20, "n_steps_per_epoch": 10, "name": "taken"}
     )
     about = {"name": "cartpole", "fingerprint": Dataset.open(config.dataset).fingerprint}

@@ -9,7 +9,7 @@ from d3ray.jobs.demo import DemoConfig, run
 
 
 def test_the_demo_ends_with_scores_beside_the_datas_own(tmp_path: Path) -> None:
-    config = DemoConfig.check({"n_steps": 60, "seeds": (0,), "episodes": 2, "storage": str(tmp_path)})
+    config = DemoConfig.checked({"n_steps": 60, "seeds": (0,), "episodes": 2, "storage": str(tmp_path)})
     result = run(config)
     assert result.data == pytest.approx(73.28, abs=0.01)
     assert set(result.scores) == {"DQN", "DiscreteBC"}

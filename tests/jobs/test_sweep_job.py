@@ -90,7 +90,7 @@ def test_what_cannot_be_is_said_in_a_sentence(
 
 def _result(configurations: tuple[ConfigurationResult, ...], seeds: str = "mean") -> SweepResult:
     experiment = ExperimentResult("tiny", "FINISHED", [], "/results/tiny", "sqlite:////results/mlflow.db", "run", ("tiny",))
-    return SweepResult(experiment, Objective.check({"metric": "evaluation/return", "seeds": seeds}), configurations)
+    return SweepResult(experiment, Objective.checked({"metric": "evaluation/return", "seeds": seeds}), configurations)
 
 
 def _configuration(number: int, outcome: Outcome | None, *values: float, dataset: str = "one") -> ConfigurationResult:

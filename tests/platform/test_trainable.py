@@ -69,7 +69,7 @@ def config(data: Path, folder: Folder | None = None, **changes: Any) -> TrialCon
         "device": "cpu",
         "folder": None if folder is None else folder.name,
     }
-    return TrialConfig.check({**base, **changes})
+    return TrialConfig.checked({**base, **changes})
 
 
 def new_trial(tmp_path: Path, seeds: tuple[int, ...] = (0,)) -> Trial:

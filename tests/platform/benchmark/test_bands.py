@@ -111,7 +111,7 @@ def test_bands_are_for_a_protocol_and_for_cells() -> None:
     with pytest.raises(ConfigError, match="no two finite values of evaluation/return"):
         Bands.around(values(n=1), PROTOCOL, 10)
     with pytest.raises(ConfigError, match="no band"):
-        Bands.check({"protocol": {}, "seeds": 2, "cells": {}})
+        Bands.checked({"protocol": {}, "seeds": 2, "cells": {}})
 
 
 def test_bands_survive_their_file() -> None:

@@ -17,7 +17,7 @@ from d3ray.jobs.benchmark import BenchmarkConfig
 from d3ray.jobs.options import resolve
 from d3ray.platform.benchmark.data import Obtained, obtain
 from d3ray.platform.benchmark.run import Cells, benchmark_work, cell_trials
-from d3ray.platform.benchmark.suite import SuiteConfig
+from d3ray.platform.benchmark.suite import SUITES, SuiteConfig
 from d3ray.platform.experiment.budget import Limits, Spent
 from d3ray.platform.experiment.run import describe_dataset
 from d3ray.platform.planning.rehearsal import rehearsal
@@ -27,7 +27,7 @@ SMALL = {"hidden_units": [8]}
 
 
 def suite(storage: Path, **said: Any) -> SuiteConfig:
-    return SuiteConfig.check({"suite": "micro", "storage": str(storage), **said}, title="benchmark")
+    return SuiteConfig.checked({"suite": "micro", "storage": str(storage), **said}, title="benchmark")
 
 
 def runs_of(storage: Path) -> list[Any]:
@@ -179,7 +179,17 @@ def test_the_example_is_a_suite_that_runs(tmp_path: Path, capsys: pytest.Capture
     assert run_command("benchmark", ["--example"]) == 0
     (tmp_path / "example.yaml").write_text(capsys.readouterr().out)
     config, _ = resolve(BenchmarkConfig, tmp_path / "example.yaml")
-    assert config.cells() == SuiteConfig.check({"suite": "micro"}, title="benchmark").cells()
+    assert config.cells() == SuiteConfig.checked({"suite": "micro"}, title="benchmark").cells()
+
+
+def test_files_that_a_submitted_run_needs(tmp_path: Path) -> None:
+    suite, bands = tmp_path / "ours.yaml", tmp_path / "bands.yaml"
+    suite.write_text((SUITES / "micro.yaml").read_text())
+    bands.write_text("")
+    config, _ = resolve(BenchmarkConfig, None, [str(suite), "--check", str(bands)])
+    assert config.files() == (str(suite), str(bands))
+    config, _ = resolve(BenchmarkConfig, None, ["gate", "--check", "gate"])
+    assert config.files() == ()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ PLUGINS = Path(__file__).with_name("plugins")
 def gate(tmp_path: Path, first_seed: int, planted: str = "") -> subprocess.CompletedProcess[str]:
     """`d3ray benchmark gate` with ten seeds, held against the bands that come with d3ray."""
     seeds = list(range(first_seed, first_seed + SEEDS))
-    command = [sys.executable, "-m", "d3ray.jobs", "benchmark", "gate", "--bands", "gate", f"seeds={seeds}", "plugins=[planted]"]
+    command = [sys.executable, "-m", "d3ray.jobs", "benchmark", "gate", "--check", "gate", f"seeds={seeds}", "plugins=[planted]"]
     path = os.pathsep.join([str(PLUGINS), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "D3RAY_PLANTED": planted}
     command.append(f"storage={tmp_path}")
@@ -45,7 +45,7 @@ def test_a_planted_fault_is_caught(tmp_path: Path, planted: str) -> None:
 
 
 def test_the_bands_are_for_the_suite_as_it_is() -> None:
-    config = SuiteConfig.check({"suite": "gate"}, title="benchmark")
+    config = SuiteConfig.checked({"suite": "gate"}, title="benchmark")
     bands = read_bands("gate")
     bands.check_protocol(protocol(config))
     assert bands.seeds == SEEDS == len(config.seeds)
@@ -53,7 +53,7 @@ def test_the_bands_are_for_the_suite_as_it_is() -> None:
         (cell.dataset, cell.label) for cell in config.cells()
     }
     with pytest.raises(ConfigError, match="another protocol: n_steps is 50, and was"):
-        bands.check_protocol(protocol(SuiteConfig.check({"suite": "gate", "n_steps": 50}, title="benchmark")))
+        bands.check_protocol(protocol(SuiteConfig.checked({"suite": "gate", "n_steps": 50}, title="benchmark")))
 
 
 def test_bands_that_are_not_there() -> None:

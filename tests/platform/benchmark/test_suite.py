@@ -24,7 +24,7 @@ LOCOMOTION = [f"{task}-{kind}" for task in TASKS for kind in KINDS]
 
 
 def suite(name: str, **said: Any) -> SuiteConfig:
-    return SuiteConfig.check({"suite": name, "plugins": [], **said}, title="benchmark")
+    return SuiteConfig.checked({"suite": name, "plugins": [], **said}, title="benchmark")
 
 
 def test_the_suites_are_those_that_are_promised() -> None:
@@ -175,7 +175,7 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
 
 def test_what_is_written_reads_back_as_the_same() -> None:
     config = suite("paper-table-2")
-    again = SuiteConfig.check(json.loads(config.model_dump_json()), title="benchmark")
+    again = SuiteConfig.checked(json.loads(config.model_dump_json()), title="benchmark")
     assert again == config
     assert again.cells() == config.cells()
 
@@ -237,7 +237,7 @@ def test_an_environment_that_is_not_installed_is_refused_before_anything_is_down
 def test_a_plugin_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "gymnasium_robotics", None)
     with pytest.raises(ConfigError) as error:
-        SuiteConfig.check({"suite": "d4rl-adroit"}, title="benchmark")
+        SuiteConfig.checked({"suite": "d4rl-adroit"}, title="benchmark")
     assert "the plugin 'gymnasium_robotics' cannot be imported" in str(error.value)
     assert "pip install 'd3ray[robotics]' brings it" in str(error.value)
 

@@ -64,6 +64,9 @@ def test_other_files_that_arguments_name_travel_too(tmp_path: Path) -> None:
         sent = argument.replace(str(suite), "d3ray:submitted/mine.yaml")
         assert arguments == [sent, "--config", "d3ray:submitted/config-mine.yaml"]
         assert files == {"mine.yaml": b"n_steps: 1\n", "config-mine.yaml": b"seeds: [1]\n"}
+    arguments, files = carried_config([str(suite), "--check", str(config)], [str(suite), str(config)])  # two of one name
+    assert arguments == ["d3ray:submitted/mine.yaml", "--check", "d3ray:submitted/1-mine.yaml"]
+    assert files == {"mine.yaml": b"n_steps: 1\n", "1-mine.yaml": b"seeds: [1]\n"}
     with pytest.raises(ConfigError, match=r"would not find '.*mine.yaml', which its config file names: name it on the"):
         carried_config(["--config", str(config)], [str(suite)])
 

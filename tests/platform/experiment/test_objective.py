@@ -53,4 +53,4 @@ def test_which_way_is_better() -> None:
 def test_short_form_and_errors() -> None:
     assert Objective.model_validate("holdout/td_error").metric == "holdout/td_error"
     with pytest.raises(ConfigError, match="objective has no setting 'modus'; did you mean 'mode'"):
-        Objective.check({"modus": "max"})
+        Objective.checked({"modus": "max"})

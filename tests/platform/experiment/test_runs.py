@@ -82,7 +82,7 @@ def config(place: Path, **changes: Any) -> ExperimentConfig:
         "storage": str(place / "results"),
         "plugins": ("our_plugin",),
     }
-    return ExperimentConfig.check({**base, **changes})
+    return ExperimentConfig.checked({**base, **changes})
 
 
 @pytest.fixture(scope="module")

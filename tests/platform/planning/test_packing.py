@@ -167,7 +167,7 @@ def config(place: Path, **changes: Any) -> ExperimentConfig:
         "storage": str(place / "results"),
         "plugins": ("hungry_plugin",),
     }
-    return ExperimentConfig.check({**base, **changes})
+    return ExperimentConfig.checked({**base, **changes})
 
 
 @pytest.mark.timeout(600)

@@ -77,7 +77,7 @@ def test_settings_are_rllibs_own_and_written_out() -> None:
 
 
 def test_an_environment_stands_in_a_datasets_place_only_where_one_learns_in_it() -> None:
-    config = ExperimentConfig.check({"algorithm": "rllib/PPO", "evaluation": "CartPole-v1"})
+    config = ExperimentConfig.checked({"algorithm": "rllib/PPO", "evaluation": "CartPole-v1"})
     assert config.experiment == "rllib-PPO-CartPole-v1"
     place = open_place(config.dataset_place)
     assert isinstance(place, Playground)
@@ -90,7 +90,7 @@ def test_an_environment_stands_in_a_datasets_place_only_where_one_learns_in_it()
         ({"algorithm": "rllib/PPO", "evaluation": {"environment": "CartPole-v1", "holdout": 0.1}}, "holdout is 0.1"),
     ):
         with pytest.raises(ConfigError, match=said):
-            ExperimentConfig.check(wrong)
+            ExperimentConfig.checked(wrong)
 
 
 def test_a_state_comes_back_as_it_was() -> None:

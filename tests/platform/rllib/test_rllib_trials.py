@@ -73,7 +73,7 @@ def killed(place: Path) -> ExperimentResult:
             kills.append(worker())
             kill(kills[0], by=signal.SIGKILL)
 
-    config = ExperimentConfig.check(
+    config = ExperimentConfig.checked(
         {
             "algorithm": PPO,
             "n_steps": 1000,
@@ -131,7 +131,7 @@ def test_its_report_says_what_it_learned_in(killed: ExperimentResult) -> None:
 def trained(place: Path, algorithm: dict[str, Any], n_steps: int, start: tuple[dict[str, Tensor], dict[str, Any]] | None) -> Any:
     """What a trial of 40 steps has come to after `n_steps`, from the beginning or from a state."""
     about = {"dataset": str(place / "tiny"), "n_steps": 40, "n_steps_per_epoch": 10, "seeds": (0, 1), "device": "cpu"}
-    run = TrialRun(TrialConfig.check({**about, "algorithm": {"model": SMALL, "train_batch_size_per_learner": 32, **algorithm}}))
+    run = TrialRun(TrialConfig.checked({**about, "algorithm": {"model": SMALL, "train_batch_size_per_learner": 32, **algorithm}}))
     if start is not None:
         run.load(*start, own=True)
     rows: list[dict[str, float]] = []
@@ -180,7 +180,7 @@ def test_ppo_learns_to_balance() -> None:
         "model": {"fcnet_hiddens": [64, 64]},
     }
     about = {"dataset": environment_place("CartPole-v1"), "n_steps": 60_000, "n_steps_per_epoch": 10_000, "device": "cpu"}
-    run = TrialRun(TrialConfig.check({**about, "algorithm": algorithm, "evaluation": {"environment": "CartPole-v1"}}))
+    run = TrialRun(TrialConfig.checked({**about, "algorithm": algorithm, "evaluation": {"environment": "CartPole-v1"}}))
     returns: list[float] = []
     while not run.done and max(returns, default=0.0) < 195:
         returns.append(run.epoch()[0]["evaluation/return"])

@@ -41,4 +41,4 @@ def sweep(data: Path, storage: Path, **changes: Any) -> SweepConfig:
         "budget": {"configurations": 6},
         "storage": str(storage),
     }
-    return SweepConfig.check({**base, **changes})
+    return SweepConfig.checked({**base, **changes})

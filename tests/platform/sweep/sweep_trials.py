@@ -63,7 +63,7 @@ class Sweep:
 
     def __init__(self, storage: Path, data: Path, *, seeds: tuple[int, ...] = (0,), **settings: Any) -> None:
         base = {"dataset": str(data), "algorithm": ALGORITHM, "n_steps": 80, "n_steps_per_epoch": 10, "plugins": ["scored_dqn"]}
-        self.config = ExperimentConfig.check(
+        self.config = ExperimentConfig.checked(
             {"name": "sweep", **base, "seeds": seeds, "seeds_per_trial": len(seeds), "storage": str(storage), **settings}
         )
         about = describe_dataset(Dataset.open(data), str(data))
@@ -85,7 +85,7 @@ class Sweep:
 
     def worker(self, trial: Trial, **more: Any) -> TrialConfig:
         """The same, for a `TrialRun`."""
-        return TrialConfig.check(self.told(trial, **more))
+        return TrialConfig.checked(self.told(trial, **more))
 
 
 class TuneTrial:

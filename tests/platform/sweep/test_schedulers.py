@@ -43,17 +43,17 @@ class Settings(Config):
 
 
 def test_a_scheduler_is_named_in_a_word_or_with_its_settings() -> None:
-    assert isinstance(Settings.check({"scheduler": "asha"}).scheduler, ASHA)
-    assert Settings.check({"scheduler": {"name": "median", "min_samples": 5}}).scheduler == Median(min_samples=5)
+    assert isinstance(Settings.checked({"scheduler": "asha"}).scheduler, ASHA)
+    assert Settings.checked({"scheduler": {"name": "median", "min_samples": 5}}).scheduler == Median(min_samples=5)
     with pytest.raises(ConfigError, match="there is no such scheduler; did you mean 'asha'"):
-        Settings.check({"scheduler": "ash"})
+        Settings.checked({"scheduler": "ash"})
     with pytest.raises(ConfigError, match=r"'scheduler\.grace_step'; did you mean 'grace_steps'"):
-        Settings.check({"scheduler": {"name": "asha", "grace_step": 5}})
+        Settings.checked({"scheduler": {"name": "asha", "grace_step": 5}})
 
 
 def experiment(**changes: Any) -> ExperimentConfig:
     base = {"dataset": "d3ray/cartpole-replay", "algorithm": "DQN", "n_steps": 6_400, "n_steps_per_epoch": 40}
-    return ExperimentConfig.check({**base, **changes})
+    return ExperimentConfig.checked({**base, **changes})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ BOTH = {"algorithm.name": {"choice": ["TD3PlusBC", "IQL"]}}
 
 
 def experiment(**algorithm: Any) -> ExperimentConfig:
-    return ExperimentConfig.check({"dataset": "some/data", "algorithm": {"name": "TD3PlusBC", **algorithm}})
+    return ExperimentConfig.checked({"dataset": "some/data", "algorithm": {"name": "TD3PlusBC", **algorithm}})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from d3ray.platform.experiment.config import ExperimentConfig
 from d3ray.platform.sweep.search_space import Configuration, SearchSpace
 from d3ray.platform.sweep.searchers import OURS, RAYS, Past, Searcher, SearcherConfig, make_searcher
 
-CONFIG = ExperimentConfig.check({"dataset": "some/data", "algorithm": "TD3PlusBC"})
+CONFIG = ExperimentConfig.checked({"dataset": "some/data", "algorithm": "TD3PlusBC"})
 CONDITIONAL = {
     "algorithm.name": {"choice": ["TD3PlusBC", "IQL"]},
     "IQL.expectile": {"uniform": [0.6, 0.95]},
@@ -32,7 +32,7 @@ FLAT = {
 
 def searcher(name: str, search: dict[str, Any] = FLAT, **settings: Any) -> Searcher:
     space = SearchSpace(search, "TD3PlusBC")
-    return make_searcher(SearcherConfig.check({"name": name, **settings}), space, CONFIG, "max")
+    return make_searcher(SearcherConfig.checked({"name": name, **settings}), space, CONFIG, "max")
 
 
 def value(configuration: Configuration) -> float:
@@ -163,7 +163,7 @@ def test_presets_are_tried_first() -> None:
 )
 def test_refuses(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        make_searcher(SearcherConfig.check(settings), SearchSpace(FLAT, "TD3PlusBC"), CONFIG, "max")
+        make_searcher(SearcherConfig.checked(settings), SearchSpace(FLAT, "TD3PlusBC"), CONFIG, "max")
     assert said in str(refused.value)
 
 

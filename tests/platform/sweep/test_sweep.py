@@ -124,14 +124,14 @@ def test_what_only_data_and_searchers_can_tell_is_refused_before_anything_runs(
 
 def test_what_is_left_out_follows_from_the_rest(data: Path, tmp_path: Path) -> None:
     search = {"dataset": {"grid": [str(data / "other")]}, "algorithm.name": {"choice": ["DQN", "DiscreteBC"]}, "DQN.gamma": 0.9}
-    config = SweepConfig.check({"search": search, "seeds": (3, 4, 5), "storage": str(tmp_path)})
+    config = SweepConfig.checked({"search": search, "seeds": (3, 4, 5), "storage": str(tmp_path)})
     assert (config.dataset, config.algorithm.name, config.seeds_per_trial) == (str(data / "other"), "DQN", 3)
     assert (config.experiment, config.groups()) == ("sweep", [(3, 4, 5)])
     assert sweep(data, tmp_path, name=None).experiment == "sweep-DQN-tiny"
     assert config.max_configurations(None) == 20
     assert config.max_configurations(7) == 7
-    assert SweepConfig.check({"search": search, "searcher": "grid"}).max_configurations(70) == 70
-    assert SweepConfig.check({"search": search, "budget": {"hours": 1}}).max_configurations(None) is None
+    assert SweepConfig.checked({"search": search, "searcher": "grid"}).max_configurations(70) == 70
+    assert SweepConfig.checked({"search": search, "budget": {"hours": 1}}).max_configurations(None) is None
 
 
 # ---- proposing
