@@ -5,6 +5,7 @@ A probe's trial is a trial: the same worker, threads, device, data and folder. W
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import statistics
@@ -45,6 +46,23 @@ class Measured:
     late: str = ""  # what was not over when the probe's time was: it takes longer than is said here
 
 
+def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[str, float] | D3rayError]:
+    """A phase that gives back what a user can mend.
+
+    Raised, it would carry a worker's traceback; and where the probe's time is over and its folder gone, Ray would print it as an
+    error that nobody has dealt with.
+    """
+
+    @functools.wraps(phase)
+    def called(*arguments: Any) -> dict[str, float] | D3rayError:
+        try:
+            return phase(*arguments)
+        except D3rayError as error:
+            return error
+
+    return called
+
+
 class Probe:
     """A worker in which trials are measured one after another, phase by phase, so that those beside it do the same."""
 
@@ -55,26 +73,24 @@ class Probe:
         """Answers once the process can train: what a trial's worker imports is imported."""
         from .. import trainable  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-    def begin(self, config: Mapping[str, Any]) -> dict[str, float] | D3rayError:
-        """Sets a trial up and warms it up. What a user can mend is given back: raised, it would carry a worker's traceback."""
+    @_given_back
+    def begin(self, config: Mapping[str, Any]) -> dict[str, float]:
+        """Sets a trial up and warms it up."""
         import torch
 
         begin = time.monotonic()
-        try:
-            settings = TrialConfig.checked(config, title="trial")
-            source = Trial(Folder(str(settings.folder)))
-            own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
-            self._run = TrialRun(settings.model_copy(update={"folder": own.folder.name}))
-            if torch.cuda.is_available():
-                torch.cuda.reset_peak_memory_stats()
-            self._data, self._evaluators = self._run.prepare()
-            self._train(1)
-            setup = time.monotonic() - begin
-            n = max(1, min(_WARM_UP, int(1.0 / self._train(1))))
-            self._train(n)
-            self._guess = self._train(n)
-        except D3rayError as error:
-            return error
+        settings = TrialConfig.checked(config, title="trial")
+        source = Trial(Folder(str(settings.folder)))
+        own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
+        self._run = TrialRun(settings.model_copy(update={"folder": own.folder.name}))
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        self._data, self._evaluators = self._run.prepare()
+        self._train(1)
+        setup = time.monotonic() - begin
+        n = max(1, min(_WARM_UP, int(1.0 / self._train(1))))
+        self._train(n)
+        self._guess = self._train(n)
         return {"setup": setup}
 
     def _train(self, n: int) -> float:
@@ -85,6 +101,7 @@ class Probe:
             self._row |= rows[0]
         return (time.perf_counter() - begin) / max(run.subject.step - first, 1)
 
+    @_given_back
     def train(self, seconds: float) -> dict[str, float]:
         """Trains half of the time where training begins, and half of it where it is half way: what is due may differ."""
         run, places = self._run, list[float]()
@@ -105,6 +122,7 @@ class Probe:
         n = len(self._run.config.seeds)
         return {"row_bytes": size * n, "n_metrics": len(self._row) * n}
 
+    @_given_back
     def commit(self) -> dict[str, float]:
         """Writes checkpoints. The second is the one that counts."""
         run, took = self._run, 0.0
@@ -115,6 +133,7 @@ class Probe:
         kept = run.writer.checkpoints
         return {"commit": took, "checkpoint_bytes": _bytes(kept) / max(len(kept.checkpoint_steps()), 1)}
 
+    @_given_back
     def finish(self) -> dict[str, float]:
         """Writes the policies, once as a process's first and once as a later trial would."""
         run = self._run
@@ -122,6 +141,7 @@ class Probe:
         assert run.writer is not None
         return {"first_finish": first, "finish": later, "policy_bytes": _bytes(run.writer.trial.folder / "policy")}
 
+    @_given_back
     def evaluate(self) -> dict[str, float]:
         """Evaluates every seed, the first of them twice: once more than needed, to tell what the environments cost."""
         run, times = self._run, list[float]()

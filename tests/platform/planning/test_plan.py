@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from d3ray.data.errors import ConfigError
+from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.planning.estimate import Job, Node, disk, program, rounded, schedule, size_text, time_text, trial_seconds
-from d3ray.platform.planning.probe import Measured
+from d3ray.platform.planning.probe import Measured, Probe
 
 ONE = Measured(
     start=3, setup=1, update=0.01, row_bytes=200, n_metrics=5, gpu_memory=0, commit=0.5, checkpoint_bytes=1000, first_finish=6,
@@ -91,6 +92,17 @@ def test_lengths_of_time_for_people(seconds: float, text: str) -> None:
 def test_numbers_for_people() -> None:
     assert [rounded(value) for value in (0, 0.0781, 4.44, 87.3, 1234, 98_765)] == ["0", "0.078", "4.4", "87", "1,200", "99,000"]
     assert [size_text(size) for size in (12, 999, 1234, 8_700_000, 2.3e12)] == ["12 B", "999 B", "1.2 kB", "8.7 MB", "2.3 TB"]
+
+
+def test_what_a_phase_cannot_do_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the probe's time, when its folder is gone."""
+    gone, probe = StorageError("The folder is gone."), Probe()
+
+    def finish() -> None:
+        raise gone
+
+    monkeypatch.setattr(probe, "_run", SimpleNamespace(finish=finish), raising=False)
+    assert probe.finish() is gone
 
 
 def test_a_plan_trains_a_little_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
