@@ -24,13 +24,16 @@ from workers import HERE, table
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 from d3ray.platform.benchmark.suite import Cell, SuiteConfig
+from d3ray.platform.experiment.config import AlgorithmChoice
 
 ASSUMED = {
     "host": (10e-6, "s that the host needs to start an operation, autograd, vmap and Python included"),
     "kernel": (3e-6, "s that an operation takes on the device at least"),
-    "flops": (20e12, "floating-point operations/s in matrix products of these sizes (a third of an H100's or H200's float32)"),
+    "float32": (20e12, "floating-point operations/s in matrix products of these sizes (a third of an H100's or H200's best)"),
+    "bfloat16": (200e12, "the same in bfloat16, which `mixed_precision` uses (a fifth of their best)"),
     "evaluation": (1.0, "s of the host for an evaluation of one seed: ten episodes of at most 1,000 steps, ten at a time"),
 }
+KINDS = ("float32", "bfloat16")
 UPDATES = 4  # that are counted: delayed updates are every second
 
 
@@ -57,14 +60,16 @@ class Work:
         """Seconds of a CPU core."""
         return self.operations * ASSUMED["host"][0]
 
-    def device(self) -> float:
-        """Seconds of the accelerator, where nothing else uses it."""
-        return self.operations * ASSUMED["kernel"][0] + self.flops / ASSUMED["flops"][0]
+    def device(self, kind: str) -> float:
+        """Seconds of the accelerator, where nothing else uses it; `kind` is of the matrix products."""
+        return self.operations * ASSUMED["kernel"][0] + self.flops / ASSUMED[kind][0]
 
 
-def count(cell: Cell, seeds: tuple[int, ...], dataset: Dataset) -> Work:
+def count(cell: Cell, seeds: tuple[int, ...], dataset: Dataset, kind: str) -> Work:
     """The work of an update of one cell, where training is half way: warm-ups are over."""
-    stack = Stack(cell.config.make_algorithm(seeds[0]), seeds)
+    choice = cell.config.algorithm.model_dump() | {"mixed_precision": kind == "bfloat16"}
+    config = cell.config.model_copy(update={"algorithm": AlgorithmChoice(**choice)})
+    stack = Stack(config.make_algorithm(seeds[0]), seeds)
     stack.fit(dataset, n_steps=1, n_steps_per_epoch=1, show_progress=False)
     fit = stack.fit_
     fit.learner.step = cell.config.n_steps // 2
@@ -89,29 +94,36 @@ def main() -> None:
     cells: dict[str, list[Cell]] = defaultdict(list)
     for cell in suite.cells():
         cells[cell.label].append(cell)
-    rows, hosts, devices = list[list[str]](), 0.0, 0.0
-    for label, some in cells.items():
-        work = count(some[0], suite.seeds, dataset)
-        updates = sum(cell.config.n_steps for cell in some)
-        host, device = work.host() * updates / 3600, work.device() * updates / 3600
-        hosts, devices = hosts + host, devices + device
-        numbers = [f"{len(some)}", f"{updates / 1e6:g} M", f"{work.operations:,.0f}", f"{work.flops / 1e9:.2f}"]
-        rows.append([label, *numbers, f"{host:.1f}", f"{device:.1f}"])
-        print(*rows[-1], sep=" | ", flush=True)
-    evaluation = suite.evaluation
-    every = evaluation.every if evaluation else None
-    played = sum(c.config.n_steps // every for some in cells.values() for c in some) * len(suite.seeds) if every else 0
+    played = 0
+    if suite.evaluation is not None and suite.evaluation.every is not None:
+        played = sum(cell.config.n_steps // suite.evaluation.every for cell in suite.cells()) * len(suite.seeds)
     evaluations = played * ASSUMED["evaluation"][0] / 3600
-    total = max((hosts + evaluations) / options.processes, devices)
-    rows.append(["evaluations", "", f"{played:,}", "", "", f"{evaluations:.1f}", ""])
-    rows.append(["**all**", f"{sum(map(len, cells.values()))}", "", "", "", f"{hosts + evaluations:.1f}", f"{devices:.1f}"])
-    header = ["algorithm", "cells", "updates", "operations an update", "GFLOP an update", "hours of a core", "hours of the device"]
+    rows, total = list[list[str]](), dict.fromkeys(KINDS, (evaluations, 0.0))
+    for label, some in cells.items():
+        updates = sum(cell.config.n_steps for cell in some)
+        rows.append([label, f"{len(some)}", f"{updates / 1e6:g} M"])
+        for kind in KINDS:
+            work = count(some[0], suite.seeds, dataset, kind)
+            host, device = work.host() * updates / 3600, work.device(kind) * updates / 3600
+            total[kind] = total[kind][0] + host, total[kind][1] + device
+            counted = [f"{work.operations:,.0f}", f"{work.flops / 1e9:.2f}", f"{host:.1f}"] if kind == KINDS[0] else []
+            rows[-1] += [*counted, f"{device:.1f}"]
+        print(*rows[-1], sep=" | ", flush=True)
+    rows.append(["evaluations", "", f"{played:,}", "", "", f"{evaluations:.1f}", "", ""])
+    sums = [f"{total[KINDS[0]][0]:.1f}", *(f"{device:.1f}" for _, device in total.values())]
+    rows.append(["**all**", f"{len(suite.cells())}", "", "", "", *sums])
+    hours = {kind: max(host / options.processes, device) for kind, (host, device) in total.items()}
+    device = [f"hours of the device, {kind}" for kind in KINDS]
+    header = ["algorithm", "cells", "updates", "operations an update", "GFLOP an update", "hours of a core", *device]
     seeds = f"{len(suite.seeds)} seeds are stacked, so an update is one of each of them."
     text = [
         f"# `{options.suite}` on one accelerator, on paper",
         "",
-        f"About **{total:.0f} GPU hours** with {options.processes} trials side by side: the longer of what the device takes and of "
-        f"what the host takes, shared by {options.processes} cores. {seeds}",
+        f"About **{hours['float32']:.0f} GPU hours** in float32 and **{hours['bfloat16']:.0f}** with `mixed_precision`, "
+        f"{options.processes} trials side by side: the longer of what the device takes, used by one trial at a time, and of what "
+        f"{options.processes} cores of the host take. {seeds} Most of the device's time is that of operations so small that they "
+        f"fill a fraction of it: where those of several trials run at once, as with CUDA's MPS, the host's "
+        f"{total['float32'][0] / options.processes:.0f} hours are the limit.",
         "",
         table(header, rows),
         "",
