@@ -5,13 +5,14 @@ database `<storage>/mlflow.db` with artifacts in `<storage>/mlartifacts`.
 
 Tags of the parent run:
     d3ray.key            made when the experiment was created, before the run
-    d3ray.kind           "experiment"
+    d3ray.kind           "experiment" or "sweep"
     d3ray.experiment     its name
     d3ray.folder         where it lies
     d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
     d3ray.reason         why it failed, where it did
     d3ray.suite          of a benchmark: its suite; d3ray.suite_definition is what it is, d3ray.missing {dataset: why}, both JSON
-    d3ray.best_seed, d3ray.best_run, d3ray.best_value, d3ray.metric    the champion, where policies were scored
+    d3ray.best_configuration    in a sweep: the number of the best configuration
+    d3ray.best_seed, d3ray.best_run, d3ray.best_value, d3ray.metric    its best seed, where policies were scored
 Tags of a child run:
     mlflow.parentRunId   the parent's id
     d3ray.key            made when the trial was created, kept in its trial.json, before the run
@@ -28,9 +29,10 @@ Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the loss
     `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it
     diverged. The parent has the mean over its seeds of the last of each, once all have finished, if they differ in nothing else.
 Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
-Model: each finished seed's policy package, as an ONNX model `policy` of its run with the package's files in `package/`, registered
-    under the experiment's name. Tags of a version: d3ray.seed, d3ray.step, and d3ray.metric, d3ray.value where it was scored. The
-    alias `champion` is on the version with the best value of checkpoint.best, without one of the last evaluation/return.
+Model: when the experiment ends, the policy package of each finished seed of the best configuration, as an ONNX model `policy` of its
+    run with the package's files in `package/`, registered under the experiment's name (`models.py`). Tags of a version: d3ray.seed,
+    d3ray.step, d3ray.trial, and d3ray.metric, d3ray.value where it was scored. The alias `candidate` is on the version of the best
+    seed; `champion` is given by `d3ray promote` alone (`promotion.py`).
 Statuses: FINISHED; FAILED with d3ray.reason; KILLED for what was stopped or died, as the next command that looks finds out.
 """
 
