@@ -29,10 +29,10 @@ Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the loss
     `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it
     diverged. The parent has the mean over its seeds of the last of each, once all have finished, if they differ in nothing else.
 Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
-Model: when the experiment ends, the policy package of each finished seed of the best configuration, as an ONNX model `policy` of its
-    run with the package's files in `package/`, registered under the experiment's name (`models.py`). Tags of a version: d3ray.seed,
-    d3ray.step, d3ray.trial, and d3ray.metric, d3ray.value where it was scored. The alias `candidate` is on the version of the best
-    seed; `champion` is given by `d3ray promote` alone (`promotion.py`).
+Model: when the experiment ends, the policy package of each finished seed of the best configuration, as an ONNX model `policy` of
+    its run with the package's files in `package/`, registered under the experiment's name (`models.py`). Tags of a version:
+    d3ray.seed, d3ray.step, d3ray.trial, and d3ray.metric, d3ray.value where it was scored. The alias `candidate` is on the version
+    of the best seed; `champion` is given by `d3ray promote` alone (`promotion.py`).
 Statuses: FINISHED; FAILED with d3ray.reason; KILLED for what was stopped or died, as the next command that looks finds out.
 """
 
