@@ -54,6 +54,8 @@ from .sampled_actions import BestOfSamples, best_of, repeated, taken
 
 CODE = "d4rl_evaluations c93b9d2, bear/examples/bear_hdf5_d4rl.py and bear/rlkit/torch/sac/bear.py"
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bear.py"
+TABLE = "Seno and Imai 2021, Table 4, and d3rlpy 1.0.0, reproductions/offline/bear.py; α is learnt in the warm-up there"
+COLD = {"imitator_encoder": WIDE, "learn_temperature": False, "initial_temperature": 1e-20}
 _LEAST, _MOST = -5.0, 10.0  # of log α / initial α
 
 
@@ -100,10 +102,8 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
                 "warmup_steps": 0,
             },
         ),
-        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {"imitator_encoder": WIDE}),
-        "d3rlpy-paper-halfcheetah": Preset(
-            "Seno and Imai 2021, Table 4: HalfCheetah", {"imitator_encoder": WIDE, "mmd_kernel": "gaussian"}
-        ),
+        "d3rlpy-paper": Preset(TABLE, COLD),
+        "d3rlpy-paper-halfcheetah": Preset(f"{TABLE}: HalfCheetah", {**COLD, "mmd_kernel": "gaussian"}),
     }
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:

@@ -101,8 +101,9 @@ class CQL(SAC):
             },
         ),
         "d3rlpy-paper": Preset(
-            "Seno and Imai 2021, Table 4; ω is 10 for medium datasets there",
+            "Seno and Imai 2021, Table 4; ω is 10 for medium datasets there; d3rlpy 1.0.0, algos/torch/cql_impl.py, for the goal",
             {
+                "backup": "mode",
                 "actor_encoder": VectorEncoder(hidden_units=(256, 256, 256)),
                 "critic_encoder": VectorEncoder(hidden_units=(256, 256, 256)),
             },

@@ -66,7 +66,10 @@ class CRR(DistributionPolicy):
     actions: ClassVar = "continuous"
     presets: ClassVar = {
         "d3rlpy": Preset(D3RLPY, {"batch_size": 100}),
-        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {"weight_type": "binary"}),
+        "d3rlpy-paper": Preset(
+            "Seno and Imai 2021, Table 4, and d3rlpy 1.0.0, reproductions/offline/crr.py, whose policy's draws pass through tanh",
+            {"weight_type": "binary", "tau": 0.005, "target_update_interval": 1},
+        ),
     }
 
     def networks(self, spec: Spec, config: CRRConfig) -> dict[str, Network]:

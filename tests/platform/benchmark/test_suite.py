@@ -68,14 +68,23 @@ def test_the_datasets_are_those_of_the_tables() -> None:
 
 
 ADAM, WIDE = 3e-4, [750, 750]
-TABLE_4: dict[str, dict[str, Any]] = {  # Seno and Imai 2021, Table 4, typed by hand
+COLD = {"learn_temperature": False, "initial_temperature": 1e-20}
+SOFT = {"tau": 5e-3, "target_update_interval": 1}
+TABLE_4: dict[str, dict[str, Any]] = {  # Seno and Imai 2021, Table 4, and d3rlpy 1.0.0, reproductions/offline; typed by hand
     "SAC": {"actor_learning_rate": ADAM, "critic_learning_rate": ADAM, "batch_size": 256},
     "TD3": {"actor_learning_rate": ADAM, "critic_learning_rate": ADAM, "batch_size": 256, "update_actor_interval": 2},
     "AWAC": {"actor_learning_rate": ADAM, "batch_size": 1024, "lam": 1.0, "actor_encoder": [256] * 4},
     "BCQ": {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "batch_size": 100, "lam": 0.75, "imitator_encoder": WIDE},
-    "BEAR": {"actor_learning_rate": 1e-4, "critic_learning_rate": ADAM, "batch_size": 256, "warmup_steps": 40_000},
-    "CQL": {"actor_learning_rate": 1e-4, "critic_learning_rate": ADAM, "critic_encoder": [256] * 3, "n_action_samples": 10},
-    "CRR": {"actor_learning_rate": ADAM, "weight_type": "binary", "advantage_type": "mean", "n_action_samples": 4},
+    "BEAR": {"actor_learning_rate": 1e-4, "critic_learning_rate": ADAM, "batch_size": 256, "warmup_steps": 40_000, **COLD},
+    "CQL": {
+        "actor_learning_rate": 1e-4,
+        "critic_learning_rate": ADAM,
+        "critic_encoder": [256] * 3,
+        "n_action_samples": 10,
+        "learn_alpha": False,
+        "backup": "mode",
+    },
+    "CRR": {"actor_learning_rate": ADAM, "weight_type": "binary", "advantage_type": "mean", "n_action_samples": 4, **SOFT},
     "PLAS": {"actor_learning_rate": 1e-4, "critic_learning_rate": 1e-3, "lam": 1.0, "warmup_steps": 500_000, "batch_size": 100},
     "PLASWithPerturbation": {"actor_learning_rate": 1e-4, "lam": 1.0, "warmup_steps": 500_000, "action_flexibility": 0.05},
     "TD3PlusBC": {"actor_learning_rate": ADAM, "batch_size": 256, "alpha": 2.5, "update_actor_interval": 2},
