@@ -277,7 +277,8 @@ class Experiment:
         return self.folder.read_json("state.json") or {"status": "KILLED"}
 
     def set_state(self, status: Status, reason: str = "") -> None:
-        """Keeps the status of the whole."""
+        """Keeps the status of the whole. Raises LostError where another command has taken it over."""
+        self.lock.check()
         about = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         self.folder.write_json("state.json", {"status": status, "reason": reason, **about})
 

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,9 +19,8 @@ from torch import Tensor
 from ...algos.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
 from ...data.errors import StorageError
 from ...data.files import Place, storage_errors, write_atomically
+from .lease import Clock, Lease, LostError
 
-_LEASE_SECONDS = 60.0  # a lock in an object store is a note that its holder renews; older ones are free
-_RENEWAL_SECONDS = 5.0
 _COMMIT_SECONDS = 120.0  # longest wait for another writer's rename
 _LOOK_SECONDS = 0.2  # whoever only asks whether a lock is free holds it for some microseconds; a taker outwaits that
 
@@ -188,11 +186,17 @@ class Folder(Place):
 
 
 class Lock:
-    """One holder of a folder at a time: a file lock, which a dead process gives up; in an object store a note that is renewed."""
+    """One holder of a folder at a time: a file lock, which a dead process gives up; in an object store a `Lease`, which is renewed.
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder, self.held, self._owner = folder, False, uuid4().hex
+    Args:
+        folder: Which.
+        clock: Of a lease; None: the machine's.
+    """
+
+    def __init__(self, folder: Folder, clock: Clock | None = None) -> None:
+        self.folder, self.held = folder, False
         self._file: FileLock | None = None
+        self._lease = Lease(folder, clock)
         if folder.local is not None:
             self._file = FileLock(folder.local / "lock", timeout=_LOOK_SECONDS, poll_interval=0.01, thread_local=False)
 
@@ -205,30 +209,29 @@ class Lock:
                     self._file.acquire()
                 except Timeout:
                     return False
-        else:
-            if not self._lease_ends(wait):
-                return False
-            self.renew()
+        elif not self._lease.take(wait):
+            return False
         self.held = True
         return True
 
-    def _lease_ends(self, wait: bool) -> bool:
-        """Whether the note is old, or is not renewed until it is."""
-        first = note = self.folder.read_json("lock")
-        while note is not None and (left := note["time"] + _LEASE_SECONDS - time.time()) > 0:
-            if not wait or note != first:
-                return False
-            time.sleep(min(left, _RENEWAL_SECONDS))
-            note = self.folder.read_json("lock")
-        return True
+    @property
+    def lost(self) -> bool:
+        """Whether somebody else has taken it since; only in an object store that can be."""
+        return self._lease.lost
+
+    def check(self) -> None:
+        """Raises LostError where somebody else has taken it since."""
+        if self.lost:
+            raise LostError(
+                f"Another command has taken {self.folder.name} over, because this one gave no sign of life for a minute; it ends."
+            )
 
     def is_free(self) -> bool:
         """Whether nobody holds it now."""
         if self.held:
             return False
         if self._file is None:
-            note = self.folder.read_json("lock")
-            return note is None or time.time() - note["time"] >= _LEASE_SECONDS
+            return self._lease.is_free()
         try:  # flock can only be asked by trying; a shared one needs no right to write, and askers do not see one another
             asked = os.open(self._file_folder() / "lock", os.O_RDONLY)
         except FileNotFoundError:
@@ -243,18 +246,13 @@ class Lock:
             os.close(asked)
         return True
 
-    def renew(self) -> None:
-        """Says that the holder is alive; a file lock needs no such word."""
-        if self._file is None:
-            self.folder.write_json("lock", {"owner": self._owner, "time": time.time()})
-
     def release(self) -> None:
-        """Gives it up."""
+        """Gives it up, where it is still ours."""
         self.held = False
         if self._file is not None:
             self._file.release()
         else:
-            self.folder.delete(["lock"])
+            self._lease.give_up()
 
     def _file_folder(self) -> Path:
         assert self.folder.local is not None

@@ -79,7 +79,7 @@ class Delivery:
     def attempt(self) -> bool:
         """One pass; whether it went through. `trouble` says why not."""
         try:
-            self.experiment.lock.renew()
+            self.experiment.lock.check()
             self.files.update(list(self.trials.values()))  # first: a server that is away does not hold them up
             deliver(self.tracking, self.experiment, list(self.trials.values()))
             self.trouble = ""
@@ -90,8 +90,9 @@ class Delivery:
         return not self.trouble
 
     def finish(self) -> str:
-        """Delivers the rest; what could not be, in one sentence."""
+        """Delivers the rest; what could not be, in one sentence. Raises LostError where another command has taken it over."""
         self._end_thread()
+        self.experiment.lock.check()
         deadline = time.monotonic() + patience()
         while not self.attempt():
             if time.monotonic() > deadline:

@@ -1,0 +1,179 @@
+"""The lock of an object store: held for as long as its command lives, free soon after, and never anybody else's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from d3ray.data.errors import StorageError
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.folders import Folder, Lock
+from d3ray.platform.storage.lease import Clock, LostError
+
+
+class HandClock(Clock):
+    """A clock that stands still until it is moved. Who waits wakes when the time comes, and waits again before it goes on."""
+
+    def __init__(self) -> None:
+        self.time = 1e9  # may be moved at once too, where nobody has to keep up
+        self._changed = threading.Condition()
+        self._until: dict[int, float] = {}  # when those who wait wake, by thread
+
+    def now(self) -> float:
+        return self.time
+
+    def wait(self, ended: threading.Event, seconds: float) -> bool:
+        with self._changed:
+            until = self.time + seconds
+            self._until[threading.get_ident()] = until
+            self._changed.notify_all()
+            while self.time < until and not ended.is_set():
+                self._changed.wait(0.005)
+            del self._until[threading.get_ident()]
+            return ended.is_set()
+
+    def move(self, seconds: float, waiting: int = 1) -> None:
+        """Five seconds and five seconds; `waiting` threads wait in between."""
+        for _ in range(round(seconds / 5)):
+            with self._changed:
+                self.time += 5
+                self._changed.notify_all()
+                self._settle(waiting)
+
+    def settle(self, waiting: int) -> None:
+        """Until so many threads wait."""
+        with self._changed:
+            self._settle(waiting)
+
+    def _settle(self, waiting: int) -> None:
+        def done() -> bool:
+            return len(self._until) == waiting and all(until > self.time for until in self._until.values())
+
+        assert self._changed.wait_for(done, 30)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    made = Folder(f"fsspec+memory://{tmp_path.name}/first")
+    yield made
+    made.remove()
+
+
+def test_a_lease_is_held_however_long_whatever_its_holder_does(folder: Folder) -> None:
+    """Nothing but the clock goes on: the holder reads folders, starts Ray, packs trials."""
+    clock = HandClock()
+    ours, theirs = Lock(folder, clock), Lock(folder, clock)
+    assert ours.acquire()
+    clock.settle(1)
+    for _ in range(4):
+        clock.move(65)
+        assert not theirs.is_free()
+        assert not theirs.acquire()
+    ours.check()
+    ours.release()
+    assert folder.read("lock") is None
+    assert theirs.is_free()
+    assert theirs.acquire()
+    theirs.release()
+    assert not [thread for thread in threading.enumerate() if thread.name == "d3ray-lease"]
+
+
+def test_a_holder_that_died_is_outwaited(folder: Folder) -> None:
+    clock = HandClock()
+    folder.write_json("lock", {"owner": "dead", "time": clock.now()})
+    taken: list[bool] = []
+    ours = Lock(folder, clock)
+    taker = threading.Thread(target=lambda: taken.append(ours.acquire(wait=True)))
+    taker.start()
+    clock.settle(1)
+    clock.move(55)
+    assert not taken
+    clock.move(5)  # then it waits for the time of its first renewal
+    taker.join(30)
+    assert taken == [True]
+    ours.release()
+
+
+def test_a_holder_that_lives_is_not_waited_for(folder: Folder) -> None:
+    clock = HandClock()
+    ours, theirs = Lock(folder, clock), Lock(folder, clock)
+    assert ours.acquire()
+    clock.settle(1)
+    taken: list[bool] = []
+    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=True)))
+    taker.start()
+    clock.settle(2)
+    clock.move(10, waiting=2)
+    assert not taken
+    clock.time += 5  # the holder renews: whoever waits sees it now or five seconds later
+    until(lambda: folder.read_json("lock")["time"] == clock.time)
+    clock.time += 5
+    taker.join(30)
+    assert taken == [False]
+    ours.release()
+
+
+def test_a_holder_that_slept_sees_that_another_has_taken_it(folder: Folder) -> None:
+    """As after a laptop was closed: its renewals come late, and neither they nor its end touch the other's note."""
+    clock, late = HandClock(), HandClock()
+    ours, theirs = Lock(folder, late), Lock(folder, clock)
+    assert ours.acquire()
+    late.settle(1)
+    clock.time += 61
+    assert theirs.acquire()
+    clock.settle(1)
+    note = folder.read_json("lock")
+    assert not ours.lost
+    late.time += 61
+    until(lambda: ours.lost)
+    with pytest.raises(LostError, match=r"Another command has taken .*/first over, because this one gave no sign of life"):
+        ours.check()
+    assert folder.read_json("lock") == note
+    ours.release()
+    assert folder.read_json("lock") == note
+    theirs.release()
+    assert folder.read("lock") is None
+
+
+def test_a_store_that_is_away_for_a_moment_loses_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock()
+    ours = Lock(folder, clock)
+    assert ours.acquire()
+    clock.settle(1)
+    read = Folder.read_json
+
+    def away(self: Folder, name: str) -> None:
+        raise StorageError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "read_json", away)
+        clock.move(50)
+    clock.move(10)
+    assert read(folder, "lock")["time"] == clock.now()
+    ours.check()
+    ours.release()
+
+
+def test_an_experiment_that_was_taken_over_writes_no_state(tmp_path: Path) -> None:
+    storage = f"fsspec+memory://{tmp_path.name}"
+    experiment = Experiment.begin(storage, "first", {"n_steps": 1}, {"name": "tiny", "fingerprint": "aa"})
+    experiment.set_state("RUNNING")
+    note = {"owner": "another", "time": time.time()}
+    experiment.folder.write_json("lock", note)
+    assert not experiment.lock._lease.renew()
+    with pytest.raises(LostError):
+        experiment.set_state("KILLED")
+    experiment.close()
+    assert experiment.state["status"] == "RUNNING"
+    assert experiment.folder.read_json("lock") == note
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
