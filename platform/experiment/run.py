@@ -185,12 +185,19 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                     delivery.start(runs=True)
 
                     def told(trial: Trial) -> dict[str, Any]:
+                        experiment.lock.check()
                         return resources(trial, work.trial_config(packed, trial))
 
+                    def watched(progress: Progress) -> None:
+                        experiment.lock.check()
+                        if on_progress is not None:
+                            on_progress(progress)
+
                     repacked = Repacked(proposer, told)
-                    run_trials(experiment, repacked, told, on_progress, work.scheduler(experiment), started=delivery.add)
+                    run_trials(experiment, repacked, told, watched, work.scheduler(experiment), started=delivery.add)
             else:
                 delivery.start(runs=False)
+            experiment.lock.check()
             for trial in experiment.trials():
                 trial.give_up_after(config.retries)
             if experiment.state["status"] != (ended := conclude(experiment.trials()))[0]:
@@ -200,7 +207,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
     except (KeyboardInterrupt, SystemExit):
         raise KeyboardInterrupt(_interrupted(experiment)) from None
     except BaseException:
-        if experiment.is_new and all(trial.committed < 0 for trial in experiment.trials()):
+        if experiment.is_new and not experiment.lock.lost and all(trial.committed < 0 for trial in experiment.trials()):
             experiment.discard()
         raise
     finally:
