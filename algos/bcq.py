@@ -1,6 +1,7 @@
 r"""Batch-constrained Q-learning (BCQ): the best, as a critic has it, of some actions that the data's behaviour might have taken.
 
     behaviour      a conditional VAE of the data's actions, D(s, z)                                    `behaviour_model.py`
+                   L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z ~ q(z|s, a), means over entries
     policy         a_k = clip(D(s, z_k) + Φ ξ(s, D(s, z_k)), -1, 1),    z_k ~ clip(N(0, 1), ±0.5)                `perturbed`
                    π(s) is the a_k of n whose Q_1(s, a_k) is largest
     critic         L_Q = E[ Σ_i (r + γ max_k (λ min_j + (1 - λ) max_j) Q'_j(s', a'_k) - Q_i(s, a))² ]      `BCQ.critic_loss`

@@ -1,10 +1,12 @@
 r"""Bootstrapping error accumulation reduction (BEAR): SAC whose policy keeps to what the behaviour does, at a learnt price.
 
     behaviour   a conditional VAE of the data's actions, D(s, z)                                      `behaviour_model.py`
+                L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z ~ q(z|s, a), means over entries
     critic      L_Q = E[ Σ_i (y - Q_i(s, a))² ],    y = r + γ (λ min_j + (1 - λ) max_j) Q'_j(s', a') - γ T log π(a'|s')
                 a': of N draws of π(s') the one for which the mixture of Q'_j is largest                         `BEAR.goal`
     actor       L_π = E[ T log π(ã|s) - min_i Q_i(s, ã) + α (M(s) - ε) ]                                    `BEAR.actor_loss`
-                M(s) = MMD of m draws of D(s, ·) and m of π(s), all before tanh                              `BEAR.discrepancy`
+                M(s) = √(E k(x, x') + E k(y, y') - 2 E k(x, y) + 1e-6),    x: m draws of π(s), y: m of D(s, ·), all before tanh
+                k(x, y) = exp(-‖x - y‖₁ / 2σ), or exp(-‖x - y‖₂² / 2σ) of the Gaussian kernel: σ is not squared  `BEAR.discrepancy`
     dual        L_α = E[ -α (M - ε) ]: α grows while M is above ε
     policy      π acts by the best of n draws, as Q_1 has it
 

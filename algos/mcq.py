@@ -1,6 +1,7 @@
 r"""Mildly conservative Q-learning (MCQ): SAC whose critics are held, wherever the policy goes, at what the behaviour could do.
 
     behaviour   a conditional VAE of the data's actions, D(s, z)                                      `behaviour_model.py`
+                L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z ~ q(z|s, a), means over entries
     critic      L_Q = E[ Σ_i λ (y - Q_i(s, a))² + (1 - λ) mean_k (Q_i(ŝ, â_k) - y'(ŝ))² ]                   `MCQ.critic_loss`
                 y' = min_i max_k Q_i(ŝ, b_k)                                                             `MCQ.supported`
                 ŝ: s and s' alike;    â_k ~ π(ŝ),    b_k = D(ŝ, z_k): N of each

@@ -1,6 +1,7 @@
 r"""Policy in the latent action space (PLAS): a policy that chooses among the actions that the data's behaviour might have taken.
 
     behaviour   a conditional VAE of the data's actions, D(s, z); trained first, then left as it is      `behaviour_model.py`
+                L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z ~ q(z|s, a), means over entries
     policy      a = D(s, m π(s)),    π(s) in (-1, 1) for each entry of a latent                                  `PLAS.acting`
     critic      L_Q = E[ Σ_i (r + γ (λ min_j + (1 - λ) max_j) Q'_j(s', a') - Q_i(s, a))² ],    a' of π'    `PLAS.critic_loss`
     actor       L_π = E[ -Q_1(s, D(s, m π(s))) ]                                                            `PLAS.actor_loss`

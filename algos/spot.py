@@ -1,6 +1,7 @@
 r"""Supported policy optimization (SPOT): TD3 whose actor pays for actions that the data's behaviour makes unlikely.
 
-    behaviour   a conditional VAE of the data's actions; trained first, then left as it is             `behaviour_model.py`
+    behaviour   a conditional VAE of the data's actions, D(s, z); trained first, then left as it is    `behaviour_model.py`
+                L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z ~ q(z|s, a), means over entries
     critic      TD3's
     actor       L_π = E[ -Q_1(s, π(s)) / mean |Q_1(s, π(s))| + λ N(s, π(s)) ]                             `SPOT.actor_loss`
                 N(s, a) = mean_k (a - D(s, z_k))² + β KL(q(z|s, a) ‖ N(0, 1)),    z_k ~ q(z|s, a)          `SPOT.unlikeliness`
