@@ -2,7 +2,7 @@ r"""PLAS with a perturbation: what the latent policy chooses may be moved a litt
 
     policy   a = clip(b + Φ ξ(s, b), -1, 1),    b = D(s, m π(s))                                `PLASWithPerturbation.acting`
 
-π and ξ climb the first critic together. All else is as in `plas.py`.
+π and ξ climb the first critic together. All else is as in `plas.py`, the loss of the behaviour model too.
 
 Symbols   Φ = `action_flexibility`; the others as in `plas.py`.
 When      As PLAS, where the critic may be trusted a little beyond what the behaviour did.
