@@ -1,5 +1,7 @@
 """The fidelity table: one update here and in d3rlpy 2.8.1 or PFRL 0.4.0, from the same weights, batch and random numbers.
 
+Algorithms that neither has stand beside a slow version in float64 (`fidelity_slow.py`).
+
     make peer && make benchmark-fidelity        or: python benchmarks/fidelity.py [--only TEXT …]
 
 Our side does an update; its weights before, its batch and the numbers that it drew go to the peer, which does the same update in
@@ -28,6 +30,7 @@ from arrays import cartpole_like, hopper_like
 from fidelity_behaviour import BEHAVIOUR_CASES
 from fidelity_cases import BATCH, CASES, Case, Draws
 from fidelity_sequences import SEQUENCE_CASES, as_sequences, stretches
+from fidelity_slow_cases import SLOW_CASES, ahead
 from torch import nn
 from workers import HERE, Worker, table
 
@@ -41,10 +44,11 @@ from d3ray.algos.registry import make_algorithm
 from d3ray.data.batch import Batch
 
 RESULTS = HERE / "results"
-ROWS = (*CASES, *BEHAVIOUR_CASES, *SEQUENCE_CASES)
+ROWS = (*CASES, *BEHAVIOUR_CASES, *SEQUENCE_CASES, *SLOW_CASES)
 GAMMA, BOUND = 0.99, 1e-5
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
-SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py"}
+SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py", "slow": "fidelity_slow.py"}
+SHOWN = {"slow": "slow, float64"}
 Arrays = dict[str, np.ndarray]
 
 
@@ -61,10 +65,13 @@ def ours(case: Case, arrays: Path) -> Arrays:
     learner.step = case.step
     sizes = dataset.spec.observation.shape[0], None if case.discrete else dataset.spec.action.shape[0]
     columns = stretches(*sizes) if algorithm.sequences else batch(*sizes)
+    if case.ours.get("horizon"):
+        columns |= ahead(sizes[0], columns["terminated"], GAMMA)
     before = weights(learner)
     with recording(learner) as (found, draws):
         learner.update(as_sequences(columns) if algorithm.sequences else as_batch(columns))
     tape = {f"draw/{k}": numbers for k, numbers in enumerate(case.tape(draws))}
+    tape |= {f"drawn/{place}": numbers for place, numbers in draws} if case.peer == "slow" else {}
     theirs = {
         name: case.slope[n][0](array) if (n := name.partition("/")[2]) in case.slope else array for name, array in before.items()
     }
@@ -101,13 +108,14 @@ def batch(observation: int, action: int | None) -> Arrays:
 def as_batch(columns: Arrays) -> Batch:
     tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
     discount = GAMMA * (1 - tensors.pop("terminated"))
-    extra = {name: tensors.pop(name) for name in ("return_to_go",)}
+    extra = {"return_to_go": tensors.pop("return_to_go")}
+    extra |= {name.replace("_", "/", 1): tensors.pop(name) for name in list(tensors) if name.startswith("ahead_")}
     return Batch(**tensors, discount=discount, index=torch.arange(BATCH), extra=extra)
 
 
 @contextmanager
 def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
-    """Keeps, within it, losses and gradients by name, and every number that a loss draws with the place where it was drawn."""
+    """Keeps, within it, losses and gradients by name, and every number that a loss draws, by `LOSS/NAME`."""
     found: Arrays = {}
     draws: Draws = []
     gradients = learner.gradients
@@ -127,7 +135,7 @@ def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
     def drawn(draw: Any) -> Any:
         def record(self: Any, *arguments: Any) -> torch.Tensor:
             numbers = draw(self, *arguments)
-            draws.append((place[0], numbers.numpy()))
+            draws.append((f"{place[0]}/{arguments[0]}", numbers.numpy()))
             return numbers
 
         return record
@@ -203,7 +211,7 @@ def compared(case: Case, found: Arrays, theirs: Mapping[str, np.ndarray]) -> dic
 def row(case: Case, distances: Mapping[str, float]) -> list[str]:
     worst = {kind: max((d for n, d in distances.items() if n.startswith(f"{kind}/")), default=None) for kind in KINDS}
     cells = ["" if value is None else f"{value:.1e}" for value in worst.values()]
-    return [case.label, case.peer, *cells, "met" if met(distances) else "NOT met", case.difference]
+    return [case.label, SHOWN.get(case.peer, case.peer), *cells, "met" if met(distances) else "NOT met", case.difference]
 
 
 def met(distances: Mapping[str, float]) -> bool:
@@ -222,8 +230,9 @@ def markdown(report: dict[str, Any], rows: list[list[str]]) -> str:
             "One update from the same weights, batch and random numbers, in float32; the largest ‖ours - theirs‖ / ‖theirs‖.",
             "Gradients are each network's as its optimiser gets it; weights and targets are those after the update.",
             "What differs is what no setting brings in line; the row is then compared where both agree, as it says.",
-            "In float64 losses and gradients are held against independent slow versions, to 1e-10, in `tests/algos`; so are FQF",
-            "critics, which neither peer has.",
+            "Beside `slow, float64` stand algorithms that neither peer has: the same update by loops over single samples, from the",
+            "equations alone (`tests/algos/slow.py`). In float64 all losses are held against such versions, to 1e-10, in",
+            "`tests/algos`; so are FQF critics, which neither peer has.",
             "",
             f"{report['date']}. {versions}.",
             "",
@@ -232,7 +241,7 @@ def markdown(report: dict[str, Any], rows: list[list[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="One update beside d3rlpy 2.8.1 and PFRL 0.4.0.")
+    parser = argparse.ArgumentParser(description="One update beside d3rlpy 2.8.1, PFRL 0.4.0 and slow versions.")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose label has it; the others stay as they are")
     options = parser.parse_args()
     cases = [case for case in ROWS if not options.only or any(part in case.label for part in options.only)]

@@ -12,7 +12,7 @@ BATCH = 32
 HIDDEN = [64, 48]
 NETS: dict[str, Any] = {"hidden_units": HIDDEN}
 ACTOR_CRITIC: dict[str, Any] = {"actor_encoder": NETS, "critic_encoder": NETS}
-Draws = list[tuple[str, np.ndarray]]  # ours, in order: where each was drawn, and the numbers
+Draws = list[tuple[str, np.ndarray]]  # ours, in order: the loss that drew them and what for, and the numbers
 Reparameterised = Callable[[np.ndarray], np.ndarray]
 
 
@@ -22,7 +22,7 @@ class Case:
 
     Attributes:
         label: First cell of the row.
-        peer: "d3rlpy" or "pfrl".
+        peer: "d3rlpy", "pfrl" or "slow".
         ours: Name and settings of our side.
         theirs: Of the peer's.
         step: Gradient step, from 0, that our side does.
