@@ -23,6 +23,9 @@ _NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "
 def ray_session(*, address: str | None = None, **options: Any) -> Generator[None]:
     """Ray is initialised inside; what was started here is shut down at the end, its workers with it.
 
+    A Ray that is started here asks for the token, whatever `RAY_AUTH_MODE` says: its ports listen on every interface. One that is
+    joined is as its owner started it, and `RAY_AUTH_MODE` says whether this process shows a token.
+
     Args:
         address: a cluster; None: `RAY_ADDRESS`, and where that is not set either a Ray of this machine's own.
         options: for `ray.init`; those that shape a local Ray, such as `num_cpus`, are left out where there is a cluster.
@@ -42,6 +45,9 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
         os.environ.setdefault("RAY_worker_niceness", "0")  # a trial is the work itself; Ray's 15 is for what may wait
         for name, value in _NO_METRICS.items():
             os.environ.setdefault(name, value)
+        # Where it is not set Ray turns tokens on as it starts, and then reads the mode again. Where it is set, to "token" too, Ray
+        # keeps to what it read when it was imported, which may have been "disabled".
+        os.environ.pop("RAY_AUTH_MODE", None)
     else:
         options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
     if load_secrets():  # in the job's driver; its workers do the same as they start

@@ -1,11 +1,14 @@
-"""A Ray session ends in its own time, whatever another thread of the process does meanwhile."""
+"""A Ray session asks for its token, and ends in its own time, whatever another thread of the process does meanwhile."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from ..ports import Port, grpc_answers
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -55,3 +58,40 @@ def test_sigterm_interrupts_and_leaves_all_the_time_that_is_needed() -> None:
     """Ray's own handler aborts a process 3 s after it, in the middle of whatever it puts in order."""
     done = subprocess.run([sys.executable, "-c", _STOPPED], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "interrupted, seconds until an abort: 0\nTrue\n"), done.stderr
+
+
+_ALREADY_IMPORTED = """
+import os, ray
+{set_after}
+from d3ray.platform.cluster.session import ray_session
+
+with ray_session(num_cpus=1):
+    print(ray.get_runtime_context().gcs_address, os.environ["RAY_AUTH_MODE"], flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("after", ["", "os.environ['RAY_AUTH_MODE'] = 'token'"])
+def test_a_local_ray_asks_for_its_token_whatever_the_shell_says(after: str) -> None:
+    """Also where Ray was imported before, when it reads the mode, and where the variable is set too late for it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _ALREADY_IMPORTED.format(set_after=after)],
+        env={**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "right" * 8},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        address, mode = process.stdout.readline().split()
+        port = Port("00000000", int(address.rpartition(":")[2]))
+        stranger, wrong, right = (set(grpc_answers(port, False, token)) for token in ("", "wrong" * 8, "right" * 8))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(300) == 0
+    asked = "/ray.rpc.NodeInfoGcsService/"
+    assert mode == "token"
+    for refused in (stranger, wrong):
+        assert not any(answer.startswith("OK") for answer in refused)
+        assert any(answer.startswith(f"UNAUTHENTICATED {asked}") for answer in refused)
+    assert not any(answer.startswith("UNAUTHENTICATED") for answer in right)
