@@ -14,8 +14,9 @@ Intervals are 95 % percentile intervals of a stratified bootstrap: the runs of e
 dataset for itself. Draws have addresses, (algorithm, dataset), so an interval is the same whatever else is in the table.
 
 Sources: Agarwal, Schwarzer, Castro, Courville, Bellemare: Deep Reinforcement Learning at the Edge of the Statistical Precipice,
-NeurIPS 2021, for all but the last. The score against a budget of online evaluations is that of Kurenkov, Kolesnikov: Showing Your
-Offline Reinforcement Learning Work: Online Evaluation Budget Matters, ICML 2022 (expected online performance). The estimator is
+NeurIPS 2021, for all but the last. The score against a budget of online evaluations is the measure of Kurenkov, Kolesnikov: Showing
+Your Offline Reinforcement Learning Work: Online Evaluation Budget Matters, ICML 2022 (expected online performance). Theirs is over
+policies of different hyper-parameters; here it is applied to the checkpoints of one run. The estimator is
 the unbiased one of Tang, Lee, Xin, Liu, Yu, Lin: Showing Your Work Doesn't Always Work, ACL 2020, in place of Dodge et al.'s, EMNLP
 2019, who draw with replacement and so fall short of the best that was seen.
 """
