@@ -28,7 +28,8 @@ Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the loss
     `evaluation/return`, `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or
     `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it
     diverged. The parent has the mean over its seeds of the last of each, once all have finished, if they differ in nothing else.
-Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint.
+Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint, its profile has
+    n_transitions, n_episodes, environment, and return_mean and return_std of its own episodes.
 Model: when the experiment ends, the policy package of each finished seed of the best configuration, as an ONNX model `policy` of
     its run with the package's files in `package/`, registered under the experiment's name (`models.py`). Tags of a version:
     d3ray.seed, d3ray.step, d3ray.trial, and d3ray.metric, d3ray.value where it was scored. The alias `candidate` is on the version
@@ -313,6 +314,6 @@ def dataset_input(dataset: Mapping[str, Any]) -> Any:
         source_type="d3ray",
         source=json.dumps({"uri": without_password(dataset["source"]), "fingerprint": dataset["fingerprint"]}),
         schema=json.dumps({"d3ray": dataset["schema"]}),
-        profile=json.dumps({k: dataset[k] for k in ("n_transitions", "n_episodes", "environment")}),
+        profile=json.dumps({k: dataset.get(k) for k in ("n_transitions", "n_episodes", "environment", "return_mean", "return_std")}),
     )
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
