@@ -87,6 +87,9 @@ class ResourcesConfig(Config):
     gpu: Annotated[float, Field(ge=0)] | Literal["auto"] = setting(
         0.0, "GPUs of a trial; a fraction shares one; auto: the share that its memory asks for, as a first one shows"
     )
+    grow_to: int | None = setting(
+        None, "trials at once that the cluster may grow to; null: what the file of its launcher says, where there is one", gt=0
+    )
 
     @property
     def wanted(self) -> dict[str, float]:

@@ -25,7 +25,7 @@ _TUNE = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the command
     "RAY_AIR_NEW_OUTPUT": "0",  # prints tables whatever it is told
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
-    "TUNE_MAX_PENDING_TRIALS_PG": "200",  # of a searcher's it starts one worker after another; the queue says how many there may be
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # else a searcher's start one after another; the queue says how many may wait
 }
 _DEATHS = 5  # of a trial's worker that Tune starts again; what a trial raises itself is not tried again
 
@@ -105,6 +105,8 @@ def run_trials(
     on_progress: OnProgress | None = None,
     scheduler: TrialScheduler | None = None,
     started: Callable[[Trial], None] | None = None,
+    grow_to: int | None = None,
+    max_concurrent: int | None = None,
 ) -> None:
     """Runs what the proposer gives, until it has nothing more. Every trial that was given is settled afterwards.
 
@@ -115,6 +117,8 @@ def run_trials(
         on_progress: Called after epochs.
         scheduler: Tune's, which may stop trials or change them. None: every trial runs to its end.
         started: Called with each trial before it is handed to Tune.
+        grow_to: Trials that the cluster will have room for when it has grown; None: what its autoscaler is known to start.
+        max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
 
     Raises:
         StorageError: a trial could not even say why it failed, as on a full disk.
@@ -136,7 +140,13 @@ def run_trials(
             started(trial)
         return trial_config(trial)
 
-    queue = TrialQueue(proposer, hand_out, take_turns=getattr(scheduler, "takes_turns", False))
+    queue = TrialQueue(
+        proposer,
+        hand_out,
+        take_turns=getattr(scheduler, "takes_turns", False),
+        grow_to=grow_to,
+        max_concurrent=max_concurrent,
+    )
     watch = Watch(queue, experiment, progress, on_progress)
     with _tune_folder(experiment) as folder:
         tune.Tuner(

@@ -6,14 +6,18 @@ Trials that hold every CPU stall anything that asks for one, Ray Data included; 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError, D3rayError, DataError
+from ...data.errors import ConfigError, D3rayError, DataError, StorageError
+from ..cluster.growth import growth
 from .places import is_environment_place
+
+_BOOT = 1200.0  # seconds that a machine may take from being asked for until it is a node; clouds take 5 to 10 minutes
 
 
 @dataclass(frozen=True)
@@ -75,20 +79,54 @@ def prepare_node_maps(*where: str | Path, resources: Mapping[str, float] | None 
 def training_nodes(resources: Mapping[str, float] | None = None) -> dict[str, str]:
     """Ray's id and address of every node that has as much of each resource, whether free or not.
 
-    A head without CPUs has its workers to come, as where they start when trials wait for them: then there is none yet.
+    There is none yet where workers start when trials wait for them: where the autoscaler may start such a node, and where nobody
+    knows what it may start and no node has CPUs.
 
     Raises:
-        ConfigError: there is none among nodes that have CPUs.
+        ConfigError: there is none, and none will come.
     """
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     wanted = {name: amount for name, amount in (resources or {}).items() if amount}
     fit = [node for node in alive if all(node["Resources"].get(name, 0) >= amount for name, amount in wanted.items())]
-    if not fit and any(node["Resources"].get("CPU") for node in alive):
-        amounts = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items())
-        raise ConfigError(f"No node of the Ray cluster has the resources of one trial: {amounts}.")
+    if not fit:
+        may = growth()
+        room = bool(may and may.room({"cpu": wanted.get("CPU", 0.0), "gpu": wanted.get("GPU", 0.0)}))
+        if not (room if may else all(not node["Resources"].get("CPU") for node in alive)):
+            raise ConfigError(f"No node of the Ray cluster has the resources of one trial: {_amounts(wanted)}.")
     return {node["NodeID"]: node["NodeManagerAddress"] for node in fit}
+
+
+def first_nodes(resources: Mapping[str, float], seconds: float = _BOOT) -> dict[str, str]:
+    """As `training_nodes`, but where there is none yet it asks for one, as a trial would, and waits until it is there.
+
+    Raises:
+        ConfigError: there is none, and none will come.
+        StorageError: none came within so many seconds.
+    """
+    import ray
+
+    if found := training_nodes(resources):
+        return found
+    logging.getLogger("d3ray").warning("No node for trials is there yet: the cluster is asked for one, and this waits for it.")
+    asked = ray.remote(num_cpus=resources.get("CPU", 0), num_gpus=resources.get("GPU", 0), max_retries=-1)(_nothing).remote()
+    done, _ = ray.wait([asked], timeout=seconds)
+    if not done:
+        ray.cancel(asked, force=True)
+        raise StorageError(
+            f"No node with {_amounts(resources)} came up in {seconds / 60:.0f} min: see what the cluster's autoscaler says, or "
+            "start one by hand."
+        )
+    return training_nodes(resources)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in resources.items() if amount)
 
 
 def _prepare(where: Sequence[str]) -> list[tuple[str, float]] | D3rayError:

@@ -97,6 +97,7 @@ class Work:
         trial_config: What a trial's worker is told, JSON.
         data: The description of the experiment's own data; None: the first of `datasets`.
         tags: Of the experiment's run in MLflow, beside those that every run has.
+        max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
     """
 
     config: ExperimentConfig
@@ -107,6 +108,7 @@ class Work:
     trial_config: Callable[[ExperimentConfig, Trial], dict[str, Any]] = trial_config
     data: Mapping[str, Any] | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    max_concurrent: int | None = None
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -194,7 +196,16 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                             on_progress(progress)
 
                     repacked = Repacked(proposer, told)
-                    run_trials(experiment, repacked, told, watched, work.scheduler(experiment), started=delivery.add)
+                    run_trials(
+                        experiment,
+                        repacked,
+                        told,
+                        watched,
+                        work.scheduler(experiment),
+                        started=delivery.add,
+                        grow_to=packed.resources.grow_to,
+                        max_concurrent=work.max_concurrent,
+                    )
             else:
                 delivery.start(runs=False)
             experiment.lock.check()

@@ -11,6 +11,7 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
+from ..cluster.growth import SEEN, growth, room_on
 from ..storage.experiments import Experiment, Trial
 from .driver import OnProgress, Progress, overall, settle_lost
 from .proposer import Proposer
@@ -22,20 +23,24 @@ def slots(wanted: dict[str, float]) -> int:
     """Trials with these resources, `cpu` and `gpu`, that the nodes of the cluster have room for at once."""
     import ray
 
-    found = 0
-    for node in ray.nodes():
-        if node["Alive"]:
-            cpu, gpu = (node["Resources"].get(name, 0.0) for name in ("CPU", "GPU"))
-            fit = [_times(cpu, wanted["cpu"])] if wanted["cpu"] else []
-            if (share := wanted["gpu"]) > 0:
-                fit.append(_times(gpu, share) if share >= 1 else int(gpu) * _times(1.0, share))
-            found += min(fit, default=1)
-    return found
+    return sum(room_on(node["Resources"], wanted) for node in ray.nodes() if node["Alive"])
 
 
-def _times(has: float, wanted: float) -> int:
-    """How often it fits, as exact as Ray counts: 0.1 fits ten times into 1."""
-    return int(has / wanted + 1e-6)
+def most_out(wanted: dict[str, float], grow_to: int | None = None) -> int:
+    """Trials that Tune may have at once: those that run, and a few that wait.
+
+    On a cluster of a fixed size a twentieth more than run, so that a worker that is done finds another; more would be proposed
+    before the results are there that they could learn from. A cluster that can grow starts nodes for what waits, and for that
+    alone: there as many are out as it will have room for, but no more of them wait than its autoscaler is told of.
+
+    Args:
+        wanted: Resources of a trial, `cpu` and `gpu`.
+        grow_to: Trials that the cluster will have room for; None: what its autoscaler may start, where that is known.
+    """
+    now, may = max(slots(wanted), 1), growth()
+    will = grow_to or (may.room(wanted) if may else 0)
+    most = now + max(1, now // 20)
+    return max(most, min(will + will // 20, now + SEEN)) if will > now else most
 
 
 class TrialQueue(Searcher):
@@ -46,11 +51,22 @@ class TrialQueue(Searcher):
         config: What a trial's worker is told, as JSON.
         take_turns: Whether trials wait for one another, as those of a population do: then all are out at once, and Tune has more
             than run.
+        grow_to: See `most_out`.
+        max_concurrent: Trials that may be out at once, whatever there is room for; None: no limit.
     """
 
-    def __init__(self, proposer: Proposer, config: Callable[[Trial], dict[str, Any]], *, take_turns: bool = False) -> None:
+    def __init__(
+        self,
+        proposer: Proposer,
+        config: Callable[[Trial], dict[str, Any]],
+        *,
+        take_turns: bool = False,
+        grow_to: int | None = None,
+        max_concurrent: int | None = None,
+    ) -> None:
         super().__init__(metric="step", mode="max")
         self._proposer, self._config, self._take_turns = proposer, config, take_turns
+        self._grow_to, self._max_concurrent = grow_to, max_concurrent
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
         self._deaths = Counter[str]()  # of workers of a trial, over what Tune takes for several trials
@@ -59,6 +75,8 @@ class TrialQueue(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Tune's question for the next trial. As many as the cluster has room for are out at once, and a few that wait for it."""
+        if self._max_concurrent is not None and len(self.trials) >= self._max_concurrent:
+            return None
         if not self._take_turns and self._wanted is not None and len(self.trials) >= self._room(self._wanted):
             return None
         try:
@@ -74,13 +92,9 @@ class TrialQueue(Searcher):
         return {"trial": told}
 
     def _room(self, wanted: dict[str, float]) -> int:
-        """Trials that may be out: those that run at once, and a twentieth more, so that a worker that is done finds another.
-
-        More would be proposed before the results are there that they could learn from.
-        """
+        """`most_out`, counted anew now and then."""
         if time.monotonic() > self._until:
-            at_once = max(slots(wanted), 1)
-            self._most, self._until = at_once + max(1, at_once // 20), time.monotonic() + _SECONDS_BETWEEN_COUNTS
+            self._most, self._until = most_out(wanted, self._grow_to), time.monotonic() + _SECONDS_BETWEEN_COUNTS
         return self._most
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:

@@ -104,8 +104,6 @@ class Search:
     def next(self) -> Trial | None:
         """The next trial: first those that are not done. Raises StopIteration where there is none, ConfigError, StorageError."""
         self._spent.tick(len(self._running))
-        if self._config.searcher.max_concurrent is not None and len(self._running) >= self._config.searcher.max_concurrent:
-            return None
         if not self._left:
             if (proposal := self._propose()) is None:
                 raise StopIteration
@@ -211,6 +209,7 @@ def sweep_work(config: SweepConfig) -> Work:
         proposer=lambda experiment: Search(config, experiment, datasets, searcher),
         scheduler=lambda experiment: make_scheduler(config.scheduler, config, experiment, config.objective, spaces, population),
         trial_config=tell,
+        max_concurrent=config.searcher.max_concurrent,
     )
 
 
