@@ -74,6 +74,7 @@ class Definition:
     sequences: ClassVar[bool] = False  # whether they read `Sequences` of `context` steps, and `act` a `Context` (`sequence.py`)
     needs_next_action: ClassVar[bool] = False
     extra_columns: ClassVar[tuple[str, ...]] = ()
+    warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
@@ -137,7 +138,10 @@ class Definition:
         return cls.values is not Definition.values
 
     def fitted(self, config: Any, dataset: Dataset) -> Any:
-        """The checked settings, scalers fitted, with what else of them follows from the data."""
+        """The checked settings, scalers fitted, with what else of them follows from the first data that they meet.
+
+        Coefficients and what networks are made from stay as they are: networks may be there already.
+        """
         return config
 
     # ---- settings, as scikit-learn asks

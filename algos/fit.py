@@ -19,6 +19,7 @@ from ..data.spec import Box, Spec
 from .context_policy import ContextModule, ContextPolicy
 from .diagnostics import DivergenceWarning, divergence, snapshot
 from .environments.spaces import check_spaces
+from .fitted import check_actions, fitted_config, met, sampling
 from .learner import Learner
 from .nets import Nets
 from .policy import Policy, PolicyModule
@@ -78,6 +79,7 @@ class Fit:
         self.after_update: Callable[[], None] | None = None  # what looks on step by step, while there is someone
         self._sampler: tuple[Any, TransitionSampler] | None = None
         self._priorities: dict[str, np.ndarray] | None = None  # of a restored fit, until it has its sampler
+        self.met = False  # whether the settings have met data, as they do once
         self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
         self.largest_reward: float | None = None  # max |r| of the data as losses see it
         self._warned: dict[int, str] = {}  # rows whose values diverge, and since when
@@ -89,7 +91,9 @@ class Fit:
     ) -> Self:
         """A fresh fit: checks the settings and the data, fits the scalers, builds the networks."""
         config = fitted_config(algorithm, dataset)
-        return cls(algorithm, config, stacked_spec(dataset.spec, sampling(config).frames), seeds, rows)
+        fit = cls(algorithm, config, stacked_spec(dataset.spec, sampling(config).frames), seeds, rows)
+        fit.met = True
+        return fit
 
     @classmethod
     def start_online(cls, algorithm: Definition, spec: Spec, name: str) -> Self:
@@ -113,10 +117,12 @@ class Fit:
     # ---- training
 
     def sampler(self, dataset: Dataset) -> TransitionSampler:
-        """Where batches of a dataset come from; kept while the dataset is the same."""
+        """Where batches of a dataset come from; kept while the dataset is the same. The first one meets the settings."""
         if self._sampler is None or self._sampler[0] is not dataset:
             spec = stacked_spec(dataset.spec, sampling(self.config).frames)
             check_spaces(spec, self.spec, dataset.name, f"this {self.algorithm.name}", fewer_actions="shown")
+            if not self.met:  # the networks were there before any data were
+                self.config, self.met = met(self.algorithm, self.config, dataset), True
             sampler = self.sampler_of(dataset)
             if self._priorities is not None and isinstance(sampler, PrioritizedSampler):
                 sampler.load_state(self._priorities)
@@ -332,67 +338,17 @@ class Fit:
         except KeyError as error:
             raise StorageError(f"The state lacks {error} of an optimizer of {algorithm.name}.") from None
         kept = {n.removeprefix("sampler/"): t.cpu().numpy() for n, t in tensors.items() if n.startswith("sampler/")}
-        fit._priorities, fit.data = kept or None, dict(meta["data"])
+        fit._priorities, fit.data, fit.met = kept or None, dict(meta["data"]), bool(meta["data"])
         return fit
 
     def row(self, k: int, algorithm: Definition) -> Fit:
         """The k-th seed as a fit of its own, on tensors of its own."""
         fit = Fit(algorithm, self.config, self.spec, (self.seeds[k],), None)
         fit.learner.load_state(self.learner.row(self.learner.state(), k), self.learner.step)
-        fit.data = self.data
+        fit.data, fit.met = self.data, self.met
         if kept := self._sampler_state():
             fit._priorities = {name: array if name == "next" else array[k : k + 1] for name, array in kept.items()}
         return fit
-
-
-def sampling(config: Any) -> Any:
-    """The sampler that the settings name."""
-    return config.sampler or UniformSampling()
-
-
-def fitted_config(algorithm: Definition, dataset: Dataset) -> Any:
-    """The checked settings with scalers fitted to the data; looks at statistics only.
-
-    Raises:
-        ConfigError: a setting cannot be used.
-        DataError: actions are of the other kind, a scaler or an augmentation does not suit the data, or scaled actions lie
-            outside [-1, 1].
-    """
-    config = algorithm.check_settings()
-    check_actions(algorithm, dataset.spec, dataset.name)
-    seen = stacked_spec(dataset.spec, sampling(config).frames).observation
-    AugmentationPipeline(augmentations=config.augmentation).check_space(seen, dataset.name)
-    scalers = ("observation_scaler", "action_scaler", "reward_scaler")
-    fitted = {n: getattr(config, n).fit(dataset) for n in scalers if getattr(config, n, None)}
-    config = config.model_copy(update=fitted)
-    _check_range(algorithm.name, getattr(config, "action_scaler", None), dataset)
-    return algorithm.fitted(config, dataset)
-
-
-def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
-    """Raises DataError when the data's actions are of another kind."""
-    kind = spec.action_kind
-    if kind != algorithm.actions:
-        from .registry import algorithm_class, algorithm_names
-
-        fit = [other for other in algorithm_names() if algorithm_class(other).actions == kind]
-        cure = f"choose from {', '.join(fit)}" if fit else "no algorithm takes those yet"
-        raise DataError(f"{algorithm.name} needs {algorithm.actions} actions, and {name!r} has {kind} ones; {cure}.")
-
-
-def _check_range(name: str, scaler: Any, dataset: Dataset) -> None:
-    """Continuous policies cover [-1, 1]. Raises DataError when scaled actions of the data lie outside by more than 1e-3."""
-    statistics = dataset.statistics.action
-    if dataset.spec.discrete or statistics is None:
-        return
-    low, high = (torch.tensor(np.asarray(part), dtype=torch.float64) for part in (statistics.min, statistics.max))
-    if scaler is not None:
-        affine = scaler.affine(torch.float64, torch.device("cpu"))
-        low, high = affine.transform(low), affine.transform(high)
-    reach = float(torch.maximum(-low, high).max())
-    if reach > 1 + 1e-3:
-        cure = "clip them before you import" if scaler else "set action_scaler='min_max', or clip them before you import"
-        raise DataError(f"{name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
 
 
 def _named(row: dict[str, float]) -> dict[str, float]:

@@ -23,7 +23,8 @@ from .environments.make import AnyEnvironment, environment_of, is_given, make
 from .environments.rollout import Recorder, Rollout
 from .environments.spaces import check_spaces
 from .environments.vector import VectorEnvironment
-from .fit import Fit, check_actions, sampling
+from .fit import Fit
+from .fitted import check_actions, sampling
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
