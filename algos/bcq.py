@@ -66,6 +66,7 @@ class BCQ(BehaviourModel, BestOfSamples):
 
     Config: ClassVar = BCQConfig
     actions: ClassVar = "continuous"
+    warm_up: ClassVar = "rl_start_step"
     presets: ClassVar = {
         "paper": Preset(BCQ_CODE, PAPERS),
         "d3rlpy": Preset(D3RLPY, {"n_target_samples": 100}),

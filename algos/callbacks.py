@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
@@ -92,6 +93,7 @@ def watching(
         What is to be called after an epoch, for each seed.
     """
     fit: Fit = subject.fit_
+    _warn_of_warm_up(fit, n_steps)
     loggers = () if logger is None else logger if isinstance(logger, Sequence) else (logger,)
     if show_progress is None:
         show_progress = draws_bars()
@@ -121,6 +123,17 @@ def watching(
 
             fit.after_update = after_update
         yield after_epoch
+
+
+def _warn_of_warm_up(fit: Fit, n_steps: int) -> None:
+    """Warns of a training that ends before the policy has seen a critic."""
+    warm_up, end = fit.algorithm.warm_up, fit.learner.step + n_steps
+    if warm_up is not None and n_steps > 0 and end <= (steps := getattr(fit.config, warm_up)):
+        warnings.warn(
+            f"{fit.algorithm.name}: the policy learns nothing of rewards in the first {steps:,} gradient steps ({warm_up}), and "
+            f"this training ends with step {end:,}: ask for more n_steps, or set a smaller {warm_up}.",
+            stacklevel=5,
+        )
 
 
 def stops(callback: Callable[..., None], *arguments: Any) -> bool:

@@ -63,6 +63,7 @@ class PLAS(BehaviourModel):
 
     Config: ClassVar = PLASConfig
     actions: ClassVar = "continuous"
+    warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {
         "paper": Preset(CODE, PAPERS),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/plas.py", {}),

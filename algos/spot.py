@@ -67,6 +67,7 @@ class SPOT(BehaviourModel, TD3):
     """
 
     Config: ClassVar = SPOTConfig
+    warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {
         "paper": Preset(f"{CODE}; λ = 1 stands for what is chosen by task", LOCOMOTION),
         **{
