@@ -68,6 +68,12 @@ class SequenceAlgorithm(Algorithm):
                 "stretch is padded, and the padding masked, which costs time and changes nothing.",
                 stacklevel=2,
             )
+        if config.max_timestep < longest:
+            warnings.warn(
+                f"{self.name}: max_timestep is {config.max_timestep}, and the longest episode of {dataset.name!r} has {longest} "
+                f"steps: it takes all later ones for the one before; set max_timestep to {longest} or more.",
+                stacklevel=2,
+            )
         if config.target_returns is not None:
             return config
         return config.model_copy(update={"target_returns": (float(dataset.statistics.return_.max),)})  # pyright: ignore[reportArgumentType]
