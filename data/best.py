@@ -13,11 +13,12 @@ def best_episodes(returns: np.ndarray, steps: np.ndarray, share: float, by: str)
         steps: [E].
         share: Above 0, at most 1.
         by: "episodes": so large a share of the episodes, rounded down. "transitions": episodes from the best one on, until
-            they have so large a share of the transitions.
+            another would give them more than so large a share of the transitions, as in the code of Chen et al. 2021
+            (kzl/decision-transformer, gym/experiment.py).
     """
     best = np.argsort(-np.asarray(returns, np.float64), kind="stable")
     if by == "episodes":
         n = max(1, int(share * len(best) + 1e-9))  # 0.1 of 30 is three, whatever floats make of it
     else:
-        n = 1 + int(np.searchsorted(np.cumsum(steps[best]), share * steps.sum() - 1e-6))
+        n = max(1, int(np.searchsorted(np.cumsum(steps[best]), share * steps.sum() + 1e-6, side="right")))
     return np.sort(best[:n])

@@ -52,10 +52,10 @@ def test_take_shuffle_and_top(place: Callable[[Dataset], Dataset], tmp_path: Pat
     check(data.top(0.25), [episodes[k] for k in sorted(best[: len(episodes) // 4])], tmp_path / "top")
     chosen, steps = [], 0
     for k in best:
-        chosen.append(k)
         steps += len(episodes[k]["reward"]) - 1
-        if steps >= 0.3 * 400:
+        if steps > 0.3 * 400:
             break
+        chosen.append(k)
     check(data.top(0.3, by="transitions"), [episodes[k] for k in sorted(chosen)], tmp_path / "steps")
 
 
