@@ -22,7 +22,7 @@ def run(config: DownConfig) -> Result:
     from ..platform.cluster.launcher import ClusterFile
 
     file = ClusterFile.read(config.file)
-    if lacking := file.lacking():
+    if lacking := file.lacking("down"):
         raise ConfigError(f"{config.file} cannot be used from here. {' '.join(lacking)}")
     agreed(f"End the cluster of {config.file}, with all that runs there?", config.yes)
     file.launch("down")

@@ -64,9 +64,14 @@ class ClusterFile:
         """Whose machines they are: aws, gcp, local (those that the file names), or another of Ray's."""
         return str(self.prepared["provider"]["type"])
 
-    def lacking(self) -> list[str]:
-        """What has to be done on this machine, or in the file, before it can be used; a sentence each."""
-        found = [f"{place} still says {value!r}: CHANGE it." for place, value in _strings(self.config, "") if _to_fill_in(value)]
+    def lacking(self, action: Literal["up", "down"] = "up") -> list[str]:
+        """What has to be done on this machine, or in the file, before it can be used; a sentence each.
+
+        To end a cluster, whose machines cost money, its provider has to be reached, and no more: the token and whatever else goes to
+        the nodes may be gone, and the rest of the file may have been changed since.
+        """
+        parts = self.config if action == "up" else {part: self.config.get(part) for part in ("provider", "auth")}
+        found = [f"{place} still says {value!r}: CHANGE it." for place, value in _strings(parts, "") if _to_fill_in(value)]
         modules, login = _HOW.get(self.provider, ({}, ""))
         if absent := [package for module, package in modules.items() if not _importable(module)]:
             found.append(f"Ray needs {' and '.join(absent)} for {self.provider}: pip install {' '.join(absent)}.")
@@ -75,7 +80,7 @@ class ClusterFile:
             found.append(f"There are no credentials for {self.provider}: {login} makes them.")
         if self.provider == "local":
             found += self._lacking_ssh()
-        for there, here in self.config.get("file_mounts", {}).items():
+        for there, here in self.config.get("file_mounts", {}).items() if action == "up" else ():
             source = self.path.parent / Path(here).expanduser()
             if not source.exists():
                 made = ": ray get-auth-token --generate makes it" if Path(here).name == "auth_token" else ""

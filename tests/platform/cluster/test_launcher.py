@@ -89,6 +89,29 @@ def test_what_is_missing_is_named(ready: Path, tmp_path: Path, monkeypatch: pyte
     ]
 
 
+def test_ending_a_cluster_asks_only_for_what_ends_it(
+    ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token or a file that is gone, or a line for the nodes that is not filled in, keeps no machine running."""
+    (tmp_path / ".ray/auth_token").unlink()
+    (ready.parent / "constraints.txt").unlink()
+    text = ready.read_text()
+    ready.write_text(text + "\nsetup_commands: [YOUR-COMMAND]\n" if "setup_commands:" not in text else text)
+    assert len(ClusterFile.read(ready).lacking()) >= 2
+    assert ClusterFile.read(ready).lacking("down") == []
+    assert run_command("up", [str(ready), "--yes"]) == 2
+    assert not (tmp_path / "asked").exists()
+    assert run_command("down", [str(ready), "--yes"]) == 0
+    assert json.loads((tmp_path / "asked").read_text())["arguments"] == ["down", "--yes", str(ready)]
+    (tmp_path / ".ssh/id_ed25519").unlink()  # without which `ray down` cannot say it to the machines
+    ready.write_text(ready.read_text().replace("192.0.2.12", "WORKER-ADDRESS-2"))
+    capsys.readouterr()
+    assert run_command("down", [str(ready), "--yes"]) == 2
+    said = capsys.readouterr().err
+    assert "provider.worker_ips still says 'WORKER-ADDRESS-2': CHANGE it." in said
+    assert "There is no key '~/.ssh/id_ed25519' for ssh" in said
+
+
 @pytest.mark.parametrize(("provider", "file"), [("aws", "ray_cluster.yaml"), ("gcp", "examples/clusters/gcp.yaml")])
 def test_a_cloud_asks_for_its_library_and_credentials(
     provider: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
