@@ -67,7 +67,7 @@ class ClusterFile:
     def lacking(self, action: Literal["up", "down"] = "up") -> list[str]:
         """What has to be done on this machine, or in the file, before it can be used; a sentence each.
 
-        To end a cluster, whose machines cost money, its provider has to be reached, and no more: the token and whatever else goes to
+        To end a cluster, whose machines cost money, its provider has to be reached, and no more: the token and whatever goes to
         the nodes may be gone, and the rest of the file may have been changed since.
         """
         parts = self.config if action == "up" else {part: self.config.get(part) for part in ("provider", "auth")}
