@@ -12,6 +12,8 @@ import numpy as np
 
 from ...data.catalog.references import references
 
+_OTHERS = ("AdroitHand",)  # environments with D4RL's observations and actions, and other rewards or episodes
+
 
 class Reference(NamedTuple):
     """Undiscounted returns that are 0 and 100, and what a score relative to them may be called."""
@@ -47,7 +49,9 @@ def reference_in(environment: str | None, dataset: str) -> Reference | None:
 
     Args:
         environment: A gymnasium id; None: D4RL's own. Where D4RL has no reference for it the dataset's counts, and the label says
-            where the return is from; but not for a version of MuJoCo's tasks that has none, since its rewards are others.
+            where the return is from; but not in a version of MuJoCo's tasks that has none, nor in gymnasium-robotics' Adroit
+            hands: their rewards or episodes are others. D4RL's pen plays 100 steps at most and ends when the pen drops
+            (hand_manipulation_suite, pen_v0.py); AdroitHandPen-v1 plays 200 whatever happens, for about twice the return.
         dataset: The dataset's name.
     """
     own = reference_score(environment) if environment else None
@@ -55,7 +59,7 @@ def reference_in(environment: str | None, dataset: str) -> Reference | None:
     bare = re.sub(r"\.(hdf5|h5)$", "", dataset.rsplit("/", 1)[-1]).replace("_", "-").lower()
     if own is not None or theirs is None or environment is None or environment.lower() == bare:
         return own or theirs
-    if environment.rpartition("-v")[0] in references()["environments"]:
+    if environment.startswith(_OTHERS) or environment.rpartition("-v")[0] in references()["environments"]:
         return None
     return theirs._replace(label=f"D4RL-normalised return in {environment}")
 

@@ -53,7 +53,8 @@ def test_the_label_says_where_the_return_comes_from() -> None:
         ("Hopper-v4", "d4rl/hopper-medium-v2", "D4RL-normalised return in gymnasium v4"),
         (None, "d4rl/hopper-medium-v2", "D4RL-normalised return"),
         ("antmaze-umaze-v2", "d4rl/antmaze-umaze-v2", "D4RL-normalised return"),
-        ("AdroitHandPen-v1", "d4rl/pen-human-v1", "D4RL-normalised return in AdroitHandPen-v1"),
+        ("Maze-v1", "d4rl/antmaze-umaze-v2", "D4RL-normalised return in Maze-v1"),
+        ("pen-human-v1", "d4rl/pen-human-v1", "D4RL-normalised return"),
         ("Hopper-v4", "ours", "D4RL-normalised return in gymnasium v4"),
     ],
 )
@@ -64,7 +65,14 @@ def test_where_a_return_was_played_counts(environment: str | None, dataset: str,
 
 
 @pytest.mark.parametrize(
-    ("environment", "dataset"), [("Hopper-v5", "d4rl/hopper-medium-v2"), ("CartPole-v1", "ours"), (None, "ours")]
+    ("environment", "dataset"),
+    [
+        ("Hopper-v5", "d4rl/hopper-medium-v2"),
+        ("CartPole-v1", "ours"),
+        (None, "ours"),
+        ("AdroitHandPen-v1", "d4rl/pen-human-v1"),  # 200 steps and no end, where D4RL's has 100 and ends when the pen drops
+        ("AdroitHandDoorSparse-v1", "d4rl/door-expert-v1"),
+    ],
 )
 def test_other_rewards_have_no_reference(environment: str | None, dataset: str) -> None:
     assert reference_in(environment, dataset) is None
