@@ -16,13 +16,17 @@ from .base import Algorithm
 from .nets import Nets
 from .networks.q_functions import reduced
 from .networks.q_functions.reductions import Reduction
+from .networks.vectors import Repeated
 
+_VECTORS = 2  # axes of a batch of vectors; what has more is worth encoding once for all its copies
 _ROWS = 4096  # whose activations a CPU's cache holds; from 512 to 5,120 made no difference
 
 
 def repeated(observation: Any, n: int) -> Any:
-    """Observations [B, ...], or a dict of them, n times one after the other: [n·B, ...]."""
-    return pytree.tree_map(lambda x: x.expand(n, *x.shape).flatten(0, 1), observation)
+    """Observations [B, ...], or a dict of them, n times one after the other: [n·B, ...]; with images as `Repeated`."""
+    found = Repeated(observation, n)
+    images = any(part.ndim > _VECTORS for part in pytree.tree_leaves(observation))
+    return found if images else found.copies()
 
 
 def apart(x: Tensor, n: int) -> Tensor:

@@ -13,7 +13,7 @@ from ...data.spec import Dict, ObservationSpace
 from .layers import Dropout, Linear
 from .normalization import BatchNorm, LayerNorm
 from .precision import autocast, lowered
-from .vectors import Flat, Observation, beside, vector_size
+from .vectors import Flat, Observation, Repeated, beside, repeat, vector_size
 
 if TYPE_CHECKING:
     from .encoders import LayersConfig, PerceptronConfig
@@ -34,12 +34,15 @@ class EncoderModule(nn.Module):
 
     Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
     which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
-    for each member.
+    for each member. Where `repeats` is true, observations may come as `Repeated`; else that is copied before.
     """
 
     features: int
+    repeats = False
 
-    def __call__(self, *inputs: Any, **named: Any) -> Tensor:
+    def __call__(self, observation: Any, *inputs: Any, **named: Any) -> Tensor:
+        seen = observation.copies() if isinstance(observation, Repeated) and not self.repeats else observation
+        inputs = (seen, *inputs)
         if (device := lowered()) is None:
             return super().__call__(*inputs, **named)
         with autocast(device):
@@ -108,6 +111,8 @@ class VectorNetwork(EncoderModule):
 class KeysNetwork(EncoderModule):
     """Features of each key that has an encoder, all other keys as one vector, and an action, side by side through layers."""
 
+    repeats = True
+
     def __init__(
         self,
         observation: Dict,
@@ -127,10 +132,14 @@ class KeysNetwork(EncoderModule):
         self.layers = config.layers(size, members)
         self.features = config.hidden_units[-1]
 
-    def forward(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
-        assert isinstance(observation, dict)
-        found = [part(observation[key], None, first) for key, part in zip(self.keys, self.parts, strict=True)]
-        plain = [] if self.flat is None else [self.flat({key: observation[key] for key in self.rest})]
+    def forward(self, observation: Observation | Repeated, action: Tensor | None = None, first: int | None = None) -> Tensor:
+        n = observation.n if isinstance(observation, Repeated) else None
+        seen = observation.observation if isinstance(observation, Repeated) else observation
+        assert isinstance(seen, dict)
+        parts = {key: seen[key] if n is None else Repeated(seen[key], n) for key in self.keys}
+        found = [part(parts[key], None, first) for key, part in zip(self.keys, self.parts, strict=True)]
+        plain = [] if self.flat is None else [self.flat({key: seen[key] for key in self.rest})]
+        plain = plain if n is None else [repeat(x, n) for x in plain]
         if action is not None:
             plain.append(action)
         return self.layers(functools.reduce(beside, [*found, *plain]))

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ...data.errors import ConfigError
-from .layers import Convolution, Linear
+from .layers import Convolution, Dropout, Linear
+from .normalization import BatchNorm
 from .perceptrons import EncoderModule, after
-from .vectors import Observation, beside
+from .vectors import Observation, Repeated, beside, repeat
 
 if TYPE_CHECKING:
     from .encoders import PixelEncoder
 
 
 class PixelNetwork(EncoderModule):
-    """[B, C, H, W], or [B, H, W, C] where `channels_last`, to [B, features]; with members to [members, B, features]."""
+    """[B, C, H, W], or [B, H, W, C] where `channels_last`, to [B, features]; with members to [members, B, features].
+
+    Convolutions see each of `Repeated` images once.
+    """
 
     def __init__(
         self, shape: tuple[int, ...], *, channels_last: bool, action_size: int, members: int | None, config: PixelEncoder
@@ -37,13 +41,15 @@ class PixelNetwork(EncoderModule):
             layers += after(count, config, members, images=True)
             channels = count
         self.convolutions = nn.ModuleList(layers)
+        self.repeats = not any(isinstance(layer, BatchNorm | Dropout) for layer in layers)  # to those each copy is one more image
         linear = Linear(channels * height * width + action_size, config.feature_size, members, spectral_norm=config.spectral_norm)
         self.layers = nn.Sequential(linear, *after(config.feature_size, config, members, last=True))
         self.features = config.feature_size
 
-    def forward(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
-        assert isinstance(observation, Tensor)
-        x = observation.movedim(-1, -3) if self.channels_last else observation
+    def forward(self, observation: Observation | Repeated, action: Tensor | None = None, first: int | None = None) -> Tensor:
+        seen = observation.observation if isinstance(observation, Repeated) else observation
+        assert isinstance(seen, Tensor)
+        x = seen.movedim(-1, -3) if self.channels_last else seen
         for layer in self.convolutions:
             x = layer(x, first) if isinstance(layer, Convolution) else layer(x)
         if self.members is None:
@@ -51,6 +57,8 @@ class PixelNetwork(EncoderModule):
         else:
             n = self.members if first is None else first
             x = x.reshape(x.shape[0], n, -1).transpose(0, 1)
+        if isinstance(observation, Repeated):
+            x = repeat(x, observation.n, x.ndim - 2)
         if action is not None:
             x = beside(x, action)
         return self.layers(x)

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ...data.spec import Discrete, Leaf, MultiDiscrete, ObservationSpace, space_columns
 
 Observation = Tensor | dict[str, Tensor]
+
+
+class Repeated:
+    """Observations [B, ...] that count n times, one after the other, beside n · B actions; made by `sampled_actions.repeated`.
+
+    A network that can works out once what depends on a state alone, as convolutions do, and repeats that; for all others
+    `EncoderModule` makes the copies.
+    """
+
+    __slots__ = ("n", "observation")
+
+    def __init__(self, observation: Observation, n: int) -> None:
+        self.observation, self.n = observation, n
+
+    def copies(self) -> Observation:
+        """[n · B, ...]."""
+        return pytree.tree_map(lambda x: repeat(x, self.n), self.observation)
+
+
+def repeat(x: Tensor, n: int, axis: int = 0) -> Tensor:
+    """Entries of an axis n times one after the other: [B, ...] to [n · B, ...]."""
+    lead = x.shape[:axis]
+    return x.unsqueeze(axis).expand(*lead, n, *x.shape[axis:]).flatten(axis, axis + 1)
 
 
 def vector_size(space: ObservationSpace) -> int:
