@@ -2,24 +2,29 @@
 
     stop.json       {"step", "reason"}: train up to this logging step and no further
     exploits.json   [{"step", "donor", "donor_step", "coefficients"}, …]: at this logging step go on from the donor's weights
+    donated/step-…  the donor's checkpoint for the exploit of that logging step, until no checkpoint is left that lacks the exploit
 
-So a decision outlives the driver that made it and the worker that was to do it. Both files have one writer, the driver; a worker
-looks into them between two epochs. What it has done its next checkpoint says, and what a checkpoint lacks is done again.
+So a decision outlives the driver that made it and the worker that was to do it. All have one writer, the driver; a worker looks
+into them between two epochs. What it has done its next checkpoint says, and what a checkpoint lacks is done again, from the same
+weights, however far the donor has come meanwhile.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import defaultdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ...algos.checkpoint import checkpoint_name
 from ...data.errors import StorageError
+from ...data.files import storage_errors, sync_folder
 from ..storage.experiments import Trial
 from ..storage.outbox import lines
 from .objective import Objective
-
-_TRIES = 5  # of reading a donor's checkpoint: it goes on meanwhile, and deletes old ones
 
 
 class Result(NamedTuple):
@@ -53,8 +58,34 @@ def stop_of(trial: Trial) -> tuple[int, str] | None:
 
 
 def note_exploit(trial: Trial, exploit: Exploit) -> None:
-    """Decides one more exploit."""
+    """Decides one more exploit, and keeps what it takes. Raises StorageError, as where the donor has deleted that checkpoint."""
+    _keep(trial, exploit)
     trial.folder.write_json("exploits.json", [one._asdict() for one in [*exploits_of(trial), exploit]])
+
+
+def _keep(trial: Trial, exploit: Exploit) -> None:
+    """The donor's checkpoint, in the folder of who takes it over. It costs no room before the donor deletes it, where links are."""
+    kept, donor = trial.folder / "donated", trial.folder.beside(exploit.donor) / "checkpoints"
+    with (donor / checkpoint_name(exploit.donor_step)).as_local() as there, kept.scratch() as scratch:
+        copy = scratch / "copy"
+        copy.mkdir()
+        with storage_errors("kept", there):
+            for file in list(there.iterdir()):
+                _link(file, copy / file.name)
+            sync_folder(copy)
+        kept.put_tree(copy, checkpoint_name(exploit.step))
+
+
+def _link(file: Path, other: Path) -> None:
+    """The same file under another name, or a copy where the file system has no links."""
+    try:
+        os.link(file, other)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(file, other)
+        with other.open("rb") as copied:
+            os.fsync(copied.fileno())
 
 
 def exploits_of(trial: Trial) -> list[Exploit]:
@@ -63,17 +94,23 @@ def exploits_of(trial: Trial) -> list[Exploit]:
 
 
 def donated(trial: Trial, exploit: Exploit) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state that an exploit goes on from: of the donor's step, or where that is gone its newest. Raises StorageError."""
-    folder = trial.folder.beside(exploit.donor) / "checkpoints"
-    for _ in range(_TRIES):
-        steps = folder.checkpoint_steps()
-        for step in [exploit.donor_step] * (exploit.donor_step in steps) + steps[::-1]:
-            try:
-                tensors, meta, _ = folder.read_checkpoint(step)
-            except StorageError:
-                continue
+    """The state that an exploit goes on from. Raises StorageError: it is gone, or not whole."""
+    kept, donor = trial.folder / "donated", trial.folder.beside(exploit.donor) / "checkpoints"
+    for folder, step in ((kept, exploit.step), (donor, exploit.donor_step)):
+        if step in folder.checkpoint_steps():
+            tensors, meta, _ = folder.read_checkpoint(step)
             return tensors, meta
-    raise StorageError(f"The trial {trial.identity} was to go on from {exploit.donor}, which has no checkpoint that is whole.")
+    raise StorageError(f"The trial {trial.identity} was to go on from {exploit.donor}, whose step {exploit.donor_step} is gone.")
+
+
+def forget_donated(trial: Trial) -> None:
+    """Deletes what was kept for exploits that every checkpoint of the trial has."""
+    kept = trial.folder / "donated"
+    if steps := kept.checkpoint_steps():
+        oldest = (trial.folder / "checkpoints").checkpoint_steps()[0]  # of that very step it is from before the exploit
+        for step in steps:
+            if step < oldest:
+                (kept / checkpoint_name(step)).remove()
 
 
 def results(trial: Trial, objective: Objective) -> list[Result]:

@@ -22,7 +22,7 @@ from ..storage.folders import Folder
 from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
 from .config import CheckpointConfig, EvaluationConfig, import_plugins
-from .decisions import Exploit, donated, exploits_of, stop_of
+from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
 from .evaluation import Every, Returns, environment_to_play
 from .objective import Objective
 from .opened_data import open_dataset
@@ -280,7 +280,7 @@ class TrialRun:
         """Does what was decided about the step that it has reached; to be called between two epochs.
 
         Raises:
-            StorageError: the folder cannot be read, or the donor of an exploit has no checkpoint.
+            StorageError: the folder cannot be read, or the checkpoint that an exploit takes is gone.
         """
         if self.writer is None or not self.config.heeds:
             return
@@ -318,6 +318,8 @@ class TrialRun:
             tensors, meta = self.state()
             self.writer.commit(self.step, tensors, meta, list(self._outboxes.values()), self.config.checkpoint.keep)
             self._committed = self.step
+            if self._exploited:
+                forget_donated(self.writer.trial)
 
     def finish(self) -> dict[int, dict[str, Any]]:
         """Writes the policy packages, and how each seed ended."""
@@ -345,6 +347,8 @@ class TrialRun:
         if self.writer is not None:
             self.commit()
             self.writer.settle(ended)
+            if self.config.heeds:
+                (self.writer.trial.folder / "donated").remove()
         return ended
 
     def _write_policy(self, seed: int) -> None:

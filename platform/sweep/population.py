@@ -1,9 +1,10 @@
 """Population based training on Ray's scheduler: weights come from another trial, identity never does.
 
 Ray's own pauses a trial and starts it anew as a copy of the donor, with the donor's whole config. Here the decision is a note in
-the trial's folder (see decisions.py): before its next epoch the worker loads the donor's weights and optimisers into its learner,
-and writes the new coefficients in place. Seeds, random keys, logging step and MLflow runs stay the trial's own. Ray decides when a
-trial is looked at, who is best and worst, and, where there are more trials than slots, who waits.
+the trial's folder with the donor's checkpoint beside it (see decisions.py): before its next epoch the worker loads the donor's
+weights and optimisers into its learner, and writes the new coefficients in place. Seeds, random keys, logging step and MLflow runs
+stay the trial's own. Ray decides when a trial is looked at, who is best and worst, and, where there are more trials than slots, who
+waits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.schedulers.pbt import _PBTTrialState  # pyright: ignore[reportPrivateUsage]
 
+from ...data.errors import StorageError
 from ..experiment.decisions import Exploit, exploits_of, note_exploit, results
 from ..experiment.objective import Objective
 from ..storage.experiments import Experiment, Trial
@@ -119,7 +121,7 @@ class Population(PopulationBasedTraining):
         donor = rng.choice(sorted(donors, key=lambda one: one.identity))
         now = coefficients(donor, self.spaces)
         changed = {name: explore(now[name], space, self.chosen, rng) for name, space in self.spaces.items()}
-        note_exploit(taker, Exploit(step, donor.identity, donor.committed, changed))
+        _note_newest(taker, donor, step, changed)
         self._num_perturbations += 1
 
     def _fits(self, taker: Trial, donor: Trial) -> bool:
@@ -129,6 +131,18 @@ class Population(PopulationBasedTraining):
         alike = mine.keys() == others.keys() and all(mine[name] == others[name] for name in same)
         sources = [trial.dataset["fingerprint"] for trial in (taker, donor)]
         return alike and sources[0] == sources[1] and not self._failed.get(donor.identity) and donor.committed >= 0
+
+
+def _note_newest(taker: Trial, donor: Trial, step: int, coefficients: dict[str, float]) -> None:
+    """Decides to go on from the donor's newest checkpoint, which the donor may delete before it is kept: then from a newer one."""
+    at = donor.committed
+    while True:
+        try:
+            return note_exploit(taker, Exploit(step, donor.identity, at, coefficients))
+        except StorageError:
+            before, at = at, donor.committed
+            if at == before:
+                raise
 
 
 def coefficients(trial: Trial, names: Mapping[str, Any]) -> dict[str, float]:

@@ -26,7 +26,6 @@ SWEEP = {
     "n_steps": N_STEPS,
     "n_steps_per_epoch": EPOCH,
     "seeds": list(SEEDS),
-    "checkpoint": {"keep": 8},
     "plugins": ["d3ray_holds_exploits"],
 }
 COEFFICIENTS = ("learning_rate", "gamma")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,19 +129,48 @@ def test_an_exploit_that_a_kill_took_away_is_done_again(tmp_path: Path, data: Pa
     assert_same(*ends)
 
 
-def test_where_the_donors_checkpoint_is_gone_its_newest_serves(tmp_path: Path, data: Path) -> None:
-    sweep = Sweep(tmp_path, data, checkpoint={"every": 20, "keep": 1})
+def test_an_exploit_takes_what_was_decided_however_far_the_donor_is(tmp_path: Path, data: Path) -> None:
+    """With the default of two checkpoints, of which a donor that goes on soon deletes the one that was meant."""
+    sweep = Sweep(tmp_path, data)
     donor, taker = sweep.trial(0, score=0.9), sweep.trial(1, score=0.1)
     best = epochs(TrialRun(sweep.worker(donor, **TOLD)), 40)
-    epochs(best, 60)
+    meant = {name: tensor.clone() for name, tensor in weights(best).items()}
     run = epochs(TrialRun(sweep.worker(taker, **TOLD)), 20)
     note_exploit(taker, Exploit(20, donor.identity, 40, {"score": 0.7, "learning_rate": 5e-4}))
-    run.heed()
-    assert_same(weights(run), weights(best))
-    assert (run.step, run.subject.step) == (20, 60)
-    shutil.rmtree(str((donor.folder / "checkpoints").local))
-    note_exploit(taker, Exploit(20, donor.identity, 60, {"score": 0.6, "learning_rate": 5e-4}))
-    with pytest.raises(StorageError, match=r"was to go on from .*, which has no checkpoint that is whole"):
+    epochs(best, 80)
+    assert (donor.folder / "checkpoints").checkpoint_steps() == [70, 80]
+    kept = taker.folder / "donated"
+    for begun in range(3):  # at once, and after kills before and after the first checkpoint that has the exploit
+        run.heed()
+        assert_same(weights(run), meant)
+        assert (run.step, run.subject.step) == (20, 40)
+        if begun == 2:
+            break
+        run.epoch()
+        (taker.folder / "checkpoints/step-000000030").remove()  # it was not whole
+        run = TrialRun(sweep.worker(taker, **TOLD))
+    epochs(run, 30)
+    assert kept.checkpoint_steps() == [20]  # one checkpoint is from before the exploit
+    epochs(run, 40)
+    assert kept.checkpoint_steps() == []
+    note_exploit(taker, Exploit(40, donor.identity, 80, {"score": 0.6, "learning_rate": 5e-4}))
+    epochs(run, 80).finish()
+    assert kept.names() == []
+    assert curve(taker, "time/gradient_steps")[50] == 90
+
+
+def test_what_an_exploit_cannot_keep_is_said(tmp_path: Path, data: Path) -> None:
+    sweep = Sweep(tmp_path, data)
+    donor, taker = sweep.trial(0, score=0.9), sweep.trial(1, score=0.1)
+    epochs(TrialRun(sweep.worker(donor, **TOLD)), 40)
+    run = epochs(TrialRun(sweep.worker(taker, **TOLD)), 20)
+    with pytest.raises(StorageError, match="step-000000020 cannot be kept: no such file or directory"):
+        note_exploit(taker, Exploit(20, donor.identity, 20, {"score": 0.7}))  # deleted already: nothing is decided
+    assert exploits_of(taker) == []
+    note_exploit(taker, Exploit(20, donor.identity, 40, {"score": 0.7, "learning_rate": 5e-4}))
+    (taker.folder / "donated").remove()
+    (donor.folder / "checkpoints").remove()
+    with pytest.raises(StorageError, match=r"was to go on from .*, whose step 40 is gone"):
         run.heed()
 
 
@@ -239,7 +267,7 @@ def test_weights_that_do_not_fit_are_left_alone(tmp_path: Path, data: Path) -> N
 @pytest.mark.parametrize("n", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_population_under_tune(tmp_path: Path, data: Path, n: int) -> None:
     """On two slots, where five take turns: they exploit one another, and each step is there once."""
-    sweep = Sweep(tmp_path, data, seeds=(0, 1), checkpoint={"keep": 8})
+    sweep = Sweep(tmp_path, data, seeds=(0, 1))
     trials = [sweep.trial(k, score=(k + 1) / 10, learning_rate=1e-3) for k in range(n)]
     chosen = PBT(interval=20, resample_probability=0.0, perturb_factors=(1.25,))
     spaces = {"score": SPACES["score"]}
