@@ -42,3 +42,8 @@ def mlp(tensors, prefix, x, member=None):
 def networks(learner):
     state = learner.state()
     return lambda kind, name, x, member=None: mlp(state, f"{kind}/{name}/", x, member)
+
+
+def as_tensors(run):
+    """What `networks` gives, for the losses of `slow.py`."""
+    return lambda kind, name, x, member=0: torch.from_numpy(run(kind, name, x.detach().numpy(), member))

@@ -1,6 +1,5 @@
 """AWR's returns, losses and phases against loops in NumPy over whole episodes."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,18 +12,9 @@ from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
 from d3ray.data.sampling import TransitionSampler
 
+from . import slow
 from .losses import evaluate, networks, prepared
 from .test_losses_cal_ql import Walk
-
-
-def lambda_return(value, rewards, seen, ended, gamma, lam):
-    """R of the first step: backwards over the steps that are looked at. `seen` has one more; past a terminal there is nothing."""
-    following = 0.0 if ended else value(seen[-1])
-    total = following
-    for k in reversed(range(len(rewards))):
-        here = 0.0 if ended and k == len(rewards) - 1 else value(seen[k + 1])
-        total = rewards[k] + gamma * ((1 - lam) * here + lam * total)
-    return total
 
 
 def episode_of(data, index):
@@ -57,7 +47,7 @@ def test_returns_are_those_of_the_recursion(horizon, lam, kind):
         n = min(len(rewards), horizon + 1)  # the first step, and as many as the horizon after it
         ended = terminated and n == len(rewards)
         reached.add((ended, n < len(rewards)))
-        assert found[i] == pytest.approx(lambda_return(value, rewards[:n], seen[: n + 1], ended, 0.9, lam), rel=1e-9)
+        assert found[i] == pytest.approx(slow.lambda_return(value, rewards[:n], seen[: n + 1], ended, 0.9, lam), rel=1e-9)
     assert len(reached) == (2 if horizon == 40 else 3)
     if kind == "target":  # which is what the value is regressed to
         values = [3.0 * run("live", "value", seen)[0] for seen in batch.observation.numpy()]
@@ -85,16 +75,11 @@ def test_the_actor_weighs_the_data_by_its_advantages(normalize):
     loss, metrics, nets = evaluate(made, learner, batch, made.actor_loss)
     run, returns = networks(learner), made.returns(nets.value, batch, learner._h).numpy()
     advantages = np.array([returns[i] - 2 * run("live", "value", seen)[0] for i, seen in enumerate(batch.observation.numpy())])
-    if normalize:
-        advantages = (advantages - advantages.mean()) / (np.sqrt(((advantages - advantages.mean()) ** 2).mean()) + 1e-5)
-    weights = np.minimum(np.exp(advantages / 0.5), 1.5)
+    weights = slow.weights(torch.from_numpy(advantages), 0.5, 1.5, normalize).numpy()
     assert weights.min() < 1.5 == weights.max()
     for i, seen in enumerate(batch.observation.numpy()):
-        mean = np.tanh(run("live", "policy", seen))
-        action = batch.action[i].numpy()
-        log_prob = sum(
-            -0.5 * ((a - m) / 0.3) ** 2 - math.log(0.3) - 0.5 * math.log(2 * math.pi) for a, m in zip(action, mean, strict=True)
-        )
+        mean, action = np.tanh(run("live", "policy", seen)), batch.action[i]
+        log_prob = slow.normal(torch.from_numpy(mean), torch.full_like(action, 0.3).log(), action).item()
         assert loss[i] == pytest.approx(-weights[i] * log_prob, rel=1e-9)
     np.testing.assert_allclose(metrics["weight"], weights, rtol=1e-9)
 
