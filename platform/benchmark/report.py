@@ -19,6 +19,7 @@ from ..report.page import data_uri, render
 from ..report.text import NONE, count, decimals, listed, mlflow_command, number, run_link
 from ..statistics import RESAMPLES
 from ..storage.folders import Folder
+from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
 from ..uris import without_password
 from .charts import budget_figure, curves_figure, profiles_figure, short, styles
@@ -72,7 +73,7 @@ def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
         ConfigError: there is no such benchmark; the nearest name is said.
         StorageError: something cannot be read or written, or MLflow does not answer.
     """
-    tracking = Tracking.open(storage)
+    tracking = Tracking.open(storage, recorded_place(storage, name))
     below = without_password((Folder(storage) / name).name)
     parent, remark = find_benchmark(tracking, name, below), ""
     if parent.info.status == "RUNNING":  # its command may have died without a word
@@ -110,7 +111,7 @@ def is_benchmark(storage: str, name: str) -> bool:
 
 def _settle(storage: str, tracking: Tracking) -> str:
     """Marks what died in MLflow. Why that could not be done; empty otherwise."""
-    from ..tracking.delivery import settle
+    from ..tracking.settling import settle
 
     try:
         settle(storage, tracking)

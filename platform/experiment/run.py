@@ -159,16 +159,19 @@ def check_place(config: ExperimentConfig) -> None:
 
 def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None) -> ExperimentResult:
     """Runs what is unfinished of an experiment. Raises as `run_experiment`."""
-    from ..tracking.delivery import Delivery, settle
+    from ..tracking.delivery import Delivery
     from ..tracking.metric_files import MetricFiles
+    from ..tracking.place import keep_place, recorded_place
     from ..tracking.runs import Tracking
+    from ..tracking.settling import settle
 
     config = work.config
-    tracking = Tracking.open(config.storage_place)
+    tracking = Tracking.open(config.storage_place, recorded_place(config.storage_place, config.experiment) if resume else None)
     experiment = Experiment.begin(
         config.storage_place, config.experiment, work.configuration, work.about, resume=resume, replace=replace, tags=work.tags
     )
     try:
+        keep_place(experiment, tracking.place)
         note_surroundings(experiment.folder)
         settle(config.storage_place, tracking)
         for trial in experiment.trials():
@@ -190,17 +193,12 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                         experiment.lock.check()
                         return resources(trial, work.trial_config(packed, trial))
 
-                    def watched(progress: Progress) -> None:
-                        experiment.lock.check()
-                        if on_progress is not None:
-                            on_progress(progress)
-
                     repacked = Repacked(proposer, told)
                     run_trials(
                         experiment,
                         repacked,
                         told,
-                        watched,
+                        _checked(experiment, on_progress),
                         work.scheduler(experiment),
                         started=delivery.add,
                         grow_to=packed.resources.grow_to,
@@ -223,6 +221,17 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         raise
     finally:
         experiment.close()
+
+
+def _checked(experiment: Experiment, on_progress: OnProgress | None) -> OnProgress:
+    """`on_progress`, which ends the command where another has taken the experiment over."""
+
+    def checked(progress: Progress) -> None:
+        experiment.lock.check()
+        if on_progress is not None:
+            on_progress(progress)
+
+    return checked
 
 
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:

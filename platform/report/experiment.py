@@ -104,11 +104,13 @@ def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
     dead = [one.name for one in results if one.died or one.tracking.get("status", one.status) != one.status]
     if not dead:
         return ""
-    from ..tracking.delivery import settle
     from ..tracking.runs import Tracking
+    from ..tracking.settling import settle
 
+    places = {(one.tracking.get("uri"), one.tracking.get("experiment")): one.tracking for one in results if one.name in dead}
     try:
-        settle(storage, Tracking.open(storage))
+        for place in places.values():
+            settle(storage, Tracking.open(storage, place))
     except D3rayError as error:
         return f"MLflow does not know yet how {' and '.join(dead)} ended: {error}"
     return ""

@@ -27,7 +27,8 @@ from ..storage.outbox import Line, lines
 from ..uris import without_password
 from .metric_files import MetricFiles
 from .models import register
-from .runs import ServerAwayError, Tracking
+from .place import FILE, is_at, shown
+from .runs import Tracking
 from .surroundings import describe_machine, read_surroundings
 
 _SECONDS_BETWEEN = 1.0
@@ -144,12 +145,12 @@ def deliver(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial])
             tracking.settled.add(trial.key)
             if not trial.status:  # it goes on already; whoever reopens it later takes it out again
                 tracking.settled.discard(trial.key)
-        note = experiment.folder.read_json("tracking.json") or {}
+        note = experiment.folder.read_json(FILE) or {}
         if note.get("status") != status:
             if status != "RUNNING":
                 _conclude(tracking, experiment, trials, parent, status)
             tracking.set_status(parent, status, state.get("reason", ""))
-            experiment.folder.write_json("tracking.json", {**note, "run": parent, "status": status, **tracking.place})
+            experiment.folder.write_json(FILE, {**note, "run": parent, "status": status, **tracking.place})
             tracking.analyse()
 
 
@@ -165,11 +166,11 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
         }
         params = _params(experiment.dataset, experiment.configuration)
         parent = tracking.run(experiment.key, experiment.name, tags, params, experiment.dataset)
-        note = experiment.folder.read_json("tracking.json") or {}
-        if note.get("run") == parent and note.get("uri") == tracking.uri:
+        note = experiment.folder.read_json(FILE) or {}
+        if note.get("run") == parent and is_at(note, tracking.place):
             tracking.trust(parent)
         else:
-            experiment.folder.write_json("tracking.json", {"run": parent, "status": "RUNNING", **tracking.place})
+            experiment.folder.write_json(FILE, {"run": parent, "status": "RUNNING", **tracking.place})
         known[experiment.key] = parent
     return known[experiment.key]
 
@@ -187,10 +188,8 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
     for seed in trial.seeds:
         run = _child(tracking, experiment, trial, seed, parent, delivered.get(seed))
         note = dict(delivered.get(seed, {}))
-        if (
-            note.get("run") != run or note.get("uri") != tracking.uri
-        ):  # another server, or the run was deleted there: from the start
-            note = {"run": run, "uri": tracking.uri, "step": -1, "status": "RUNNING"}
+        if note.get("run") != run or not _is_here(tracking, note):  # another server, or the run was deleted there: from the start
+            note = {"run": run, "uri": tracking.place["uri"], "step": -1, "status": "RUNNING"}
         before = dict(note)
         if worker and note.get("attempt") != worker["attempt"]:
             tracking.set_tags(
@@ -235,10 +234,15 @@ def _is_done(
     tracking: Tracking, parent: str, note: Mapping[str, Any] | None, about: Mapping[str, Any], worker: Mapping[str, Any]
 ) -> bool:
     """Whether the note of a seed that ended says that all of its newest attempt is there."""
-    if note is None or note["uri"] != tracking.uri or not tracking.believes(parent, note["run"]):
+    if note is None or not _is_here(tracking, note) or not tracking.believes(parent, note["run"]):
         return False
     said, ended = (note["status"], note.get("reason", "")), (about["status"], about.get("reason", ""))
     return said == ended and note.get("attempt") == worker.get("attempt")
+
+
+def _is_here(tracking: Tracking, note: Mapping[str, Any]) -> bool:
+    """Whether what is noted of a seed is noted of the server in use."""
+    return "uri" in note and shown(note) == tracking.place["uri"]
 
 
 def _some(folder: Folder, after: int, upto: int) -> list[Line]:
@@ -253,7 +257,7 @@ def _some(folder: Folder, after: int, upto: int) -> list[Line]:
 
 def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, parent: str, note: Mapping[str, Any] | None) -> str:
     key = trial.runs[seed]
-    if key not in tracking.known and note and note["uri"] == tracking.uri and tracking.believes(parent, note["run"]):
+    if key not in tracking.known and note and _is_here(tracking, note) and tracking.believes(parent, note["run"]):
         tracking.known[key] = note["run"]
     if key not in tracking.known:
         tags = {
@@ -303,7 +307,7 @@ def _code_tags(experiment: Experiment) -> dict[str, str]:
 
 def _params(dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, str]:
     found = {"dataset": str(dataset["name"])}
-    for name, value in flatten(configuration):
+    for name, value in flatten({**configuration, "dataset": found["dataset"]}):  # a sweep's has the place there
         short = "algorithm" if name == "algorithm.name" else name
         found[short] = (value if isinstance(value, str) else json.dumps(value))[:5900]  # MLflow takes 6000
     return found
@@ -359,34 +363,3 @@ def _conclude(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial
             tracking.send(parent, [Line(max(a["step"] for a in ended), max(a["time"] for a in ended), means)])
     if status != "KILLED":  # what was stopped may find a better one when it goes on
         register(tracking, experiment, trials, parent)
-
-
-def settle(storage: str, tracking: Tracking) -> list[str]:
-    """Makes MLflow honest about experiments that nobody runs. Their names.
-
-    Those that say RUNNING have died: they and what they left are marked KILLED. Those that ended while MLflow was away, or whose
-    command died while it delivered, are delivered.
-    """
-    found: list[str] = []
-    root = Folder(storage)
-    for name in root.names():
-        if name.startswith(".") or (root / name).read_json("experiment.json") is None:
-            continue
-        experiment = Experiment(root / name)
-        status, note = experiment.state["status"], experiment.folder.read_json("tracking.json") or {}
-        behind = note.get("status", status) != status and note.get("uri") == tracking.uri
-        if not (status == "RUNNING" or behind) or not experiment.lock.acquire():
-            continue
-        try:
-            if status == "RUNNING":
-                experiment.set_state("KILLED", "its command died")
-            trials = experiment.trials()
-            MetricFiles.begun_before(experiment).update(trials)
-            deliver(tracking, experiment, trials)
-            found.append(name)
-        except ServerAwayError:
-            if status == "RUNNING":
-                experiment.set_state("RUNNING")  # the next command that looks will see to it
-        finally:
-            experiment.lock.release()
-    return found

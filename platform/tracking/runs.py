@@ -1,7 +1,9 @@
 """MLflow: one parent run per experiment, a child run per configuration and seed. Only the driver writes here; trials never do.
 
 Everything lies in the MLflow experiment `d3ray` (or `MLFLOW_EXPERIMENT_NAME`). Where `MLFLOW_TRACKING_URI` is not set, it is the
-database `<storage>/mlflow.db` with artifacts in `<storage>/mlartifacts`.
+database `<storage>/mlflow.db` with artifacts in `<storage>/mlartifacts`. An experiment goes on where it began (`place.py`).
+
+No text that is sent holds an address with a user, a password or an option that may be a secret.
 
 Tags of the parent run:
     d3ray.key            made when the experiment was created, before the run
@@ -60,7 +62,9 @@ from ...data.errors import ConfigError, StorageError
 from ...data.files import storage_errors
 from ..storage.folders import Folder
 from ..storage.outbox import Line
-from ..uris import without_password
+from ..uris import without_password, without_secrets
+from .place import named as recorded_uri
+from .place import shown
 
 MLFLOW_EXPERIMENT = "d3ray"
 _BATCH = 1000  # metrics in a request: MLflow's limit
@@ -87,7 +91,7 @@ def check_tracking(storage: str, nodes: int = 1) -> None:
 class Tracking:
     """A connection to MLflow that never blocks for long. Make one with `open`."""
 
-    def __init__(self, uri: str, artifacts: str | None) -> None:
+    def __init__(self, uri: str, artifacts: str | None, name: str | None = None) -> None:
         from mlflow import MlflowClient
 
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints tracebacks of what is raised anyway
@@ -96,7 +100,8 @@ class Tracking:
         self.settled: set[str] = set()  # keys of trials that have ended and are delivered
         self._trusted: set[str] = set()  # parents whose children are as their folders say
         self._gone: set[str] = set()  # ids of runs that were deleted
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", MLFLOW_EXPERIMENT)
+        self.name = name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or MLFLOW_EXPERIMENT
+        self._in_storage = False
         with self.answers():
             self.client: Any = MlflowClient(uri)
             found = self.client.get_experiment_by_name(name)
@@ -105,57 +110,68 @@ class Tracking:
             self.experiment_id: str = found.experiment_id if found else self.client.create_experiment(name, artifacts)
 
     @classmethod
-    def open(cls, storage: str) -> Self:
+    def open(cls, storage: str, recorded: Mapping[str, Any] | None = None) -> Self:
         """The tracking server of a storage; a local database is created where there is none.
 
+        Args:
+            storage: Folder or URI.
+            recorded: The `tracking.json` of an experiment that goes on. Its runs stay where they are, in the MLflow experiment that
+                they are in; only MLFLOW_TRACKING_URI takes them to another server. None: MLFLOW_TRACKING_URI, else the database
+                in the storage.
+
         Raises:
-            ConfigError: there is no server where MLFLOW_TRACKING_URI says, or it refuses.
+            ConfigError: there is no server where it says, or it refuses.
             StorageError: the database cannot be written.
         """
         os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"  # the default blocks a call for minutes; deliveries are repeated anyway
         os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = "5"
-        named = os.environ.get("MLFLOW_TRACKING_URI", "")
+        told, before = os.environ.get("MLFLOW_TRACKING_URI", ""), recorded or {}
+        uri = told or recorded_uri(before)
+        stays = "uri" in before and (not told or without_password(_absolute(told)).rstrip("/") == shown(before))
+        name = before.get("experiment") if stays else os.environ.get("MLFLOW_EXPERIMENT_NAME") or before.get("experiment")
         folder = Folder(storage).local
+        own = None if folder is None else folder / "mlflow.db"
         try:
-            if not named:
-                assert folder is not None
-                return cls._local(folder / "mlflow.db", folder / "mlartifacts")
-            if named.startswith("sqlite:///"):
-                path = Path(named.removeprefix("sqlite:///")).absolute()
-                return cls._local(path, path.with_name("mlartifacts"))
-            return cls(named, None)
+            if not uri:
+                assert own is not None
+                return cls._local(own, name, own)
+            if uri.startswith("sqlite:///"):
+                return cls._local(Path(_absolute(uri).removeprefix("sqlite:///")), name, own)
+            return cls(uri, None, name)
         except ServerAwayError as error:
-            raise ConfigError(
-                f"{error} Start it (mlflow server), correct MLFLOW_TRACKING_URI, or unset it to use {storage}/mlflow.db."
-            ) from error
+            how = f"correct MLFLOW_TRACKING_URI, or unset it to use {storage}/mlflow.db."
+            if not told:
+                how = "or name it with user and password, or another one, in MLFLOW_TRACKING_URI: this experiment's runs are there."
+            raise ConfigError(f"{error} Start it (mlflow server), {how}") from error
 
     @classmethod
-    def _local(cls, database: Path, artifacts: Path) -> Self:
+    def _local(cls, database: Path, name: str | None, own: Path | None) -> Self:
         """A database in a file. It is created under a lock: two that create it together leave it half made."""
-        uri = f"sqlite:///{database}"
+        uri, artifacts = f"sqlite:///{database}", database.with_name("mlartifacts")
         with storage_errors("used as storage", database.parent):
             database.parent.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
                 if not database.exists():
-                    cls._create(database, artifacts)
-                tracking = cls(uri, artifacts.as_uri())
+                    cls._create(database, artifacts, name)
+                tracking = cls(uri, artifacts.as_uri(), name)
                 with closing(sqlite3.connect(database)) as connection:
                     connection.execute("PRAGMA journal_mode=wal")
                 tracking.analyse()
         except (OSError, sqlite3.Error) as error:  # ServerAwayError among them
             cause = error.__cause__ if isinstance(error, ServerAwayError) else error
             raise StorageError(f"The database {database} cannot be written: {_cause(cause)}.") from error
+        tracking._in_storage = database == own
         return tracking
 
     @classmethod
-    def _create(cls, database: Path, artifacts: Path) -> None:
+    def _create(cls, database: Path, artifacts: Path, name: str | None) -> None:
         """Makes it aside and renames it: MLflow cannot go on with one that a full disk or a kill left half made."""
         for left in database.parent.glob(f".{database.name}.new-*"):
             left.unlink()
         aside = database.with_name(f".{database.name}.new-{uuid4().hex[:8]}")
         try:
-            cls(f"sqlite:///{aside}", artifacts.as_uri())
+            cls(f"sqlite:///{aside}", artifacts.as_uri(), name)
             aside.rename(database)
         finally:
             for left in database.parent.glob(f"{aside.name}*"):
@@ -170,9 +186,10 @@ class Tracking:
             connection.execute("ANALYZE")
 
     @property
-    def place(self) -> dict[str, str]:
-        """Where the runs are: `uri`, and `experiment_id` in it. JSON."""
-        return {"uri": self.uri, "experiment_id": self.experiment_id}
+    def place(self) -> dict[str, Any]:
+        """Where the runs are, as `place.py` says: `uri`, `experiment`, `experiment_id`, `in_storage`. JSON."""
+        about = {"uri": without_password(self.uri).rstrip("/"), "experiment": self.name, "experiment_id": self.experiment_id}
+        return {**about, "in_storage": self._in_storage}
 
     @contextmanager
     def answers(self) -> Generator[None]:
@@ -210,13 +227,14 @@ class Tracking:
         from mlflow.entities import Param
 
         run_id, known_params, has_input = self.find_run(key), {}, False
+        tags = {name: without_secrets(text) for name, text in tags.items()}
         if run_id is None:
             run_id = self.client.create_run(self.experiment_id, run_name=name, tags={"d3ray.key": key, **tags}).info.run_id
         else:
             known = self.client.get_run(run_id)
             self.set_tags(run_id, {name: text for name, text in tags.items() if known.data.tags.get(name) != text})
             known_params, has_input = known.data.params, bool(known.inputs.dataset_inputs)
-        new = [Param(name, value) for name, value in params.items() if name not in known_params]
+        new = [Param(name, without_secrets(value)) for name, value in params.items() if name not in known_params]
         for at in range(0, len(new), 100):
             self.client.log_batch(run_id, params=new[at : at + 100])
         if not has_input:
@@ -263,7 +281,7 @@ class Tracking:
         from mlflow.entities import RunTag
 
         if tags:
-            self.client.log_batch(run_id, tags=[RunTag(name, text[:5000]) for name, text in tags.items()])
+            self.client.log_batch(run_id, tags=[RunTag(name, without_secrets(text)[:5000]) for name, text in tags.items()])
 
     def send(self, run_id: str, lines: Sequence[Line]) -> None:
         """Metrics by step; what is there already stays as it is."""
@@ -278,7 +296,7 @@ class Tracking:
         from mlflow.exceptions import MlflowException
 
         if reason:
-            self.client.set_tag(run_id, "d3ray.reason", reason[:5000])
+            self.client.set_tag(run_id, "d3ray.reason", without_secrets(reason)[:5000])
         else:
             with suppress(MlflowException):  # of an earlier attempt; mostly there is none
                 self.client.delete_tag(run_id, "d3ray.reason")
@@ -292,6 +310,11 @@ class Tracking:
         for key in keys:
             if (run_id := self.find_run(key)) is not None:
                 self.client.delete_run(run_id)
+
+
+def _absolute(uri: str) -> str:
+    """A local database by its full path; other URIs as they are."""
+    return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}" if uri.startswith("sqlite:///") else uri
 
 
 def _cause(error: BaseException | None) -> str:
@@ -314,6 +337,6 @@ def dataset_input(dataset: Mapping[str, Any]) -> Any:
         source_type="d3ray",
         source=json.dumps({"uri": without_password(dataset["source"]), "fingerprint": dataset["fingerprint"]}),
         schema=json.dumps({"d3ray": dataset["schema"]}),
-        profile=json.dumps({k: dataset.get(k) for k in ("n_transitions", "n_episodes", "environment", "return_mean", "return_std")}),
+        profile=json.dumps({k: dataset[k] for k in ("n_transitions", "n_episodes", "environment")}),
     )
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])

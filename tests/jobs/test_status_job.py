@@ -23,9 +23,9 @@ from d3ray.jobs.base import BAD_INPUT, run_command
 from d3ray.jobs.status import StatusConfig, run
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
-from d3ray.platform.tracking.delivery import settle
 from d3ray.platform.tracking.metric_files import MetricFiles
 from d3ray.platform.tracking.runs import Tracking
+from d3ray.platform.tracking.settling import settle
 
 from ..platform.experiment.fake_status import begin, write_trial
 

@@ -20,8 +20,8 @@ from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.outbox import lines
-from d3ray.platform.tracking.delivery import settle
 from d3ray.platform.tracking.runs import Tracking
+from d3ray.platform.tracking.settling import settle
 
 from ...faults.processes import Command, clean_environment
 

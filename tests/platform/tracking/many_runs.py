@@ -23,8 +23,9 @@ from d3ray.platform.report.experiment import report
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.outbox import Outbox
 from d3ray.platform.storage.writer import Writer
-from d3ray.platform.tracking.delivery import Delivery, deliver, settle
+from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.runs import Tracking
+from d3ray.platform.tracking.settling import settle
 
 NAME, SEEDS = "many", (0, 1)
 EPOCHS = [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]

@@ -15,8 +15,9 @@ import pytest
 from d3ray.platform.report.experiment import SHOWN, report
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.tracking import delivery as module
-from d3ray.platform.tracking.delivery import deliver, settle
+from d3ray.platform.tracking.delivery import deliver
 from d3ray.platform.tracking.runs import Tracking
+from d3ray.platform.tracking.settling import settle
 
 from .many_runs import EPOCHS, NAME, SEEDS, NoPolicies, choice, count_calls, fails, generate, measure, score
 

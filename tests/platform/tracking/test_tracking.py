@@ -24,8 +24,9 @@ from d3ray.data.errors import ConfigError
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
-from d3ray.platform.tracking.delivery import Delivery, deliver, settle
+from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.runs import ServerAwayError, Tracking, check_tracking
+from d3ray.platform.tracking.settling import settle
 
 CONFIGURATION = {"algorithm": {"name": "DQN", "gamma": 0.9}, "n_steps": 40}
 DATASET = {

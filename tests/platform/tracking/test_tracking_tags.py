@@ -12,7 +12,7 @@ import pytest
 from d3ray.platform.experiment.system_metrics import SystemMetrics
 from d3ray.platform.tracking.runs import ServerAwayError, Tracking
 from d3ray.platform.tracking.surroundings import CARRIED, describe_git, git_state, note_surroundings
-from d3ray.platform.uris import without_password
+from d3ray.platform.uris import without_password, without_secrets, without_secrets_in
 
 from .test_tracking import Case, storage, tracking
 
@@ -67,11 +67,29 @@ def test_no_repository_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("s3://key:s3cr3t@bucket/results?region=x", "s3://bucket/results"),
         ("me@host:code.git", "host:code.git"),
         ("/data/a@b/c", "/data/a@b/c"),
+        ("postgresql://me:s3/cr?3t@host:5432/runs", "postgresql://host:5432/runs"),
+        ("http://host:5000/a@b", "http://host:5000/a@b"),
+        ("abfss://box:s3cr3t@account/it?client_secret=s3cr3t", "abfss://box@account/it"),
         ("", ""),
     ],
 )
 def test_addresses_are_shown_without_passwords(uri: str, shown: str) -> None:
     assert without_password(uri) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("'s3://k:s3cr3t@b/x' cannot be read: no.", "'s3://b/x' cannot be read: no."),
+        ("s3://k:s3cr3t@b/x?region=eu&sig=s3cr3t&scheme=http and gs://b", "s3://b/x?region=eu&scheme=http and gs://b"),
+        ("s3://b/x?endpoint_override=http%3A%2F%2Fk%3As3cr3t%40h", "s3://b/x"),
+        ("is it s3://b/x? me@host:1 says so", "is it s3://b/x? me@host:1 says so"),
+        ('environment:{"at": "s3://k:s3cr3t@b", "by": "me@x"}', 'environment:{"at": "s3://b", "by": "me@x"}'),
+    ],
+)
+def test_what_is_kept_holds_no_credentials(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+    assert without_secrets_in({"a": [text, 1, None], "b": {"c": (text,)}}) == {"a": [shown, 1, None], "b": {"c": [shown]}}
 
 
 def test_runs_name_code_versions_and_the_machine_of_the_newest_attempt(
