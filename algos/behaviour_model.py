@@ -1,11 +1,13 @@
 r"""What algorithms share that model the behaviour which data come from: a conditional variational auto-encoder of actions.
 
     encoder   q(z|s, a) = N(μ(s, a), σ(s, a)²);    decoder   D(s, z), an action in (-1, 1);    prior   N(0, 1)
-    loss      L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z ~ q(z|s, a)        `BehaviourModel.imitation_loss`
+    loss      L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z = μ + σ ε, ε ~ N(0, 1)     `BehaviourModel.imitation_loss`
+              KL(N(μ, σ²) ‖ N(0, 1)) = ½ (μ² + σ² - 1) - log σ, of each entry                                `divergence_from_prior`
 
 Both terms are means, over the entries of an action and over those of a latent. Draws of behaviour are D(s, z) with z from the
 prior, clipped to ±0.5 so that they stay near what was seen.
 
+Symbols   β = `beta`; a latent has `latent_size` entries. log σ is clipped to -4 and 15.
 Choices   d3rlpy 2.8.1 leaves tanh out where its `with_squash` is true, so in training and in drawing, and what it draws is
           unbounded; the authors' code of BCQ, BEAR, PLAS, SPOT and MCQ has tanh throughout, as here.
 """

@@ -12,11 +12,12 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from pydantic import BaseModel
 
+from d3ray.algos.behaviour_model import BehaviourConfig, BehaviourModel
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.data.doctor import KINDS, SEVERITIES
 from d3ray.jobs.base import job_names, load_job
@@ -24,7 +25,8 @@ from d3ray.jobs.describe import help_text
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
-PEERS = {"d3rlpy": "d3rlpy 2.8.1", "pfrl": "PFRL 0.4.0"}
+PEERS = {"d3rlpy": "d3rlpy 2.8.1", "pfrl": "PFRL 0.4.0", "slow": "a slow version in float64, by loops over single samples"}
+MODEL = "behaviour_model"
 WIDTH = 132
 LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 FINDINGS = re.compile(r"(<!-- findings of the doctor, written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -33,8 +35,8 @@ OPTIONS = re.compile(r"(<!-- options of (\w+), written by generate\.py -->\n).*?
 
 def documents() -> dict[Path, str]:
     """Every document that is written here, with its content."""
-    ours = [name for name in algorithm_names() if algorithm_class(name).__module__.startswith("d3ray.")]
-    made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in ours}
+    made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in ours()}
+    made[DOCS / "algorithms" / f"{MODEL}.md"] = model_page()
     for file in sorted(DOCS.glob("*.md")):
         text = file.read_text(encoding="utf-8")
         new = OPTIONS.sub(lambda found: f"{found[1]}{options(found[2])}{found[3]}", text)
@@ -42,6 +44,11 @@ def documents() -> dict[Path, str]:
         if OPTIONS.search(text) or FINDINGS.search(text):
             made[file] = new
     return made
+
+
+def ours() -> list[str]:
+    """The algorithms that have a page."""
+    return [name for name in algorithm_names() if algorithm_class(name).__module__.startswith("d3ray.")]
 
 
 def options(job: str) -> str:
@@ -76,22 +83,69 @@ def page(name: str) -> str:
         "",
         f"`from d3ray import {name}`; the code is [{Path(module.__file__).name}](../../algos/{Path(module.__file__).name}).",
         "",
-        "```text",
-        about.strip("\n"),
-        "```",
-        "",
+        *block(about, name),
         "## Settings",
         "",
+        *settings(algorithm.Config),
+        "",
+        "## Presets",
+        "",
     ]
-    for setting, field in algorithm.Config.model_fields.items():
-        lines += item(f"`{setting}` = {shown(field.default)}{limits(field)}: {field.description}", source(field))
-    lines += ["", "## Presets", ""]
     for preset, values in algorithm.presets.items():
         changes = ", ".join(f"`{key}` = {shown(value)}" for key, value in values.settings.items())
         lines += item(f"`{preset}`: {changes or 'the defaults'}", values.source)
     if seen := evidence(name):
         lines += ["", "## Evidence", "", *wrapped(seen)]
     return "\n".join(lines) + "\n"
+
+
+def model_page() -> str:
+    """The page of the behaviour model that several algorithms share."""
+    module = inspect.getmodule(BehaviourModel)
+    title, _, about = inspect.getdoc(module).partition("\n")
+    users = ", ".join(f"[{name}]({name}.md)" for name in ours() if issubclass(algorithm_class(name), BehaviourModel))
+    lines = [
+        "# Behaviour model",
+        "",
+        "<!-- Written by docs/generate.py from the model's file. -->",
+        "",
+        *textwrap.wrap(title, WIDTH),
+        "",
+        *textwrap.wrap(f"{users} have it; the code is [{MODEL}.py](../../algos/{MODEL}.py).", WIDTH, break_long_words=False),
+        "",
+        *block(about, MODEL),
+        "## Settings",
+        "",
+        "Defaults of some algorithms differ, as their pages say.",
+        "",
+        *settings(BehaviourConfig),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def block(about: str, page: str) -> list[str]:
+    """A docstring's text as it is, but for files that have a page, which it names instead; then links to those."""
+    names = {algorithm_class(name).__module__.rpartition(".")[2]: name for name in ours()} | {MODEL: "the behaviour model"}
+    named: dict[str, str] = {}
+
+    def replaced(found: re.Match[str]) -> str:
+        gap, file = found[1], found[2]
+        if file not in names:
+            return found[0]
+        name, target = names[file], MODEL if file == MODEL else names[file]
+        if target != page:
+            named[name] = target
+        return gap + (name.rjust(len(file) + 5) if len(gap) > 1 else name)  # what stands at a line's end stays there
+
+    text = re.sub(r"( *)`(\w+)\.py`", replaced, about.strip("\n"))
+    links = ", ".join(f"[{name}]({target}.md)" for name, target in named.items())
+    return ["```text", text, "```", "", *([f"Named there: {links}.", ""] if links else [])]
+
+
+def settings(config: Any) -> Iterator[str]:
+    """A list of the fields of a config."""
+    for setting, field in config.model_fields.items():
+        yield from item(f"`{setting}` = {shown(field.default)}{limits(field)}: {field.description}", source(field))
 
 
 def wrapped(lines: list[str]) -> Iterator[str]:
@@ -175,11 +229,23 @@ def speed(name: str) -> list[str]:
     rows = [row for row in read("speed.json")["results"] if row.get("algorithm") == name]
     lines = [
         f"- {row['label']}, {row['device']}: {row['sides']['a']} has {row['ratio']['median']:.2f} times the speed of "
-        f"{row['sides']['b']} ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f})."
+        f"{row['sides']['b']} ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f}), with "
+        f"{median(run['per_second'] for run in row['runs']['a']):,.0f} {row['unit']}."
         for row in rows
     ]
+    lines += [limit(found) for found in read("speed.json")["spent"] if found.get("algorithm") == name]
     told = "Both sides in one run, in turn: [speed.md](../../benchmarks/results/speed.md)."
     return [*lines, "", told] if lines else []
+
+
+def limit(found: dict[str, Any]) -> str:
+    """Where an update's time goes, and what the speed of matrix products leaves."""
+    share = found["flop"] / found["large"] / found["update"]
+    return (
+        f"- {found['label']}, {found['device']}: matrix products take {found['products'] / found['update']:.0%} of an update; at the "
+        f"speed of a large one they would take {share:.0%} of its time, so it could be {max(1.0, 1 / share):.2f} times as fast, "
+        "were all else free."
+    )
 
 
 def read(name: str) -> Any:
