@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 from arrays import for_peer, hopper_like
 from speed import measure
-from speed_rows import Row, Side
+from speed_bench import Row, Side
 from workers import HERE, Worker, machine, table
 
 from d3ray.data.dataset import Dataset

@@ -20,10 +20,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from speed_rows import CPU_ONLY, GROUPS, SHARED, SHARED_AT_LEAST, SPENT, Bench, Fits, Row
+from speed_bench import Bench, Row
+from speed_rows import CPU_ONLY, GROUPS, SHARED, SHARED_AT_LEAST, SPENT, Fits
 from workers import HERE, machine, table
 
 RESULTS = HERE / "results"
+SAMPLED = (
+    "CQL and BCQ, which products bound: one pass of the critics sees all sampled actions of a state, nothing is differentiated",
+    "that a loss does not train, and BCQ's passes without a gradient go by parts that a cache holds. Not done, because it was",
+    "measured: the first layer's product with the state, shared among a state's actions, is 4 to 6% of the products, and what",
+    "adds it to each action's costs as much as it saves ([speed_sampled.md](speed_sampled.md)). Nor is CQL's Q(s, a), which its",
+    "squared error and its gap both ask for, worked out once: that is one row of the critics' in 32, and the gap has expected",
+    "values, where a distributional critic's error needs more. So only fewer products, or products in bfloat16, make these two much",
+    "faster. Images pass the convolutions once for all actions of a state.",
+)
 
 
 def measure(row: Row, repeat: int) -> dict[str, Any]:
@@ -110,6 +120,7 @@ def spent_row(found: dict[str, Any]) -> list[str]:
         f"{reached / 1e9:,.0f}",
         f"{found['large'] / 1e9:,.0f}",
         f"{found['flop'] / found['large'] / whole:.0%}",
+        f"{max(1.0, whole * found['large'] / found['flop']):.2f}",
     ]
 
 
@@ -137,7 +148,7 @@ def markdown(report: dict[str, Any]) -> str:
     dates = sorted({r["date"] for r in [*report["results"], *report["spent"]]})
     header = ["work", "device", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
     spent = ["update of", "device", "ms", "draw", "products", "optimisers", "the rest"]
-    spent += ["GFLOP of its products", "GFLOP/s in them", "in a product of 2048²", "of that limit"]
+    spent += ["GFLOP of its products", "GFLOP/s in them", "in a product of 2048²", "of that limit", "what it leaves"]
     return "\n".join(
         [
             "# Speed",
@@ -146,14 +157,18 @@ def markdown(report: dict[str, Any]) -> str:
             "",
             f"Medians and ranges of {report['repeat']} measurements a side, in turn; A/B pair by pair.",
             *shared_mean(report["results"]),
+            "An algorithm that no peer has stands beside the one of ours that it is made of.",
             f"{report['threads']} threads a side. A percentage is the time of one of A as a share of one of B. The control loop is",
             "fixed work timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.",
             "",
             "Where an update's time goes. Its matrix products, the draw of its batch and its optimisers' steps are timed on their",
             "own; the rest is element-wise work, autograd and Python. Of that limit: products at the speed of a large one would",
-            "take this share of the update's time.",
+            "take this share of the update's time. What it leaves: how many times as fast the update were with those alone, all",
+            "else for nothing.",
             "",
             table(spent, [spent_row(found) for found in report["spent"]]),
+            "",
+            *SAMPLED,
             "",
             f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']}; accelerators: {accelerators};",
             f"load average {loads[0]:.2f} to {loads[-1]:.2f} where rows began. {', '.join(dates)}.",

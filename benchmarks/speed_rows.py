@@ -2,78 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arrays import cartpole_like, for_peer, hopper_like
-from workers import Worker
-
-from d3ray.data.dataset import Dataset
-
-Measure = Callable[[], dict[str, float]]
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a row: what it is called, what measures it, and how much work a measurement is."""
-
-    label: str
-    measure: Measure
-    amount: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row: A over B in units a second, and what the ratio should be."""
-
-    label: str
-    unit: str
-    a: Side
-    b: Side
-    at_least: float | None = None
-    at_most: float | None = None  # B's time for one unit as a share of A's
-
-
-class Bench:
-    """The options of a run and the files that its processes read."""
-
-    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        self.folder, self.threads, self.scale = folder, options.threads, options.scale
-        self.log = folder / "workers.log"
-        os.environ["D3RAY_CACHE"] = str(folder / "cache")  # node maps are built here, and go with it
-
-    def amount(self, n: int) -> int:
-        return max(4, int(n * self.scale))
-
-    def worker(self, script: str) -> Worker:
-        return Worker(script, self.threads, self.log)
-
-    def data(self, name: str, make: Callable[[int], Dataset], n: int) -> tuple[str, str, str]:
-        """The same transitions as a dataset of one shard, as one of four shards (which has a node map), and for the peer."""
-        one, four, peer = (self.folder / f"{name}-{kind}" for kind in ("one", "four", "peer.npz"))
-        if not peer.exists():
-            dataset = make(n)
-            dataset.write(one, n_shards=1)
-            dataset.write(four, n_shards=4)
-            for_peer(dataset, peer)
-        return str(one), str(four), str(peer)
-
-    def hopper(self) -> tuple[str, str, str]:
-        """1 M rows of Hopper's shapes."""
-        return self.data("hopper", hopper_like, 1_000_000)
-
-    def cartpole(self) -> tuple[str, str, str]:
-        """100,000 rows of CartPole's shapes."""
-        return self.data("cartpole", cartpole_like, 100_000)
-
-
-Group = Callable[[Bench, str], AbstractContextManager[list[Row]]]
-
+from speed_bench import Bench, Group, Row, Side
 
 # ---- whole `fit`, beside d3rlpy
 
@@ -104,6 +39,8 @@ class Fits:
             "BC": ("encoder",),
             "DecisionTransformer": ("encoder",),
             "IQL": ("actor_encoder", "critic_encoder", "value_encoder"),
+            "XQL": ("actor_encoder", "critic_encoder", "value_encoder"),
+            "AWR": ("actor_encoder", "value_encoder"),
         }.get(self.ours["name"], ("actor_encoder", "critic_encoder"))
         names += ("imitator_encoder",) if self.ours["name"] in IMITATORS else ()
         return {**self.ours, **dict.fromkeys(names, nets), **({"mixed_precision": True} if self.mixed else {})}
@@ -129,7 +66,7 @@ class Fits:
             ]
 
 
-IMITATORS = ("BCQ", "BEAR", "PLAS", "PLASWithPerturbation")  # with a model of the data's behaviour
+IMITATORS = ("BCQ", "BEAR", "MCQ", "PLAS", "PLASWithPerturbation", "SPOT")  # with a model of the data's behaviour
 QR: dict[str, Any] = {"q_function": {"name": "qr"}}
 # d3rlpy's continuous IQN runs only where its greedy fractions are as many as those it draws.
 OUR_IQN: dict[str, Any] = {"q_function": {"name": "iqn", "n_quantiles": 32, "n_target_quantiles": 32, "n_greedy_quantiles": 32}}
@@ -218,6 +155,36 @@ class Stacked:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """An algorithm that no peer has, and the one of ours that it is made of, with the same batch and networks."""
+
+    fits: Fits
+    base: Fits
+    n: int
+
+    @property
+    def algorithm(self) -> str:
+        return self.fits.algorithm
+
+    @contextmanager
+    def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
+        ours = bench.hopper()[0]
+        with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
+            n, m = bench.amount(self.n), bench.amount(self.base.n)
+            a("set_up_fit", dataset=ours, algorithm=self.fits.settings(), device=device, warm=max(4, n // 8))
+            b("set_up_fit", dataset=ours, algorithm=self.base.settings(), device=device, warm=max(4, m // 8))
+            names = [fits.label.partition(",")[0] for fits in (self.fits, self.base)]
+            yield [
+                Row(
+                    f"{self.fits.label}: whole `fit`, beside {names[1]}",
+                    "updates/s",
+                    Side(names[0], lambda: a("fit", n=n), n),
+                    Side(names[1], lambda: b("fit", n=m), m),
+                )
+            ]
+
+
+@dataclass(frozen=True)
 class Mixed:
     """Encoders in bfloat16 and all in float32."""
 
@@ -300,20 +267,28 @@ def trial(bench: Bench, device: str) -> Iterator[list[Row]]:
         ]
 
 
+def _beside(name: str, label: str, base: Fits, n: int, **settings: Any) -> Beside:
+    fits = Fits(f"{label}, batch 256, 256×256", {"name": name, **LARGE, **settings}, {}, 0, 0, 0)
+    return Beside(fits, base, n)
+
+
 BCQ = _bound("BCQ", "BCQ", 8, 7)
 BEAR = _bound("BEAR", "BEAR", 60, 40, warmup_steps=0)
 CQL = _bound("CQL", "CQL", 24, 20)
 CRR = _bound("CRR", "CRR", 120, 60)
 REBRAC = _bound("ReBRAC", "ReBRAC", 240, 100)
 TD3_PLUS_BC = _plain("TD3PlusBC", "TD3+BC", 300, 140, 1.7)
+SAC = _plain("SAC", "SAC", 180, 100, 1.5)
+IQL = _plain("IQL", "IQL", 300, 140, 1.5)
+TD3 = _plain("TD3", "TD3", 300, 150, 1.6)
 SMALL = Fits("TD3+BC, batch 256, 64×64", {"name": "TD3PlusBC", **LARGE}, {}, 0, 0, 0, hidden=(64, 64))
 SMALL_DQN = Fits("DQN, batch 32, 64×64", {"name": "DQN", "batch_size": 32}, {}, 0, 0, 0, discrete=True, hidden=(64, 64))
 GROUPS: dict[str, Group] = {
     "td3+bc": TD3_PLUS_BC,
-    "sac": _plain("SAC", "SAC", 180, 100, 1.5),
-    "iql": _plain("IQL", "IQL", 300, 140, 1.5),
+    "sac": SAC,
+    "iql": IQL,
     "bc": _plain("BC", "BC", 1_800, 1_000, 1.4),
-    "td3": _plain("TD3", "TD3", 300, 150, 1.6),
+    "td3": TD3,
     "ddpg": _plain("DDPG", "DDPG", 360, 180, 1.6),
     "awac": _bound("AWAC", "AWAC", 120, 60),
     "bcq": BCQ,
@@ -324,6 +299,13 @@ GROUPS: dict[str, Group] = {
     "plas": _bound("PLAS", "PLAS", 240, 120, warmup_steps=0),
     "plas+p": _bound("PLASWithPerturbation", "PLAS+P", 200, 100, warmup_steps=0),
     "rebrac": REBRAC,
+    # its phases are short here, in the same proportion, so that a measurement has both
+    "awr": _beside("AWR", "AWR", IQL, 100, n_value_updates=1, n_actor_updates=5),
+    "edac": _beside("EDAC", "EDAC of ten critics", SAC, 24),
+    "mcq": _beside("MCQ", "MCQ", SAC, 24),
+    "sac-n": _beside("SACN", "SAC-N of ten critics", SAC, 40),
+    "spot": _beside("SPOT", "SPOT", TD3, 200, warmup_steps=0),
+    "xql": _beside("XQL", "XQL", IQL, 240),
     "dqn": DQN,
     "dt": DT,
     "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 180, 90),
