@@ -20,7 +20,8 @@ from d3ray.algos.stack import Stack
 from d3ray.algos.testing import check_export_acts_as_predict, maker, tiny_arrays, tiny_dataset
 from d3ray.data.dataset import Dataset
 
-from .losses import evaluate, networks, prepared
+from . import slow
+from .losses import as_tensors, evaluate, networks, prepared
 
 
 def beside(*parts):
@@ -40,14 +41,9 @@ def perturbed(run, kind, seen, latent, scale):
 @pytest.mark.parametrize("beta", [0.5, 0.0])
 def test_the_behaviour_model_rebuilds_actions_and_keeps_to_its_prior(beta):
     made, learner, batch = prepared(BCQ, beta=beta, latent_size=4)
-    run, (loss, metrics, nets) = networks(learner), evaluate(made, learner, batch, made.imitation_loss)
-    noise, expected = nets.noise("latent", (len(batch.reward), 4)).numpy(), []
-    for i, (seen, action) in enumerate(zip(batch.observation.numpy(), batch.action.numpy(), strict=True)):
-        output = run("live", "vae_encoder", beside(seen, action))
-        mean, std = output[:4], np.exp(np.clip(output[4:], -4, 15))
-        again = np.tanh(run("live", "vae_decoder", beside(seen, mean + std * noise[i])))
-        divergence = np.mean([0.5 * (m**2 + s**2 - 1) - np.log(s) for m, s in zip(mean, std, strict=True)])
-        expected.append(np.mean((action - again) ** 2) + beta * divergence)
+    run, (loss, metrics, nets) = as_tensors(networks(learner)), evaluate(made, learner, batch, made.imitation_loss)
+    noise = nets.noise("latent", (len(batch.reward), 4))
+    expected = [slow.rebuilt(run, s, a, [z], beta) for s, a, z in zip(batch.observation, batch.action, noise, strict=True)]
     np.testing.assert_allclose(loss, expected, rtol=1e-10)
     assert set(metrics) == {"reconstruction", "divergence"}
 
@@ -250,17 +246,9 @@ def test_alpha_stops_beyond_a_bound_and_comes_back():
 @pytest.mark.parametrize("n", [1, 3])
 def test_spot_pays_for_actions_that_the_model_finds_unlikely(n):
     made, learner, batch = prepared(SPOT, n_density_samples=n, support_weight=0.7, beta=0.3)
-    run, (loss, metrics, nets) = networks(learner), evaluate(made, learner, batch, made.actor_loss)
-    noise, values, prices = nets.noise("latent", (n, len(batch.reward), 6)).numpy(), [], []
-    for i, seen in enumerate(batch.observation.numpy()):
-        action = np.tanh(run("live", "policy", seen))
-        output = run("live", "vae_encoder", beside(seen, action))
-        mean, std = output[:6], np.exp(np.clip(output[6:], -4, 15))
-        again = [np.tanh(run("live", "vae_decoder", beside(seen, mean + std * noise[k, i]))) for k in range(n)]
-        divergence = np.mean(0.5 * (mean**2 + std**2 - 1) - np.log(std))
-        prices.append(np.mean([np.mean((action - a) ** 2) for a in again]) + 0.3 * divergence)
-        values.append(run("live", "critic", beside(seen, action), 0)[0])
-    expected = 0.7 * np.array(prices) - np.array(values) / np.mean(np.abs(values))
+    run, (loss, metrics, nets) = as_tensors(networks(learner)), evaluate(made, learner, batch, made.actor_loss)
+    noise = nets.noise("latent", (n, len(batch.reward), 6)).transpose(0, 1)
+    expected, prices = slow.supported(run, slow.samples(batch), noise, 0.7, 0.3)
     np.testing.assert_allclose(loss, expected, rtol=1e-10)
     np.testing.assert_allclose(metrics["unlikeliness"], prices, rtol=1e-10)
 
@@ -268,20 +256,13 @@ def test_spot_pays_for_actions_that_the_model_finds_unlikely(n):
 @pytest.mark.parametrize("floor", [True, False])
 def test_mcq_holds_the_policys_actions_at_the_best_of_the_behaviour(floor):
     made, learner, batch = prepared(MCQ, n_action_samples=2, lam=0.6, floor_at_zero=floor, n_critics=3)
-    run, (loss, metrics, nets) = networks(learner), evaluate(made, learner, batch, made.critic_loss)
+    run, (loss, metrics, nets) = as_tensors(networks(learner)), evaluate(made, learner, batch, made.critic_loss)
     rows = len(batch.reward)
-    noise, latent = nets.noise("action", (2, 2 * rows, 3)).numpy(), nets.noise("behaviour", (2, 2 * rows, 6)).numpy()
+    noise, latents = nets.noise("action", (2, 2 * rows, 3)), nets.noise("behaviour", (2, 2 * rows, 6))
     plain = SAC.critic_loss(made, nets, batch, learner._h)[0].sum(0).detach().numpy()
-    held, pseudo = np.zeros((2, rows)), np.zeros((2, rows))
-    for part, observation in enumerate((batch.observation.numpy(), batch.next_observation.numpy())):
-        for i, seen in enumerate(observation):
-            at = part * rows + i
-            own = [np.tanh(squashed(*normal(run, seen), noise[k, at])[0]) for k in range(2)]
-            done = [np.tanh(run("live", "vae_decoder", beside(seen, np.clip(latent[k, at], -0.5, 0.5)))) for k in range(2)]
-            value = min(max(run("live", "critic", beside(seen, a), m)[0] for a in done) for m in range(3))
-            pseudo[part, i] = max(value, 0) if floor else value
-            off = [(run("live", "critic", beside(seen, a), m)[0] - pseudo[part, i]) ** 2 for m in range(3) for a in own]
-            held[part, i] = sum(off) / 2
+    both = [*batch.observation, *batch.next_observation]
+    found = [slow.held(run, seen, noise[:, i], latents[:, i], 3, floor) for i, seen in enumerate(both)]
+    held, pseudo = (np.array(part).reshape(2, rows) for part in zip(*found, strict=True))
     np.testing.assert_allclose(loss, 0.6 * plain + 0.4 * held.mean(0), rtol=1e-10)
     np.testing.assert_allclose(metrics["supported"], pseudo.mean(0), rtol=1e-10)
     assert floor == bool((pseudo >= 0).all())
