@@ -240,10 +240,10 @@ def speed(name: str) -> list[str]:
 
 def limit(found: dict[str, Any]) -> str:
     """Where an update's time goes, and what the speed of matrix products leaves."""
-    share = found["flop"] / found["large"] / found["update"]
+    part, share = found["products"] / found["update"], found["flop"] / found["large"] / found["update"]
     return (
-        f"- {found['label']}, {found['device']}: matrix products take {found['products'] / found['update']:.0%} of an update; at the "
-        f"speed of a large one they would take {share:.0%} of its time, so it could be {max(1.0, 1 / share):.2f} times as fast, "
+        f"- {found['label']}, {found['device']}: matrix products take {part:.0%} of an update; at the speed of a large one they "
+        f"would take {share:.0%} of its time, so it could be {max(1.0, 1 / share):.2f} times as fast, "
         "were all else free."
     )
 
