@@ -23,6 +23,7 @@ from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ..experiment.budget import Limits
 from ..experiment.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig, all_seeds_together
+from ..uris import without_password
 from ..yaml_text import Key, read_yaml
 
 SUITES = Path(__file__).parent / "suites"
@@ -57,7 +58,7 @@ class DatasetChoice(_Listed):
     @property
     def label(self) -> str:
         """What it is called in results: a catalog name as it is, of a folder or a URI the last part."""
-        place = self.name.rstrip("/")
+        place = without_password(self.name).rstrip("/")
         is_place = "://" in place or place.startswith((".", "/", "~")) or Path(place).exists()
         return place.rpartition("/")[2].removesuffix(".d3ray") if is_place else place
 

@@ -13,6 +13,7 @@ from ...data.config import Config, setting
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ..rllib.names import is_online, is_rllib
+from ..uris import without_password
 from .places import environment_place
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class ExperimentConfig(Conditions, _Subject):
         """The dataset's or the environment's name, as part of a folder's."""
         if self.dataset is None:
             return self._environment.id.replace("/", "-")
-        return self.dataset.rstrip("/").rpartition("/")[2].removesuffix(".d3ray") or "data"
+        return without_password(self.dataset).rstrip("/").rpartition("/")[2].removesuffix(".d3ray") or "data"
 
     @property
     def _environment(self) -> Environment:
