@@ -1,8 +1,8 @@
 """What others have published on D4RL's datasets, to stand beside a benchmark's own: `suites/published.csv`, and by whom.
 
-Numbers are as printed, D4RL-normalised. An algorithm is called as it is here; `10% BC` is BC on the best tenth of the transitions.
-Two scores of a run are told apart: that of its last evaluation, and the best of all its evaluations, which was picked by the score
-itself.
+Numbers are as printed, D4RL-normalised; d3rlpy's have the raw return that it prints too. An algorithm is called as it is here;
+`10% BC` is BC on the best tenth of the data, of its episodes in CORL. Two scores of a run are told apart: that of its last
+evaluation, and the best of all its evaluations, which was picked by the score itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Source:
     """Who published, and by what protocol."""
 
     name: str
-    seeds: int
+    seeds: int | str  # how many, or in words that it is not said
     where: str
     protocol: str
     spread: str  # what ± is
@@ -35,8 +35,17 @@ SOURCES = {
         Source(
             "d3rlpy",
             3,
-            "Seno and Imai: d3rlpy, JMLR 23, 2022, tables 2 (last) and 3 (best)",
+            "Seno and Imai 2021: d3rlpy, tables 2 (last) and 3 (best), with the returns of tables 5 and 6, from which nine scores "
+            "differ: CRR on walker2d-medium-expert is 60.0 in table 2 and 51.0 by table 5, the others are within 0.5",
             "500,000 gradient steps, 10 episodes every 5,000; how “best” combines seeds is not said",
+            "no spread is printed",
+        ),
+        Source(
+            "d3rlpy's references",
+            "an unstated number of",
+            "Seno and Imai 2021, table 7, as it repeats others' scores: AWAC, PLAS, PLAS with perturbation and TD3+BC from their "
+            "papers, BCQ and BEAR from D4RL's, CQL by its authors' code",
+            "those papers' own, which the table does not say; PLAS with perturbation is the best of several settings",
             "no spread is printed",
         ),
         Source(
@@ -68,10 +77,11 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Published:
-    """A score as printed; `spread` is empty where there is none."""
+    """A score as printed; `spread`, and `returned`, which is the raw return, are empty where there is none."""
 
     score: str
     spread: str
+    returned: str = ""
 
 
 @functools.cache
@@ -82,7 +92,7 @@ def published() -> Mapping[tuple[str, str], dict[tuple[str, Selection], Publishe
     for line in csv.DictReader(text.splitlines()):
         selection: Selection = "best" if line["selection"] == "best" else "last"
         by_source = found.setdefault((line["dataset"], line["algorithm"]), {})
-        by_source[line["source"], selection] = Published(line["score"], line["spread"])
+        by_source[line["source"], selection] = Published(line["score"], line["spread"], line["return"])
     return found
 
 
