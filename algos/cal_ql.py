@@ -31,14 +31,17 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.sampling import RETURNS
-from .config import Preset
+from .config import Preset, sourced
 from .cql import CQL, CQLConfig
 from .networks.encoders import VectorEncoder
 
 CODE = "authors' code ac6eafe, JaxCQL/conservative_sac.py and conservative_sac_main.py"
 SCRIPTS = "authors' code ac6eafe, scripts"
+RATES = ("actor_learning_rate", "critic_learning_rate", "temp_learning_rate", "alpha_learning_rate", "tau")
+GAP = ("learn_alpha", "conservative_weight", "n_action_samples", "importance_sampling", "n_critics")
 
 
+@sourced(CODE, *RATES, *GAP)
 class CalQLConfig(CQLConfig):
     """Settings of `CalQL`."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator
 
@@ -48,6 +49,21 @@ class ContinuousConfig(AlgorithmConfig):
     """Settings of algorithms with continuous actions."""
 
     action_scaler: ActionScaler | None = setting(None, "how actions are brought to [-1, 1]: min_max; None: they are there already")
+
+
+_Config = TypeVar("_Config", bound=Config)
+
+
+def sourced(source: str, *names: str) -> Callable[[type[_Config]], type[_Config]]:
+    """Has a config say of inherited settings that their defaults are from `source`, which states the same values."""
+
+    def say(config: type[_Config]) -> type[_Config]:
+        for name in names:
+            field = config.model_fields[name] = copy.copy(config.model_fields[name])  # the parent's own says on what it said
+            field.json_schema_extra = {"source": source}
+        return config
+
+    return say
 
 
 @dataclass(frozen=True)

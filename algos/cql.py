@@ -12,15 +12,19 @@ When      Data that cover much, as replay buffers, and tasks in which good parts
           tuned; an update costs that of several SACs.
 Paper     Kumar, Zhou, Tucker, Levine: Conservative Q-Learning for Offline RL, NeurIPS 2020, arXiv:2006.04779.
 Code      github.com/aviralkumar2907/CQL, d4rl/rlkit/torch/sac/cql.py, commit d67dbe9 (MIT). Read, not copied.
-Choices   1. ω is fixed by default, as in the code; `learn_alpha` adds the dual variable, as d3rlpy has by default.
+Choices   1. ω is fixed by default, at 5, as in the README's command for MuJoCo; `learn_alpha` adds the dual variable, which the
+             code's script has by default, with ω = 1 and a bound of 5, and d3rlpy too.
           2. `importance_sampling=False` is the code's version 2: densities left out, and Q of the data's action among the a_k.
           3. `backup`: "sampled" is what the code calls deterministic; "mode" is d3rlpy's; "soft" has SAC's entropy; "max" takes the
-             best of N.
-          4. Order: critic and α in one step from the same draws; actor and temperature; target. So each sees the other as it was,
-             as in the code. In d3rlpy 2.8.1 the critic sees α after its step, and the actor the temperature.
+             best of N: max_k min_i Q'_i, as in d3rlpy and Cal-QL, where the code has min_i max_k.
+          4. Order: critic and α in one step from the same draws; actor and temperature, from one draw too; target. The code steps
+             the temperature first, which actor and critic then see, and works out the actor's loss before the critic steps; in
+             d3rlpy 2.8.1 the critic sees α after its step, and the actor the temperature.
           5. The constant -log(3 N) of the mean over a_k is left out, as in code and d3rlpy: it moves no gradient but α's.
           6. α is bounded by 1e6, as in the code.
           7. `cloning_steps`: the code's actor first clones the data, with log π(a|s) in place of Q; d3rlpy's does not.
+          8. κ bounds G, as in d3rlpy 2.8.1, CORL and Cal-QL. In the code and d3rlpy 1 it bounds ω G: theirs is ω times this.
+          9. log σ is clipped to -20 and 2, as in d3rlpy; the code has -5 and 2, and so have its presets.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
-from .config import Preset
+from .config import Preset, sourced
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
@@ -46,10 +50,14 @@ from .sac import SAC, SACConfig
 from .sampled_actions import apart, repeated
 
 CODE = "authors' code d67dbe9, d4rl/examples/cql_mujoco_new.py"
+README = "authors' code d67dbe9, README"
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/cql.py"
+THREE = dict.fromkeys(("actor_encoder", "critic_encoder"), VectorEncoder(hidden_units=(256, 256, 256)))
+PAPER: dict[str, Any] = {"cloning_steps": 40_000, "log_std_bounds": (-5.0, 2.0), **THREE}
 _LARGEST = 1e6
 
 
+@sourced(CODE, "critic_learning_rate", "n_critics", "tau")
 class CQLConfig(SACConfig):
     """Settings of `CQL`."""
 
@@ -57,10 +65,10 @@ class CQLConfig(SACConfig):
     temp_learning_rate: float = setting(1e-4, "of the temperature", source=CODE, gt=0)
     alpha_learning_rate: float = setting(3e-4, "of α", source=CODE, gt=0)
     alpha_optimizer: Optimizer = setting(Adam(), "what steps α", source=CODE)
-    learn_alpha: bool = setting(False, "whether α is learnt; else it stays 1", source=CODE)
+    learn_alpha: bool = setting(False, "whether α is learnt; else it stays 1", source=README)
     initial_alpha: float = setting(1.0, "first value of a learnt α", source=D3RLPY, gt=0)
-    alpha_threshold: float = setting(10.0, "κ: gap at which a learnt α rests", source=f"{D3RLPY}; the code's README has 5 or 10")
-    conservative_weight: float = setting(5.0, "ω: weight of the gap", source=CODE, ge=0)
+    alpha_threshold: float = setting(10.0, "κ: gap at which a learnt α rests", source=f"{D3RLPY}; choice 8")
+    conservative_weight: float = setting(5.0, "ω: weight of the gap", source=f"{README}: MuJoCo, 5 or 10", ge=0)
     n_action_samples: int = setting(10, "N: actions of each of the three kinds", source=CODE, gt=0)
     importance_sampling: bool = setting(True, "whether exp(Q) is divided by the density of its action", source=CODE)
     cloning_steps: int = setting(0, "gradient steps in which the actor clones the data", source=D3RLPY, ge=0)
@@ -71,6 +79,7 @@ class CQL(SAC):
     """CQL, offline or online. Data: continuous actions in [-1, 1] after the action scaler. ω and κ depend on the reward's unit."""
 
     Config: ClassVar = CQLConfig
+    warm_up: ClassVar = "cloning_steps"
     exemptions: ClassVar = {
         "alpha_learning_rate": "only learn_alpha has an α",
         "alpha_optimizer": "only learn_alpha has an α",
@@ -79,34 +88,33 @@ class CQL(SAC):
         "terminated_steps_look_no_further": "the gap's sum has the policy's actions of s', which are judged at s",
     }
     presets: ClassVar = {
-        "paper": Preset(
-            f"{CODE} and README; ω is 5 or 10",
+        "paper": Preset(f"{CODE} and README; ω is 5 or 10", PAPER),
+        "d4rl-antmaze": Preset(
+            f"{README}, where the bound is 5 of ω G, and d4rl/examples/cql_antmaze_new.py; rewards 4 r - 2",
             {
-                "cloning_steps": 40_000,
-                "actor_encoder": VectorEncoder(hidden_units=(256, 256, 256)),
-                "critic_encoder": VectorEncoder(hidden_units=(256, 256, 256)),
+                **PAPER,
+                "learn_alpha": True,
+                "alpha_threshold": 1.0,
+                "reward_scaler": {"name": "standard", "mean": 0.5, "std": 1.0, "epsilon": 0.0, "multiplier": 4.0},
             },
         ),
         "d3rlpy": Preset(D3RLPY, {"learn_alpha": True, "alpha_learning_rate": 1e-4, "backup": "mode"}),
         "d3rlpy-2020": Preset(
-            "d3rlpy's manual of October 2020",
+            "d3rlpy's manual of October 2020, whose sum has no actions of π(s'); κ is its 10 and log(3 N), for its sum is a mean",
             {
                 "batch_size": 100,
                 "actor_learning_rate": 3e-5,
                 "temp_learning_rate": 3e-5,
                 "learn_alpha": True,
                 "initial_alpha": 5.0,
+                "alpha_threshold": 10 + math.log(30),
                 "conservative_weight": 1.0,
                 "backup": "soft",
             },
         ),
         "d3rlpy-paper": Preset(
             "Seno and Imai 2021, Table 4; ω is 10 for medium datasets there; d3rlpy 1.0.0, algos/torch/cql_impl.py, for the goal",
-            {
-                "backup": "mode",
-                "actor_encoder": VectorEncoder(hidden_units=(256, 256, 256)),
-                "critic_encoder": VectorEncoder(hidden_units=(256, 256, 256)),
-            },
+            {"backup": "mode", **THREE},
         ),
     }
 
