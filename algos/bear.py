@@ -28,6 +28,9 @@ Choices   1. Entropy, with its temperature, is d3rlpy's; code and paper have non
           5. log α/`initial_alpha` is learnt no further than -5 and 10, as in code and d3rlpy, which cut it off there.
           6. d3rlpy 2.8.1 steps α at the actor's learning rate, whatever `alpha_learning_rate` says.
           7. The greedy action comes of the same draws of noise at every state and call; code and d3rlpy draw new ones.
+          8. d3rlpy of October 2020 models the behaviour by a regression, not by a VAE. It compares draws that have passed through
+             tanh, each entry for itself, sums over entries and takes no root: M, and so ε, is on another scale there.
+          9. log σ of the policy is clipped to -20 and 2, as in d3rlpy; the code has -5 and 2, and so have its presets.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import DistributionPolicy
 from .behaviour_model import CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size
-from .config import Preset
+from .config import Preset, sourced
 from .definition import Network
 from .learner import Learner, LossValue
 from .mmd import Kernel, mmd
@@ -58,9 +61,11 @@ CODE = "d4rl_evaluations c93b9d2, bear/examples/bear_hdf5_d4rl.py and bear/rlkit
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bear.py"
 TABLE = "Seno and Imai 2021, Table 4, and d3rlpy 1.0.0, reproductions/offline/bear.py; α is learnt in the warm-up there"
 COLD = {"imitator_encoder": WIDE, "learn_temperature": False, "initial_temperature": 1e-20}
+PAPER: dict[str, Any] = {**COLD, "initial_temperature": 0.0, "log_std_bounds": (-5.0, 2.0)}
 _LEAST, _MOST = -5.0, 10.0  # of log α / initial α
 
 
+@sourced(CODE, "critic_learning_rate", "n_critics", "tau")
 class BEARConfig(BehaviourConfig, SACConfig):
     """Settings of `BEAR`."""
 
@@ -88,17 +93,20 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
     """
 
     Config: ClassVar = BEARConfig
+    warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {
-        "paper": Preset(CODE, {"learn_temperature": False, "initial_temperature": 0.0, "imitator_encoder": WIDE}),
+        "paper": Preset(CODE, PAPER),
         "d3rlpy": Preset(f"{D3RLPY}; choice 6", {"alpha_learning_rate": 1e-4}),
+        "paper-halfcheetah": Preset("d4rl_evaluations c93b9d2, bear/README.md", {**PAPER, "mmd_kernel": "gaussian"}),
         "d3rlpy-2020": Preset(
-            "d3rlpy's manual of October 2020",
+            "d3rlpy's manual of October 2020, whose σ = 20 is squared; choice 8",
             {
                 "actor_learning_rate": 3e-4,
                 "imitator_learning_rate": 1e-3,
                 "temp_learning_rate": 3e-4,
                 "batch_size": 100,
                 "mmd_kernel": "gaussian",
+                "mmd_sigma": 400.0,
                 "n_target_samples": 4,
                 "n_action_samples": 4,
                 "warmup_steps": 0,
