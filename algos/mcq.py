@@ -18,6 +18,8 @@ Choices   1. The code cuts y' off at 0 from below, which suits tasks that pay an
           3. For some tasks the code also cuts errors off at 0 or leaves out actions near the behaviour's; not here.
           4. Each critic draws â_k and b_k of its own in the code; here all see the same.
           5. Order: behaviour, critic, actor and temperature, target. In the code the critic sees the temperature after its step.
+          6. log σ of the policy is clipped to -20 and 2, as in `sac.py`; the code has -5 and 2, and so have its presets.
+          7. λ is chosen by task in the paper; the code names it for two, which are presets `d4rl-TASK`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .behaviour_model import CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size
-from .config import Preset
+from .config import Preset, sourced
 from .definition import Network
 from .learner import LossValue
 from .nets import Hyper, Nets
@@ -41,9 +43,17 @@ from .sac import SAC, SACConfig
 from .sampled_actions import apart, by_parts, repeated
 
 CODE = "authors' code 1f27c77, offlinerl/config/algo/MCQ_config.py"
-LARGE = VectorEncoder(hidden_units=(400, 400))
+LARGE = VectorEncoder(hidden_units=(400, 400, 400))  # the code's Net has a layer before its `layer_num` = 2
+PAPER: dict[str, Any] = {
+    "actor_encoder": LARGE,
+    "critic_encoder": LARGE,
+    "imitator_encoder": WIDE,
+    "floor_at_zero": True,
+    "log_std_bounds": (-5.0, 2.0),
+}
 
 
+@sourced(f"{CODE} and MCQ.py", "actor_learning_rate", "critic_learning_rate", "n_critics", "tau")
 class MCQConfig(BehaviourConfig, SACConfig):
     """Settings of `MCQ`."""
 
@@ -61,10 +71,9 @@ class MCQ(BehaviourModel, SAC):
         "terminated_steps_look_no_further": "critics are held at what the behaviour could do in s' too, which no reward follows",
     }
     presets: ClassVar = {
-        "paper": Preset(
-            f"{CODE} and MCQ.py; λ is chosen by task",
-            {"actor_encoder": LARGE, "critic_encoder": LARGE, "imitator_encoder": WIDE, "floor_at_zero": True},
-        ),
+        "paper": Preset(f"{CODE} and MCQ.py; λ is chosen by task", PAPER),
+        "d4rl-hopper-medium-replay": Preset("authors' code 1f27c77, README", {**PAPER, "lam": 0.9}),
+        "d4rl-maze2d-medium": Preset("authors' code 1f27c77, README; choice 3", {**PAPER, "lam": 0.9}),
     }
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
