@@ -10,7 +10,8 @@ When      Data that cover much, where scores count more than time. Narrow data n
 Paper     An, Moon, Kim, Song: Uncertainty-Based Offline RL with Diversified Q-Ensemble, NeurIPS 2021, arXiv:2110.01548.
 Code      github.com/snu-mllab/EDAC, commit 198d570 (MIT). Read, not copied.
 Choices   1. Order and first weights: as in `sac_n.py`.
-          2. η is chosen by task in the paper; η = 1 is CORL's default. The code's is none at all.
+          2. N and η are chosen by task in the paper: presets `d4rl-TASK` have CORL's choices. η = 1 is CORL's default, and the code
+             has none at all.
           3. The slope is that of the expected value where Q is distributional, of which the paper has none.
 """
 
@@ -26,8 +27,14 @@ from ..data.config import setting
 from .config import Preset
 from .learner import LossValue
 from .nets import Hyper, Nets
-from .sac_n import SACN, SACNConfig
+from .sac_n import CORL, HANDS, KINDS, MAZES, SACN, SACNConfig
 
+CHOSEN = {  # N and η by task: configs of CORL
+    **{f"hopper-{kind}": (50, 1.0) for kind in KINDS},
+    **{f"{task}-{kind}": (10, 5.0 if kind == "medium-expert" else 1.0) for task in ("halfcheetah", "walker2d") for kind in KINDS},
+    **{f"maze2d-{size}": (10, 0.1) for size in ("umaze", "medium", "large")}, **{f"antmaze-{maze}": (10, 1.0) for maze in MAZES},
+    **dict.fromkeys(HANDS, (50, 200.0)), "pen-human": (20, 1000.0), "pen-cloned": (20, 10.0), "pen-expert": (20, 10.0),
+}  # fmt: skip
 _LEAST = 1e-10  # added to a slope's length, as in the code
 
 
@@ -48,6 +55,7 @@ class EDAC(SACN):
             "authors' code 198d570, README: Adroit's pen-human, 200,000 steps",
             {"n_critics": 20, "eta": 1000.0, "actor_learning_rate": 3e-5, "reward_scaler": "standard"},
         ),
+        **{f"d4rl-{task}": Preset(f"{CORL}/edac", {"n_critics": n, "eta": eta}) for task, (n, eta) in CHOSEN.items()},
     }
 
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -57,7 +65,7 @@ class EDAC(SACN):
         return loss + h.eta * alike / len(loss), {**metrics, "alikeness": alike}
 
     def alikeness(self, nets: Nets, batch: Batch) -> Tensor:
-        """1/(N - 1) Σ_{i≠j} ⟨g_i, g_j⟩, [B]: from -1, where slopes cancel, to N, where all are one."""
+        """1/(N - 1) Σ_{i≠j} ⟨g_i, g_j⟩, [B]: from -N/(N - 1), where slopes cancel, to N, where all are one."""
         n = self.config_.n_critics
 
         def total(actions: Tensor) -> Tensor:
