@@ -17,6 +17,7 @@ Choices   1. w is a softmax over the batch, times its size, as in the code and i
              there, which squashes the draw and has the entropy at temperature 1.
           3. log σ is a parameter in a sigmoid that spans its bounds, as in code and d3rlpy: σ starts at exp(-3).
           4. Order: critic, actor, target, as in d3rlpy; the code computes the actor's loss before the critic has stepped.
+          5. λ = 1 is d3rlpy's; the code's script for MuJoCo sets 1 and then searches over 2 alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, DistributionPolicy, critic_network
-from .config import Bounds, Preset
+from .config import Bounds, Preset, sourced
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
@@ -44,13 +45,14 @@ from .schedule import due
 CODE = "authors' code ac45a9d, examples/awac/mujoco/awac1.py"
 
 
+@sourced(CODE, "actor_learning_rate", "critic_learning_rate", "n_critics", "tau")
 class AWACConfig(ActorCriticConfig):
     """Settings of `AWAC`."""
 
     batch_size: int = setting(1024, "transitions in a gradient step", source=CODE, gt=0)
     actor_optimizer: Optimizer = setting(Adam(weight_decay=1e-4), "what steps the policy", source=CODE)
     actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
-    lam: float = setting(1.0, "λ: temperature of the advantage weight", source=CODE, gt=0)
+    lam: float = setting(1.0, "λ: temperature of the advantage weight", source="d3rlpy 2.8.1, algos/qlearning/awac.py", gt=0)
     n_action_samples: int = setting(1, "actions of the policy whose mean value is the advantage's baseline", source=CODE, gt=0)
     weighting: Literal["softmax", "exp"] = setting("softmax", "weights that are relative in a batch, or bounded", source=CODE)
     max_weight: float = setting(20.0, "ceiling of a weight of weighting=exp", source="d3rlpy's manual of October 2020", gt=0)
@@ -64,7 +66,7 @@ class AWAC(DistributionPolicy):
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {"max_weight": "only weighting=exp has a ceiling"}
     presets: ClassVar = {
-        "paper": Preset(CODE, {"actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))}),
+        "paper": Preset(CODE, {"lam": 2.0, "actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))}),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/awac.py", {"actor_optimizer": "adam"}),
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {"weighting": "exp"}),
         "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {"actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))}),
