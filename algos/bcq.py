@@ -33,7 +33,7 @@ from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, critic_network
 from .behaviour_model import BCQ_CODE, CLIP, WIDE, BehaviourConfig, BehaviourModel, coefficients, latent_size, perturbed
-from .config import Preset
+from .config import Preset, sourced
 from .ddpg import LARGE
 from .definition import Network
 from .learner import Learner, LossValue
@@ -47,6 +47,7 @@ D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bcq.py"
 PAPERS = {"actor_encoder": LARGE, "critic_encoder": LARGE, "imitator_encoder": WIDE}
 
 
+@sourced(BCQ_CODE, "n_critics", "tau")
 class BCQConfig(BehaviourConfig, ActorCriticConfig):
     """Settings of `BCQ`."""
 

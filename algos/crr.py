@@ -31,7 +31,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, DistributionPolicy, critic_network
-from .config import Bounds, Preset
+from .config import Bounds, Preset, sourced
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
@@ -43,6 +43,7 @@ from .schedule import due
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/crr.py"
 
 
+@sourced(D3RLPY, "actor_learning_rate", "critic_learning_rate")
 class CRRConfig(ActorCriticConfig):
     """Settings of `CRR`."""
 

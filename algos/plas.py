@@ -28,7 +28,7 @@ from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, critic_network
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, coefficients, latent_size
-from .config import Preset
+from .config import Preset, sourced
 from .ddpg import LARGE
 from .definition import Network
 from .learner import Learner, LossValue
@@ -43,6 +43,7 @@ PAPERS = {"actor_encoder": LARGE, "critic_encoder": LARGE, "imitator_encoder": W
 TABLE = "Seno and Imai 2021, Table 4"
 
 
+@sourced(CODE, "n_critics", "tau")
 class PLASConfig(BehaviourConfig, ActorCriticConfig):
     """Settings of `PLAS`."""
 

@@ -30,7 +30,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, divergence_from_prior
-from .config import Preset
+from .config import Preset, sourced
 from .definition import Network
 from .learner import LossValue
 from .nets import Hyper, Nets
@@ -52,6 +52,7 @@ WEIGHTS = {  # λ by task: configs/offline of the code
 }  # fmt: skip
 
 
+@sourced(CODE, "actor_learning_rate", "critic_learning_rate", "n_critics", "tau")
 class SPOTConfig(BehaviourConfig, DelayedConfig):
     """Settings of `SPOT`."""
 
