@@ -126,13 +126,16 @@ def watching(
 
 
 def _warn_of_warm_up(fit: Fit, n_steps: int) -> None:
-    """Warns of a training that ends before the policy has seen a critic."""
+    """Warns of a training that ends before the policy has seen a critic; once, for it may be done in many parts."""
     warm_up, end = fit.algorithm.warm_up, fit.learner.step + n_steps
-    if warm_up is not None and n_steps > 0 and end <= (steps := getattr(fit.config, warm_up)):
+    if warm_up is None or n_steps < 1 or fit.told_of_warm_up:
+        return
+    if end <= (steps := getattr(fit.config, warm_up)):
+        fit.told_of_warm_up = True
         warnings.warn(
             f"{fit.algorithm.name}: the policy learns nothing of rewards in the first {steps:,} gradient steps ({warm_up}), and "
             f"this training ends with step {end:,}: ask for more n_steps, or set a smaller {warm_up}.",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -97,13 +97,13 @@ WARM = [(PLAS, "warmup_steps"), (PLASWithPerturbation, "warmup_steps"), (SPOT, "
 def test_a_training_that_ends_in_the_warm_up_is_told_of(algorithm: Any, setting: str) -> None:
     sentence = rf"{algorithm.__name__}: the policy learns nothing of rewards in the first 4 gradient steps \({setting}\), and this"
     made = maker(algorithm)(**{setting: 4})
-    with pytest.warns(UserWarning, match=f"{sentence} training ends with step 3: ask for more n_steps, or set a smaller {setting}"):
-        made.fit(DATA, 3)
-    with pytest.warns(UserWarning, match="ends with step 4"):
-        made.fit(DATA, 1)
+    with pytest.warns(UserWarning, match=f"{sentence} training ends with step 4: ask for more n_steps, or set a smaller {setting}"):
+        made.fit(DATA, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made.fit(DATA, 0).fit(DATA, 1)
+        made.set_grad_step(2)
+        made.fit(DATA, 2)  # it was told
+        maker(algorithm)(**{setting: 4}).fit(DATA, 0).fit(DATA, 5)
         maker(algorithm)(**{setting: 0}).fit(DATA, 1)
 
 
