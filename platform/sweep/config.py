@@ -88,6 +88,10 @@ class SweepConfig(ExperimentConfig):
         if chosen.population is not None and limit not in (None, chosen.population):
             many = f"scheduler.population is {chosen.population} and budget.configurations {limit}"
             raise ConfigError(f"{many}; with pbt they are one: say one of them.")
+        if (size := self.max_configurations(space.size())) is None:
+            raise ConfigError("scheduler: pbt compares all trials of a population: say scheduler.population, how many there are.")
+        if size < 2:
+            raise ConfigError(f"scheduler: pbt compares the trials of a population, and here is {size}; let there be 2 at least.")
         chosen.perturbed(space.spaces, self.coefficients())
 
     @property

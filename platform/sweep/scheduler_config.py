@@ -47,11 +47,19 @@ class _Stopping(_Scheduler):
     def suits(self, experiment: ExperimentConfig) -> None:
         """Raises ConfigError where no trial could ever be stopped."""
         super().suits(experiment)
-        if self.grace_steps is not None and self.grace_steps >= experiment.n_steps:
-            raise ConfigError(
-                f"scheduler.grace_steps is {self.grace_steps} and n_steps {experiment.n_steps}: no trial would be stopped; "
-                "make it smaller."
-            )
+        every, n_steps = _measured_every(experiment), experiment.n_steps
+        first = whole_epochs(self.first_step(experiment), every)  # it is looked at where it is measured
+        if first < n_steps:
+            return
+        never = f"scheduler: {self.name} looks at trials at step {first} first, and n_steps is {n_steps}: none would be stopped"
+        if self.grace_steps is not None and every < n_steps:
+            raise ConfigError(f"{never}; make scheduler.grace_steps smaller, it is {self.grace_steps}.")
+        which = "n_steps_per_epoch" if every == experiment.n_steps_per_epoch else "evaluation.every"
+        raise ConfigError(f"{never}; make {which} smaller, it is {every}.")
+
+    def first_step(self, experiment: ExperimentConfig) -> int:
+        """Gradient steps before which no trial is stopped."""
+        raise NotImplementedError
 
 
 class ASHA(_Stopping):
@@ -69,11 +77,11 @@ class ASHA(_Stopping):
     def suits(self, experiment: ExperimentConfig) -> None:
         """Raises ConfigError also where a bracket would have no rung."""
         super().suits(experiment)
-        rungs = int(math.log(experiment.n_steps / self.first_rung(experiment)) / math.log(self.reduction_factor)) + 1
+        rungs = int(math.log(experiment.n_steps / self.first_step(experiment)) / math.log(self.reduction_factor)) + 1
         if self.brackets > rungs:
             raise ConfigError(f"scheduler.brackets is {self.brackets}; it must be at most {rungs}, the number of rungs.")
 
-    def first_rung(self, experiment: ExperimentConfig) -> int:
+    def first_step(self, experiment: ExperimentConfig) -> int:
         """Gradient steps before which no trial is stopped."""
         return self.grace_steps or whole_epochs(experiment.n_steps / self.reduction_factor**3, experiment.n_steps_per_epoch)
 
@@ -170,6 +178,13 @@ def _meetings(experiment: ExperimentConfig) -> list[tuple[str, int]]:
     if experiment.evaluation is not None and experiment.evaluation.every:
         found.append(("evaluation.every", experiment.evaluation.every))
     return found
+
+
+def _measured_every(experiment: ExperimentConfig) -> int:
+    """Gradient steps between two values of a sweep's objective."""
+    metric: str = getattr(getattr(experiment, "objective", None), "metric", "")
+    evaluated = experiment.evaluation is not None and metric.startswith(("evaluation/", "holdout/"))
+    return (evaluated and experiment.evaluation and experiment.evaluation.every) or experiment.n_steps_per_epoch
 
 
 def whole_epochs(steps: float, epoch: int) -> int:

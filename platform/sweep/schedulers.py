@@ -53,7 +53,7 @@ def make_scheduler(
                 "objective",
                 objective.direction,
                 max_t=config.n_steps,
-                grace_period=chosen.first_rung(config),
+                grace_period=chosen.first_step(config),
                 reduction_factor=chosen.reduction_factor,
                 brackets=chosen.brackets,
                 stop_last_trials=False,  # what is at its end ends by itself; and no result counts at two rungs

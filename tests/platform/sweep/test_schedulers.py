@@ -60,7 +60,16 @@ def experiment(**changes: Any) -> ExperimentConfig:
     ("scheduler", "changes", "message"),
     [
         (ASHA(), {"seeds": [0, 1]}, "asha compares configurations over all their seeds: set seeds_per_trial to 2"),
-        (ASHA(grace_steps=6_400), {}, "grace_steps is 6400 and n_steps 6400: no trial would be stopped"),
+        (ASHA(grace_steps=6_400), {}, "at step 6400 first, and n_steps is 6400: none would be stopped; make scheduler.grace_steps"),
+        (ASHA(), {"n_steps_per_epoch": 10_000}, "asha looks at trials at step 10000 first, .* make n_steps_per_epoch smaller"),
+        (ASHA(), {"n_steps_per_epoch": 6_400}, "make n_steps_per_epoch smaller, it is 6400"),
+        (
+            ASHA(grace_steps=50),
+            {"n_steps_per_epoch": 6_400},
+            "make n_steps_per_epoch smaller",
+        ),  # it ends there
+        (Median(), {"n_steps_per_epoch": 10_000}, "median looks at trials at step 10000 first"),
+        (Median(grace_steps=6_380), {}, "at step 6400 first, .* make scheduler.grace_steps smaller, it is 6380"),
         (ASHA(brackets=5), {}, "brackets is 5; it must be at most 3, the number of rungs"),
         (PBT(interval=100), {}, "interval is 100; it must be a multiple of n_steps_per_epoch, which is 40"),
         (PBT(interval=200), {"evaluation": {"every": 80}}, "must be a multiple of evaluation.every, which is 80"),
@@ -76,8 +85,8 @@ def test_what_cannot_work_is_refused_in_a_sentence(scheduler: Any, changes: dict
 
 
 def test_steps_follow_from_the_experiment() -> None:
-    assert ASHA().first_rung(experiment()) == 120  # 6400 / 4^3 = 100, in epochs of 40
-    assert ASHA(grace_steps=50).first_rung(experiment()) == 50
+    assert ASHA().first_step(experiment()) == 120  # 6400 / 4^3 = 100, in epochs of 40
+    assert ASHA(grace_steps=50).first_step(experiment()) == 50
     assert Median().first_step(experiment()) == 640
     assert PBT().steps(experiment()) == 320
     assert PBT().steps(experiment(evaluation={"every": 120})) == 360

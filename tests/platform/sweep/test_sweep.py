@@ -93,6 +93,9 @@ class Driver:
         ({"search": {"algorithm.gama": 0.9}}, "did you mean 'gamma'?"),
         ({"scheduler": "pbt", "search": {"algorithm.gamma": {"choice": [0.9, 0.99]}}}, "and there is none"),
         ({"scheduler": {"name": "pbt", "population": 4}}, "scheduler.population is 4 and budget.configurations 6"),
+        ({"scheduler": "pbt", "budget": {"configurations": 1}}, "pbt compares the trials of a population, and here is 1;"),
+        ({"scheduler": "pbt", "budget": {"hours": 1}}, "say scheduler.population, how many there are"),
+        ({"scheduler": "asha", "evaluation": {"holdout": 0.2, "every": 40}}, "at step 40 first, and n_steps is 40: none would be"),
     ],
 )
 def test_settings_are_refused(data: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
