@@ -34,7 +34,7 @@ LOAD_SECRETS = f"{__name__}.load_secrets"
 class Cargo:
     """What goes along with a job."""
 
-    modules: tuple[Path, ...]  # packages (folders) and single modules (.py files)
+    modules: tuple[Path, ...]  # packages: folders
     working_dir: Path | None = None
 
 
@@ -66,9 +66,20 @@ def cargo(
     with tempfile.TemporaryDirectory(prefix="d3ray-submit-") as folder:
         try:
             staged = stage_package(Path(folder), files, secrets)
+            others = [_as_package(module, Path(folder)) for module in dict.fromkeys(local)]
         except OSError as error:
             raise StorageError(f"d3ray cannot be copied to {folder}: {error}.") from error
-        yield Cargo((staged, *dict.fromkeys(local)), working_dir)
+        yield Cargo((staged, *others), working_dir)
+
+
+def _as_package(module: Path, folder: Path) -> Path:
+    """A package as it is; a single module as the `__init__.py` of one: Ray's client for jobs sends nothing but folders."""
+    if module.is_dir():
+        return module
+    package = folder / "modules" / module.stem
+    package.mkdir(parents=True)
+    shutil.copy2(module, package / "__init__.py")
+    return package
 
 
 def stage_package(folder: Path, files: Mapping[str, bytes] | None = None, secrets: Mapping[str, str] | None = None) -> Path:

@@ -89,7 +89,7 @@ def test_modules_that_are_not_installed_travel_as_their_whole_package(tmp_path: 
     (tmp_path / "ourlab" / "deep").mkdir(parents=True)
     (tmp_path / "ourlab" / "__init__.py").touch()
     (tmp_path / "ourlab" / "deep" / "networks.py").touch()
-    (tmp_path / "ourtricks.py").touch()
+    (tmp_path / "ourtricks.py").write_text("TRICK = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert local_module("ourlab.deep.networks") == tmp_path / "ourlab"
     assert local_module("ourtricks") == tmp_path / "ourtricks.py"
@@ -98,7 +98,10 @@ def test_modules_that_are_not_installed_travel_as_their_whole_package(tmp_path: 
     assert local_module("d3ray.algos.dqn") is None  # goes along anyway
     assert local_module("no_such_module") is None
     with cargo(plugins=["ourlab.deep.networks", "ourlab", "ourtricks", "numpy"]) as load:
-        assert load.modules == (load.modules[0], tmp_path / "ourlab", tmp_path / "ourtricks.py")
+        assert load.modules[1] == tmp_path / "ourlab"
+        assert load.modules[2].name == "ourtricks"  # a folder, which is all that Ray's client for jobs sends
+        assert [(file.name, file.read_text()) for file in load.modules[2].iterdir()] == [("__init__.py", "TRICK = 1\n")]
+        assert len(load.modules) == 3
     with cargo(plugins=["ourlab", "ourtricks"], working_dir=tmp_path) as load:
         assert len(load.modules) == 1  # they are in what goes along
     with pytest.raises(StorageError, match="There is no folder"), cargo(working_dir=tmp_path / "absent"):
