@@ -1,4 +1,4 @@
-"""A sweep of 6 configurations and 3 seeds on the Pendulum replay loses one of three nodes half way, and ends as if it had not."""
+"""A sweep of 6 configurations and 3 seeds on Pendulum's data loses one of three nodes half way, and ends as if it had not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.make import make
 from d3ray.algos.package import read_package
-from d3ray.platform.datasets.ingest import ingest
 from d3ray.platform.experiment.evaluation import evaluation_seed
 from d3ray.platform.tracking.registered import registered_package
 
@@ -19,18 +18,22 @@ from .cluster import LocalCluster
 from .processes import Command
 from .runs import Runs, assert_delivered_once, assert_trained_as_alone
 
-N_STEPS, EPOCH, EPISODES = 6_000, 1_000, 20
-ENCODER = {"hidden_units": [64, 64]}  # so small that a minute of training is better than the data
+N_STEPS, EPOCH, EPISODES = 2_400, 400, 20
+ENCODER = {"hidden_units": [64, 64]}
 SWEEP = {
     "name": "pendulum",
+    "dataset": "d3ray/pendulum-replay",
+    # One configuration is that of the suite `gate`, whose 30 seeds have -154 +- 55 after so many steps: the data have -589, which a
+    # first champion has to be above.
     "algorithm": {
-        "name": "TD3PlusBC",
+        "name": "TD3",
         "action_scaler": "min_max",
+        "reward_scaler": {"name": "multiply", "multiplier": 0.1},
         "actor_encoder": ENCODER,
         "critic_encoder": ENCODER,
-        "critic_learning_rate": 1e-3,
+        "critic_learning_rate": 3e-3,
     },
-    "search": {"algorithm.alpha": {"grid": [1.0, 2.5, 5.0]}, "algorithm.actor_learning_rate": {"grid": [3e-4, 1e-3]}},
+    "search": {"algorithm.tau": {"grid": [0.005, 0.01, 0.02]}, "algorithm.actor_learning_rate": {"grid": [3e-4, 1e-3]}},
     "searcher": "grid",
     "plugins": ["d3ray_holds"],
     "n_steps": N_STEPS,
@@ -53,9 +56,8 @@ def run(job: str, *arguments: str, place: Path, env: Mapping[str, str]) -> str:
 
 
 @pytest.mark.timeout(3600)
-def test_a_sweep_loses_a_node_half_way(cluster: LocalCluster, tmp_path: Path, test_data: Path) -> None:
-    ingest(test_data / "d3rlpy/pendulum_replay.h5", tmp_path / "pendulum")
-    runs = Runs(tmp_path / "sweep", {**SWEEP, "dataset": str(tmp_path / "pendulum")}, cluster.environment(), "sweep")
+def test_a_sweep_loses_a_node_half_way(cluster: LocalCluster, tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "sweep", SWEEP, cluster.environment(), "sweep")
     try:
         command = runs.start()
         command.until(lambda: sum(trial.is_settled for trial in runs.trials()) >= 9, 1500)
