@@ -87,13 +87,8 @@ def overall(ended: Mapping[int, Mapping[str, Any]]) -> tuple[Status, str]:
 
 
 def prepare_environment() -> None:
-    """What Ray and Tune read when they start: quiet, and token authentication always on where the Ray is ours.
-
-    Ray's own ports listen on every interface whatever one says, so a token is what keeps others out.
-    """
+    """What Ray and Tune read when they start: quiet."""
     os.environ.update({name: value for name, value in _TUNE.items() if name not in os.environ})
-    if os.environ.get("RAY_ADDRESS", "") in ("", "local") and os.environ.get("RAY_AUTH_MODE") != "token":
-        os.environ.pop("RAY_AUTH_MODE", None)  # a local Ray then asks for the token, also where Ray was imported before this
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)  # its snapshots are not read
 
