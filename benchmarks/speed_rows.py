@@ -300,7 +300,7 @@ GROUPS: dict[str, Group] = {
     "plas+p": _bound("PLASWithPerturbation", "PLAS+P", 200, 100, warmup_steps=0),
     "rebrac": REBRAC,
     # its phases are short here, in the same proportion, so that a measurement has both
-    "awr": _beside("AWR", "AWR", IQL, 100, n_value_updates=1, n_actor_updates=5),
+    "awr": _beside("AWR", "AWR", IQL, 96, n_value_updates=1, n_actor_updates=5),
     "edac": _beside("EDAC", "EDAC of ten critics", SAC, 24),
     "mcq": _beside("MCQ", "MCQ", SAC, 24),
     "sac-n": _beside("SACN", "SAC-N of ten critics", SAC, 40),
