@@ -45,11 +45,16 @@ def run(config: ReportConfig) -> ReportResult:
         StorageError: something cannot be read or written.
     """
     from ..platform.benchmark.report import is_benchmark, write
+    from ..platform.benchmark.suite import suite_of
     from ..platform.experiment.config import absolute
     from ..platform.report.experiment import report
+    from ..platform.storage.folders import Folder
 
     out, storage = None if config.out is None else absolute(config.out), absolute(config.storage)
     names = (config.experiments,) if isinstance(config.experiments, str) else config.experiments
+    suite = suite_of(names[0])  # of another name of a suite, the suite; an experiment's own name comes first
+    if len(names) == 1 and suite != names[0] and (Folder(storage) / names[0]).read_json("experiment.json") is None:
+        names = (suite,) if is_benchmark(storage, suite) else names
     if len(names) == 1 and is_benchmark(storage, names[0]):
         if config.metric is not None:
             raise ConfigError(f"{names[0]} is a benchmark, whose score is the return: leave metric={config.metric} out.")

@@ -29,6 +29,7 @@ from ..yaml_text import Key, read_yaml
 SUITES = Path(__file__).parent / "suites"
 _MOST = 5000  # characters of a tag in MLflow
 _GLOB = set("*?[")
+_OWN = ("name", "label", "only", "on")  # what an entry is, whatever the dataset
 
 
 class _Listed(Config):
@@ -54,6 +55,12 @@ class DatasetChoice(_Listed):
     @classmethod
     def _short(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if own := [name for name in (*_OWN, "preset", "n_steps") if name in self.settings]:  # which would be overwritten, or ignored
+            raise ConfigError(f"datasets: {self.label}: settings has {own[0]!r}, which is for `algorithms`.")
+        return self
 
     @property
     def label(self) -> str:
@@ -92,6 +99,16 @@ class Entry(_Listed, AlgorithmChoice):
     def _labelled(cls, value: Any) -> Any:
         said = {"name": value} if isinstance(value, str) else value
         return {"label": said["name"], **said} if isinstance(said, dict) and "name" in said else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for pattern, more in self.on.items():
+            if own := [name for name in _OWN if name in more]:
+                raise ConfigError(
+                    f"algorithms: {self.label}: on {pattern!r} has {own[0]!r}, which is no setting: list another algorithm, with "
+                    f"only: {pattern!r}."
+                )
+        return self
 
 
 @dataclass(frozen=True)
@@ -226,17 +243,26 @@ class SuiteConfig(Conditions, _Head):
             "budget": self.budget.model_dump(mode="json"),
         }
 
-    def definition(self) -> str:
-        """The suite as JSON of at most 5,000 characters: the protocol, `datasets` by label, `algorithms` with their settings.
-
-        Where that is too long, `algorithms` are labels, with what they are only for.
-        """
+    def described(self) -> dict[str, Any]:
+        """The suite as JSON: the protocol, `datasets` by label, what they say (`on_datasets`), and `algorithms` with settings."""
         about = {name: value for name, value in self.protocol().items() if name != "budget"}
         about |= {"source": self.source, "datasets": [one.label for one in self.datasets]}
+        said = {one.label: one.model_dump(mode="json", exclude_defaults=True) for one in self.datasets}
+        own = {label: {name: value for name, value in more.items() if name != "name"} for label, more in said.items()}
+        about |= {"on_datasets": {label: more for label, more in own.items() if more}} if any(own.values()) else {}
         entries = [{"label": one.label, **one.model_dump(mode="json", exclude_defaults=True)} for one in self.algorithms]
-        whole = json.dumps({**about, "algorithms": entries})
+        return {**about, "algorithms": entries}
+
+    def definition(self) -> str:
+        """What `described` gives, in at most 5,000 characters.
+
+        Where that is too long, `algorithms` are labels, with what they are only for, and `on_datasets` is left out.
+        """
+        whole = self.described()
         labels = [{"label": one.label, "only": one.only} if one.only else one.label for one in self.algorithms]
-        return whole if len(whole) <= _MOST else json.dumps({**about, "algorithms": labels})
+        short = {name: value for name, value in whole.items() if name != "on_datasets"} | {"algorithms": labels}
+        text = json.dumps(whole)
+        return text if len(text) <= _MOST else json.dumps(short)
 
 
 # ---- files
@@ -245,6 +271,12 @@ class SuiteConfig(Conditions, _Head):
 def suite_names() -> list[str]:
     """The suites that come with d3ray."""
     return sorted(file.stem for file in SUITES.glob("*.yaml"))
+
+
+def suite_of(name: str) -> str:
+    """The suite of which a name is a further one, as `paper-table-3` of `paper-table-2`; else the name itself."""
+    names = suite_names()
+    return name if name in names else next((suite for suite in names if name in _shipped(suite)[0].get("also", ())), name)
 
 
 def is_file(suite: str) -> bool:
@@ -263,12 +295,10 @@ def read_suite(suite: str) -> tuple[str, dict[str, Any], dict[Key, str]]:
         if "suite" in document:
             raise ConfigError(f"{suite}:{lines['suite',]}: a suite has no base; give this file to --config in place of SUITE.")
         return Path(suite).stem, document, {key: f"{suite}:{line}" for key, line in lines.items()}
-    names = suite_names()
+    names, suite = suite_names(), suite_of(suite)
     if suite not in names:
-        others = {other: name for name in names for other in _shipped(name)[0].get("also", ())}
-        if suite not in others:
-            raise ConfigError(f"There is no suite {suite!r}{did_you_mean(suite, [*names, *others])}")
-        suite = others[suite]
+        others = [other for name in names for other in _shipped(name)[0].get("also", ())]
+        raise ConfigError(f"There is no suite {suite!r}{did_you_mean(suite, [*names, *others])}")
     document, lines = _shipped(suite)
     return suite, document, dict.fromkeys(lines, f"suite {suite}")
 
@@ -335,9 +365,9 @@ def _check_patterns(said: Mapping[str, Any], document: Mapping[str, Any]) -> Non
     """Raises ConfigError for the first pattern of `on` that no dataset has, of the suite or of what is said now."""
     labels = [_label("datasets", one) for where in (document, said) for one in _listed(where.get("datasets"))]
     for entry in _listed(said.get("algorithms")):
-        patterns = {name: entry.get(name) or () for name in ("on", "only")} if isinstance(entry, Mapping) else {}
-        for field, said_there in patterns.items():
-            for pattern in (said_there,) if isinstance(said_there, str) else said_there:
+        said_there = {name: entry.get(name) for name in ("on", "only")} if isinstance(entry, Mapping) else {}
+        for field, patterns in said_there.items():
+            for pattern in (patterns,) if isinstance(patterns, str) else patterns if isinstance(patterns, Mapping) else ():
                 if not any(fits(label, str(pattern)) for label in labels):
                     near = did_you_mean(str(pattern), labels)
                     raise ConfigError(f"algorithms: {_label('', entry)}: {field} has {pattern!r}, which is no dataset{near}")
