@@ -58,7 +58,7 @@ class DatasetChoice(_Listed):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if own := [name for name in (*_OWN, "preset", "n_steps") if name in self.settings]:  # which would be overwritten, or ignored
+        if own := [name for name in (*_OWN, "preset", "n_steps") if name in self.settings]:  # what would be ignored, or worse
             raise ConfigError(f"datasets: {self.label}: settings has {own[0]!r}, which is for `algorithms`.")
         return self
 

@@ -220,6 +220,19 @@ def test_labels_tasks_and_patterns() -> None:
         ("micro", {"algorithms": [{"name": "IQL", "preset": "papre"}]}, "IQL has no preset 'papre'; did you mean 'paper'?"),
         ("micro", {"algorithms": ["IQL", {"name": "IQL"}]}, "algorithms has 'IQL' twice: give one a label."),
         ("micro", {"algorithms": [{"name": "IQL", "on": {"hoper-*": {}}}]}, "IQL: on has 'hoper-*', which is no dataset"),
+        ("micro", {"algorithms": [{"name": "IQL", "only": 5}]}, "only is 5; it must be text"),
+        ("micro", {"algorithms": [{"name": "IQL", "on": 5}]}, "on is 5; it must be a mapping"),
+        ("micro", {"algorithms": [{"name": "IQL", "on": ["pendulum*"]}]}, "it must be a mapping"),
+        (
+            "micro",
+            {"algorithms": [{"name": "IQL", "on": {"pendulum*": {"name": "BC"}}}]},
+            "IQL: on 'pendulum*' has 'name', which is no setting: list another algorithm, with only: 'pendulum*'.",
+        ),
+        (
+            "micro",
+            {"datasets": [{"name": "d3ray/pendulum-replay", "settings": {"name": "BC"}}]},
+            "datasets: d3ray/pendulum-replay: settings has 'name', which is for `algorithms`.",
+        ),
         ("micro", {"datasets": []}, "datasets"),
         (
             "micro",
@@ -281,6 +294,16 @@ def test_what_cannot_be_had_is_named_and_its_server_is_not_waited_for_twice(dead
         obtain(suite("micro", datasets=["team/arm"]))
     here = obtain(suite("micro", datasets=["team/arm", "*"]), only_here=True)
     assert here.missing == {"team/arm": "team/arm is not on this machine yet."}
+    nothing = obtain(suite("micro", datasets=["team/arm"]), only_here=True)  # a plan goes on
+    assert (nothing.found, list(nothing.missing)) == ({}, ["team/arm"])
+
+
+def test_a_definition_has_what_is_said_of_datasets() -> None:
+    pendulum = {"name": "d3ray/pendulum-replay", "environment": "Acrobot-v1", "settings": {"gamma": 0.5}}
+    said = json.loads(suite("micro", datasets=[pendulum, "d3ray/cartpole-replay"], algorithms="DQN", evaluation=None).definition())
+    assert said["datasets"] == ["d3ray/pendulum-replay", "d3ray/cartpole-replay"]
+    assert said["on_datasets"] == {pendulum["name"]: {name: pendulum[name] for name in ("environment", "settings")}}
+    assert "on_datasets" not in suite("gate").described()
 
 
 def test_definitions_that_are_too_long_are_told_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,4 +312,5 @@ def test_definitions_that_are_too_long_are_told_without_settings(monkeypatch: py
     monkeypatch.setattr(suites, "_MOST", 1500)
     short = json.loads(config.definition())
     assert short["algorithms"][:2] == ["BC", "10% BC"]
+    assert config.described()["algorithms"][0]["preset"] == "d3rlpy"
     assert len(config.definition()) <= 1500
