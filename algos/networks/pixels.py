@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from ...data.errors import ConfigError
 from .layers import Convolution, Dropout, Linear
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class PixelNetwork(EncoderModule):
     """[B, C, H, W], or [B, H, W, C] where `channels_last`, to [B, features]; with members to [members, B, features].
 
-    Convolutions see each of `Repeated` images once.
+    Each of `Repeated` images is convolved once.
     """
 
     def __init__(
@@ -58,10 +59,23 @@ class PixelNetwork(EncoderModule):
             n = self.members if first is None else first
             x = x.reshape(x.shape[0], n, -1).transpose(0, 1)
         if isinstance(observation, Repeated):
-            x = repeat(x, observation.n, x.ndim - 2)
-        if action is not None:
-            x = beside(x, action)
-        return self.layers(x)
+            return self.of_copies(x, observation.n, action)
+        return self.layers(x if action is None else beside(x, action))
+
+    def of_copies(self, x: Tensor, n: int, action: Tensor | None) -> Tensor:
+        """What the layers make of states' features [..., B, F], each n times: the affine layer's product with them is done once."""
+        axis, (linear, *others) = x.ndim - 2, self.layers
+        assert isinstance(linear, Linear)
+        if action is None:
+            return repeat(self.layers(x), n, axis)
+        if linear.spectral is not None:
+            return self.layers(beside(repeat(x, n, axis), action))
+        size = action.shape[-1]
+        weight = linear.weight if self.members is None else linear.weight[: x.shape[0]]
+        h = repeat(linear(pad(x, (0, size))), n, axis) + action @ weight[..., -size:, :]
+        for layer in others:
+            h = layer(h)
+        return h
 
 
 def _side(length: int, config: PixelEncoder) -> int:

@@ -1,4 +1,4 @@
-"""What sampled actions of images cost and give: convolutions once a state, and the same losses, gradients and exported actions."""
+"""What sampled actions of images cost and give: one convolution a state, and the same losses, gradients and exported actions."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from d3ray.data.spec import Box, Dict
 IMAGE = Box(shape=(2, 6, 6), dtype="uint8")
 BOTH = Dict(spaces={"eye": IMAGE, "arm": Box(shape=(5,)), "rest": Box(shape=(3,))})
 SMALL: dict[str, Any] = {"filters": ((4, 3, 1), (6, 2, 2)), "feature_size": 8}
+KINDS = {"image": PixelEncoder(**SMALL), "spectral norm": PixelEncoder(**SMALL, spectral_norm=True)}
 EYES = KeysEncoder(hidden_units=(9,), encoders={"eye": PixelEncoder(**SMALL), "arm": VectorEncoder(hidden_units=(7,))})
 B, N = 4, 3
 
@@ -56,10 +57,11 @@ class Rows:
 
 
 @pytest.mark.parametrize("members", [None, 3])
-@pytest.mark.parametrize("both", [False, True])
-def test_repeated_images_are_convolved_once_and_give_what_copies_give(both: bool, members: int | None) -> None:
+@pytest.mark.parametrize("kind", [*KINDS, "both"])
+def test_repeated_images_are_convolved_once_and_give_what_copies_give(kind: str, members: int | None) -> None:
     torch.manual_seed(0)
-    config, space = (EYES, BOTH) if both else (PixelEncoder(**SMALL), IMAGE)
+    both = kind == "both"
+    config, space = (EYES, BOTH) if both else (KINDS[kind], IMAGE)
     module = config.build(space, 2, members).double()
     observation, action = seen(both=both), torch.randn(N * B, 2, dtype=torch.float64)
     once = repeated(observation, N)
