@@ -32,7 +32,7 @@ SAMPLED = (
     "adds it to each action's costs as much as it saves ([speed_sampled.md](speed_sampled.md)). Nor is CQL's Q(s, a), which its",
     "squared error and its gap both ask for, worked out once: that is one row of the critics' in 32, and the gap has expected",
     "values, where a distributional critic's error needs more. So only fewer products, or products in bfloat16, make these two",
-    "much faster. Images pass the convolutions once for all actions of a state.",
+    "much faster. Images pass the convolutions, and the affine layer after them, once for all actions of a state.",
 )
 
 

@@ -129,7 +129,7 @@ def main() -> None:
             f"Batch {BATCH}, {WIDTH}×{WIDTH}. Most that is saved: the state's part of all products. The last columns are speeds",
             "over the first way's, round by round: above 1.00 sharing would be faster.",
             "",
-            "## Images through the convolutions once a state, or once an action",
+            "## Images through the convolutions, and what they give through the layer after them, once a state or once an action",
             "",
             table(["work", "once an action, ms", "once a state"], images(max(3, repeat // 3))),
             "",
