@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import StorageError
+from d3ray.platform.experiment.driver import Progress
+from d3ray.platform.experiment.run import _checked
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder, Lock
 from d3ray.platform.storage.lease import Clock, LostError
@@ -167,6 +169,10 @@ def test_an_experiment_that_was_taken_over_writes_no_state(tmp_path: Path) -> No
     assert not experiment.lock._lease.renew()
     with pytest.raises(LostError):
         experiment.set_state("KILLED")
+    told: list[Progress] = []
+    with pytest.raises(LostError):  # nor does its training go on
+        _checked(experiment, told.append)(Progress({}))
+    assert told == []
     experiment.close()
     assert experiment.state["status"] == "RUNNING"
     assert experiment.folder.read_json("lock") == note
