@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,12 @@ def test_where_no_node_is_there_yet_one_is_asked_for() -> None:
         with ray_session(address=cluster.address):
             with pytest.raises(StorageError, match="No node with 1 CPU came up in 0 min"):
                 first_nodes({"CPU": 1, "GPU": 0}, seconds=1)
-            later = threading.Timer(2.0, cluster.add_node, kwargs={"num_cpus": 1})
-            later.start()
-            found = first_nodes({"CPU": 1, "GPU": 0})
-            later.join()
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(first_nodes, {"CPU": 1, "GPU": 0}, seconds=100)
+                time.sleep(1)
+                assert not waiting.done()
+                cluster.add_node(num_cpus=1)  # as an autoscaler does for the task that waits
+                found = waiting.result()
             assert list(found) == [node["NodeID"] for node in ray.nodes() if node["Resources"].get("CPU")]
             assert len(found) == 1
     finally:
