@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from d3ray.platform.storage.outbox import Outbox
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import Search, check_sweep
-from d3ray.platform.sweep.searchers import make_searcher
+from d3ray.platform.sweep.searchers import Past, make_searcher
 from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.runs import Tracking
 
@@ -43,7 +44,7 @@ class Part:
     """Something that one thread does."""
 
     name: str
-    thread: str  # "driver": Tune's loop, in which trials wait; "delivery": a thread beside it, for which nobody waits
+    thread: str  # "driver": Tune's loop, in which trials wait; "optuna": there too, with that searcher; "delivery": beside it
     milliseconds: float  # each
     a_second: float  # how often it comes
     note: str = ""
@@ -64,7 +65,7 @@ def least(work: Callable[[], Any], times: int = 5) -> float:
     return min(found)
 
 
-def sweep_config(folder: Path) -> SweepConfig:
+def sweep_config(folder: Path, searcher: str = "random") -> SweepConfig:
     return SweepConfig.checked(
         {
             "name": "wide",
@@ -75,6 +76,7 @@ def sweep_config(folder: Path) -> SweepConfig:
             "evaluation": None,
             "objective": {"metric": "train/critic_loss"},
             "search": {"algorithm.learning_rate": {"loguniform": [1e-6, 1e-2]}},
+            "searcher": searcher,
             "budget": {"configurations": 1_000_000},
             "storage": str(folder),
         }
@@ -98,6 +100,16 @@ def proposals(folder: Path, sample: int) -> tuple[Experiment, list[Trial], dict[
     first, last = sorted(each[: sample // 5])[sample // 20], sorted(each[-sample // 5 :])[sample // 20]
     growth = max(last - first, 0.0) / (0.8 * sample)  # milliseconds more for each trial that is there
     return experiment, trials, {"proposal": first, "growth": growth}
+
+
+def learned_proposal(folder: Path, n: int, running: int) -> float:
+    """Milliseconds in which Optuna answers once `n` configurations were proposed, of which `running` have not ended."""
+    config = sweep_config(folder, "optuna")
+    searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)
+    draw = random.Random(0)
+    history = [Past(k, {"algorithm.learning_rate": 10 ** draw.uniform(-6, -2)}) for k in range(n)]
+    history[: n - running] = [replace(one, ended="finished", value=draw.random(), step=1000) for one in history[: n - running]]
+    return least(lambda: searcher.suggest(n, history))
 
 
 def commit(trials: list[Trial], step: int) -> None:
@@ -217,6 +229,7 @@ def parts(costs: dict[str, float], options: argparse.Namespace) -> list[Part]:
         Part("Tune: a trial begins and ends", "driver", costs["trial"], ends),
         Part("progress: sums over every trial, once a result", "driver", costs["shown"] * half, results, "grows with trials"),
         Part("search: a proposal and its folder", "driver", costs["proposal"] + costs["growth"] * half, ends, "~6 round trips"),
+        Part("search: an answer of Optuna's", "optuna", costs["learned"], ends, "grows with trials"),
         Part("delivery: a look at a trial that runs", "delivery", costs["idle"], at_once * passes, "~6 round trips"),
         Part("delivery: metrics of an epoch to SQLite", "delivery", costs["news"], results),
         Part("delivery: a run is created and ended", "delivery", costs["create"] + costs["end"], ends),
@@ -236,17 +249,19 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="control-path-") as scratch:
         experiment, trials, costs = proposals(Path(scratch), options.sample)
-        costs |= reading(experiment, trials)
+        half, running = options.trials // 2, min(options.nodes * options.slots, options.trials // 2)
+        costs |= {"learned": learned_proposal(Path(scratch), half, running), **reading(experiment, trials)}
         costs |= deliveries(experiment, trials)
         experiment.close()
         print({name: round(value, 4) for name, value in costs.items()}, file=sys.stderr, flush=True)
         costs |= tune_loop(Path(scratch) / "tune")
     found = parts(costs, options)
     at_once = min(options.nodes * options.slots, options.trials)
-    busy = {thread: sum(part.busy for part in found if part.thread == thread) for thread in ("driver", "delivery")}
+    busy = {thread: sum(part.busy for part in found if part.thread == thread) for thread in ("driver", "optuna", "delivery")}
+    busy["driver, with the searcher optuna"] = busy["driver"] + busy.pop("optuna")
     rows = [
         [part.name, part.thread, f"{part.milliseconds:.3g}", f"{part.a_second:,.3g}", f"{100 * part.busy:.3g} %", part.note]
-        for part in sorted(found, key=lambda part: (part.thread != "driver", -part.busy))
+        for part in sorted(found, key=lambda part: (("driver", "optuna", "delivery").index(part.thread), -part.busy))
     ]
     lines = [
         f"{options.trials:,} trials of {options.minutes:g} min, {at_once:,} at once on {options.nodes} nodes, an epoch every "

@@ -14,6 +14,8 @@ told nothing of other points, and its first configurations are the same as their
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,6 +165,7 @@ class Optuna:
         self._optuna, self._space, self._fixed, self._seed, self._mode = optuna, space, fixed, seed, mode
         _check_settings("optuna", optuna.samplers.TPESampler, settings)
         self._settings = settings
+        self._known: dict[int, tuple[Past, Any]] = {}  # what was told last of each number: a question tells thousands again
         self._sampler(0)
 
     def _sampler(self, n: int) -> Any:
@@ -178,8 +181,11 @@ class Optuna:
         """What TPE makes of the history."""
         study = self._optuna.create_study(direction=f"{self._mode}imize", sampler=self._sampler(n))
         for past in history:
-            if (told := self._told(past)) is not None:
-                study.add_trial(told)
+            known = self._known.get(past.number)
+            if known is None or known[0] != past:
+                known = self._known[past.number] = past, self._told(past)
+            if known[1] is not None:
+                study.add_trial(known[1])
         trial = study.ask()
 
         def pick(name: str, space: Space) -> Any:
@@ -218,7 +224,18 @@ class Optuna:
         elif past.ended == "stopped":
             about = {"state": states.PRUNED, "intermediate_values": {} if value is None else {past.step: value}}
         distributions = {name: self._distribution(self._space.spaces[name]) for name in codes}
-        return self._optuna.trial.create_trial(params=codes, distributions=distributions, **about)
+        told = self._optuna.trial.create_trial(params=codes, distributions=distributions, **about)
+        told.__class__ = _shared(type(told))
+        return told
+
+
+@functools.cache
+def _shared(cls: type[Any]) -> type[Any]:
+    """Optuna's trials of the past, copied without what is in them: a study copies each it is told, which is most of a question.
+
+    Nobody changes them: they have ended, or are told as running by a study that lives as long as the question.
+    """
+    return type("Shared", (cls,), {"__deepcopy__": lambda self, memo: copy.copy(self)})
 
 
 class FromRay:
