@@ -116,11 +116,13 @@ def run_trials(
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
 
     Raises:
-        StorageError: a trial could not even say why it failed, as on a full disk.
+        StorageError: something could not be written, as on a full disk, where a trial could not even say why it failed.
     """
     from ray import tune
+    from ray.tune.schedulers import TrialScheduler
 
     from ..trainable import Training
+    from .guard import Guard
     from .trial_queue import TrialQueue, Watch
 
     progress = Progress({})
@@ -143,7 +145,12 @@ def run_trials(
         max_concurrent=max_concurrent,
     )
     watch = Watch(queue, experiment, progress, on_progress)
-    with _tune_folder(experiment) as folder:
+    with _tune_folder(experiment) as folder, Guard(folder) as guard:
+        guard.before(queue, suggest=None, on_trial_result=None, on_trial_complete=None)
+        guard.before(watch, on_trial_start=None, on_trial_result=None, on_trial_complete=None, on_trial_error=None)
+        if scheduler is not None:
+            guard.before(scheduler, on_trial_add=None, on_trial_complete=None, on_trial_error=None)
+            guard.before(scheduler, on_trial_result=TrialScheduler.CONTINUE)
         tune.Tuner(
             tune.with_resources(Training, _resources),
             tune_config=tune.TuneConfig(
@@ -156,7 +163,7 @@ def run_trials(
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=folder,
-                callbacks=[watch],
+                callbacks=[guard, watch],
                 verbose=0,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=_DEATHS),

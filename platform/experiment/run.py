@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError, did_you_mean
+from ...data.errors import ConfigError, StorageError, did_you_mean
 from ..cluster.session import node_count, ray_session
 from ..planning.packing import Repacked, pack, resources
 from ..storage.experiments import Experiment, Status, Trial, check_name
@@ -129,6 +129,7 @@ def run_experiment(
 
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen.
+        StorageError: meanwhile, where something cannot be written; what was committed is kept.
         KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
     """
     return carry_out(train_work(config), resume=resume, replace=replace, on_progress=on_progress)
@@ -215,9 +216,11 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         return collect(experiment, undelivered)
     except (KeyboardInterrupt, SystemExit):
         raise KeyboardInterrupt(_interrupted(experiment)) from None
-    except BaseException:
+    except BaseException as error:
         if experiment.is_new and not experiment.lock.lost and all(trial.committed < 0 for trial in experiment.trials()):
             experiment.discard()
+        elif type(error) is StorageError and "--resume" not in str(error):  # such as a full disk under our own notes
+            raise StorageError(f"{str(error).rstrip('.')}; once that is mended, --resume goes on.") from error
         raise
     finally:
         experiment.close()

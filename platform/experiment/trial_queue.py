@@ -166,8 +166,8 @@ class Watch(tune.Callback):
         self._changed()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Its end, good or bad: the folder says which."""
-        self._end(_identity(trial))
+        """Its end, good or bad: the folder says which, or where that could not be written the last result."""
+        self._end(_identity(trial), str((trial.last_result or {}).get("failed") or "it ended without saying why"))
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Its worker died, for good or as Tune believes."""
@@ -177,15 +177,14 @@ class Watch(tune.Callback):
                 self._changed()
             else:
                 last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
-                settle_lost(ours, f"its worker died {trial.num_failures} times, at last: {last}")
+                self._end(ours.identity, f"its worker died {trial.num_failures} times, at last: {last}")
                 self._queue.lost(trial.trial_id)
-                self._end(ours.identity)
         trial.run_metadata.pickled_error_filename = None  # a pickle in the storage, which Tune would read at its end
 
-    def _end(self, identity: str) -> None:
+    def _end(self, identity: str, reason: str) -> None:
         one = self._progress.trials[identity]
         folder = Trial(self._experiment.folder / "trials" / identity)
-        settle_lost(folder, "it ended without saying why")
+        settle_lost(folder, reason)
         one.state, one.reason = overall(folder.status)
         self._changed()
 

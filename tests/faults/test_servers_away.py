@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -126,9 +127,14 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(train: Train, undisturbed: Runs) -> None:
-    """The trials cannot write a checkpoint, nor, at last, why they failed; with room again they go on."""
+    """The trials cannot write a checkpoint, nor they or the command why they failed; with room again they go on.
+
+    The database of the runs, which is beside the results where nobody says another, is on that disk too.
+    """
     runs = train()
     with small_disk(runs.storage):
+        runs.database = runs.storage / "mlflow.db"
+        runs.env["MLFLOW_TRACKING_URI"] = f"sqlite:///{runs.database}"
         held = runs.hold("commit", 3 * EPOCH, *SEEDS)
         command = runs.start()
         command.until(lambda: runs.reached(held))
@@ -137,9 +143,14 @@ def test_a_full_disk(train: Train, undisturbed: Runs) -> None:
             while file.write(b"0" * 4096):
                 pass
         runs.release(held)
-        assert command.wait() in (1, 2)
-        assert "--resume goes on" in command.log.read_text()
+        assert command.wait() == 2
+        said = command.log.read_text()
+        what = rf"The checkpoint {runs.storage}/disturbed/trials/\S+/checkpoints/step-000000120"
+        why = "could not be written: the disk is full; once that is mended, --resume goes on."
+        assert re.fullmatch(rf"The trial DQN-\S+ failed: {what} {re.escape(why)}", said.splitlines()[-1]), said
+        assert "Traceback" not in said
         assert runs.committed() == [2 * EPOCH] * 2
+        assert runs.attempts() == [1, 1]
         filler.unlink()
         again = runs.start("--resume")
         assert again.wait() == 0, again.log.read_text()
