@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
     from ..platform.benchmark.bands import Bands
+    from ..platform.benchmark.data import Obtained
     from ..platform.benchmark.run import BenchmarkResult as Ran
 
 
@@ -85,18 +86,40 @@ def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | Non
 
 
 def _planned(config: BenchmarkConfig) -> PlanResult:
-    """The plan of what is on this machine; what is not is named."""
-    from ..platform.benchmark.data import obtain
+    """The plan, measured on what is on this machine, and on random experience in place of what is not; that is said."""
+    from ..platform.benchmark.data import obtain, stood_in
     from ..platform.benchmark.run import benchmark_work
+    from ..platform.storage.experiments import check_name
 
-    data, budget = obtain(config, only_here=True), config.budget
-    n_cells = sum(cell.dataset in data.found for cell in config.cells())
-    about = {"hours": budget.hours, "gpu_hours": budget.gpu_hours, "sample": n_cells * len(config.groups())}
-    found = planned(benchmark_work(config, data), config, n_configurations=n_cells, **about)
-    if not data.missing or config.format == "json":
-        return found
-    away = f"{', '.join(data.missing)} {'is' if len(data.missing) == 1 else 'are'} not here and not counted."
-    return replace(found, made=f"{found.made}\n  {away}")
+    check_name(config.experiment)
+    budget = config.budget
+    with stood_in(config, obtain(config, only_here=True)) as data:
+        n_cells = len(data.cells(config))
+        about = {"hours": budget.hours, "gpu_hours": budget.gpu_hours, "sample": n_cells * len(config.groups())}
+        found = planned(benchmark_work(config, data), config, n_configurations=n_cells, **about).plan
+    plan = replace(found, notes=[*found.notes, *_not_here(data)])
+    return PlanResult(made=plan.json() if config.format == "json" else str(plan), plan=plan)
+
+
+def _not_here(data: Obtained) -> list[str]:
+    """What a plan says of datasets that are not on this machine."""
+    from ..platform.benchmark.data import STAND_IN_STEPS
+
+    notes: list[str] = []
+    if data.stand_ins:
+        measured = f"their cells were measured on {STAND_IN_STEPS:,} steps of random actions in their environments"
+        notes.append(f"{_several(data.stand_ins)} not here; {measured}.")
+    if data.missing:
+        notes.append(f"{_several(data.missing)} not here, and not counted: nothing says in which environment to measure instead.")
+    return notes
+
+
+def _several(labels: Iterable[str]) -> str:
+    """The first of them and how many more, with the verb."""
+    from ..platform.planning.estimate import counted
+
+    first, *others = labels
+    return f"{first} and {counted(len(others), 'other dataset')} are" if others else f"{first} is"
 
 
 def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:

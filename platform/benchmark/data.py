@@ -1,18 +1,28 @@
-"""The datasets of a suite on this machine: opened, downloaded or made where they are not here; else named, with how to get them."""
+"""The datasets of a suite on this machine: opened, downloaded or made where they are not here; else named, with how to get them.
+
+A plan downloads and makes nothing: it has random experience stand in for what is not here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from ...data.catalog import Entry, catalog
 from ...data.catalog.download import Patience
 from ...data.catalog.local import prepare, state
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, D3rayError, DataError, StorageError
-from .suite import DatasetChoice, SuiteConfig
+from ...data.spec import Environment
+from ..storage.folders import Folder
+from .suite import Cell, DatasetChoice, SuiteConfig
 
+STAND_IN_STEPS = 10_000
 _ONCE = Patience(attempts=1)  # with a server that did not answer for another dataset of the suite
 
 
@@ -22,6 +32,15 @@ class Obtained:
 
     found: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
     missing: dict[str, str] = field(default_factory=dict[str, str])
+    stand_ins: dict[str, str] = field(default_factory=dict[str, str])  # places of what stands in for a dataset that is not here
+
+    def cells(self, config: SuiteConfig) -> list[Cell]:
+        """The cells whose data, or what stands in for them, are here."""
+        cells = [cell for cell in config.cells() if cell.dataset in self.found]
+        return [
+            replace(cell, config=cell.config.model_copy(update={"dataset": self.stand_ins.get(cell.dataset, cell.config.dataset)}))
+            for cell in cells
+        ]
 
 
 def obtain(config: SuiteConfig, *, only_here: bool = False) -> Obtained:
@@ -29,7 +48,7 @@ def obtain(config: SuiteConfig, *, only_here: bool = False) -> Obtained:
 
     Args:
         config: The suite.
-        only_here: Take what is on this machine alone, as a plan does.
+        only_here: Take what is on this machine alone, as a plan does; it may be nothing.
 
     Raises:
         DataError: there is no dataset of a name (the nearest is given), or none of them can be had.
@@ -50,10 +69,65 @@ def obtain(config: SuiteConfig, *, only_here: bool = False) -> Obtained:
             got.found[one.label] = Dataset.open(one.name)
         except D3rayError as error:
             got.missing[one.label] = str(error)
-    if not got.found:
+    if not got.found and not only_here:
         label, why = next(iter(got.missing.items()))
         raise DataError(f"None of the datasets of {config.suite_name} can be had; {label}: {why}")
     return got
+
+
+@contextmanager
+def stood_in(config: SuiteConfig, data: Obtained) -> Generator[Obtained]:
+    """The datasets with random experience in place of those that are not here, as long as the context lasts.
+
+    It is 10,000 steps of uniformly random actions where the policies of a dataset are to be scored, so its observations and actions
+    have the dataset's shapes. It lies in a hidden folder of the storage, which every machine of a cluster sees. What no environment
+    is known for stays missing.
+
+    Raises:
+        DataError: there is nothing at all to take in their places; the sentence says how to get the data.
+        StorageError: the storage cannot be written.
+    """
+    storage = Folder(config.storage_place)
+    is_new = storage.local is not None and not storage.local.exists()
+    hidden = storage / f".stand-ins-{uuid4().hex[:8]}"
+    try:
+        yield _stand_ins(config, data, hidden)
+    finally:
+        hidden.remove()
+        if is_new and storage.local is not None:
+            with suppress(OSError):
+                storage.local.rmdir()
+
+
+def _stand_ins(config: SuiteConfig, data: Obtained, folder: Folder) -> Obtained:
+    """One for each environment."""
+    from ...algos.environments.collect import collect
+
+    found, missing, places, made = dict(data.found), dict(data.missing), dict[str, str](), dict[str, tuple[str, Dataset]]()
+    for one in (one for one in config.datasets if one.label in data.missing):
+        environment = _environment(config, one)
+        if environment is None:
+            continue
+        key = environment if isinstance(environment, str) else json.dumps(environment.model_dump(mode="json"), sort_keys=True)
+        if key not in made:
+            place = (folder / f"{len(made)}.d3ray").name
+            made[key] = place, collect(environment, n_steps=STAND_IN_STEPS, name="stand-in").write(place)
+        places[one.label], found[one.label] = made[key]
+        del missing[one.label]
+    if not found:
+        label, why = next(iter(missing.items()))
+        raise DataError(
+            f"No dataset of {config.suite_name} is here, and nothing says in which environment to play in their place, so there is "
+            f"nothing to measure; the same command without --plan gets them first. {label}: {why}"
+        )
+    return Obtained(found, missing, places)
+
+
+def _environment(config: SuiteConfig, dataset: DatasetChoice) -> str | Environment | None:
+    """Where the policies of a dataset are scored, or its data are from, as far as that is known without them."""
+    entry = entry_of(dataset)
+    scored = config.evaluation.environment if config.evaluation else None
+    return dataset.environment or scored or (entry.environment if entry else None)
 
 
 def check_environments(config: SuiteConfig) -> None:
@@ -64,8 +138,7 @@ def check_environments(config: SuiteConfig) -> None:
         return
     tried: list[object] = []
     for one in config.datasets:
-        entry = entry_of(one)
-        environment = one.environment or config.evaluation.environment or (entry.environment if entry else None)
+        environment = _environment(config, one)
         if environment is None or environment in tried:
             continue
         tried.append(environment)

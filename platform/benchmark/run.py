@@ -19,7 +19,7 @@ from ..experiment.driver import OnProgress
 from ..experiment.places import Data
 from ..experiment.proposer import Listed
 from ..experiment.run import ExperimentResult, Work, carry_out, check_data, check_place, describe_dataset
-from ..storage.experiments import Experiment, Trial, check_settings, identity
+from ..storage.experiments import Experiment, Trial, check_name, check_settings, identity
 from ..sweep.results import CHOICE
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
@@ -95,6 +95,7 @@ def run_benchmark(
     """
     from .report import write
 
+    check_name(config.experiment)  # before anything is downloaded or made
     data = obtain(config)
     result = carry_out(benchmark_work(config, data), resume=resume, replace=replace, on_progress=on_progress)
     try:
@@ -105,7 +106,7 @@ def run_benchmark(
 
 def benchmark_work(config: SuiteConfig, data: Obtained) -> Work:
     """What a benchmark is made of. Raises as `run_benchmark` before any work."""
-    cells = [cell for cell in config.cells() if cell.dataset in data.found]
+    cells = data.cells(config)
     check_place(cells[0].config)
     for cell in cells:
         _check(cell, data.found[cell.dataset])

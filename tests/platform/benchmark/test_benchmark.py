@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from d3ray.data.errors import ConfigError
+from d3ray.data.errors import ConfigError, DataError
 from d3ray.jobs.base import BAD_INPUT, run_command
 from d3ray.jobs.benchmark import BenchmarkConfig
 from d3ray.jobs.options import resolve
-from d3ray.platform.benchmark.data import Obtained, obtain
+from d3ray.platform.benchmark.data import Obtained, obtain, stood_in
 from d3ray.platform.benchmark.run import Cells, benchmark_work, cell_trials
 from d3ray.platform.benchmark.suite import SUITES, SuiteConfig
 from d3ray.platform.experiment.budget import Limits, Spent
@@ -162,6 +162,59 @@ def test_a_budget_begins_nothing_new(tmp_path: Path, data: Obtained) -> None:
         assert not proposer.has_more()
 
 
+# ---- plans of what is not here
+
+
+@pytest.fixture
+def unserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two datasets of one environment, and one of which nothing says where it is played; nobody serves their files."""
+    served = {"files": [{"url": "file:///nowhere/arm.hdf5"}], "format": "d4rl"}
+    car = {"environment": {"id": "MountainCarContinuous-v0"}}
+    known: dict[str, dict[str, Any]] = {"team/arm": car, "team/leg": car, "team/eye": {}}
+    entries = {name: {**served, **more} for name, more in known.items()}
+    (tmp_path / "catalog.json").write_text(json.dumps({"entries": entries}))
+    monkeypatch.setenv("D3RAY_CATALOG", str(tmp_path / "catalog.json"))
+
+
+def test_random_experience_stands_in_for_data_that_are_not_here(unserved: None, tmp_path: Path) -> None:
+    storage = tmp_path / "results"
+    config = suite(storage, datasets=["team/arm", "d3ray/pendulum-replay", "team/leg", "team/eye"])
+    with stood_in(config, obtain(config, only_here=True)) as data:
+        assert list(data.missing) == ["team/eye"]
+        assert data.stand_ins["team/arm"] == data.stand_ins["team/leg"]  # one for an environment
+        random = data.found["team/arm"]
+        assert (random.n_transitions, random.environment and random.environment.id) == (10_000, "MountainCarContinuous-v0")
+        assert [random.kinds[name][1] for name in ("observation", "action")] == [(2,), (1,)]
+        places = {cell.dataset: cell.config.dataset_place for cell in data.cells(config)}
+        assert places["team/leg"] == data.stand_ins["team/leg"]
+        assert places["d3ray/pendulum-replay"] == "d3ray/pendulum-replay"
+        with rehearsal(benchmark_work(config, data)) as experiment:
+            trials = cell_trials(experiment, config, data.cells(config), {name: {"fingerprint": ""} for name in places})
+            assert len(trials) == len(config.groups()) * 9
+    assert not storage.exists()
+
+
+def test_a_plan_of_nothing_that_can_be_measured_says_how_to_get_the_data(unserved: None, tmp_path: Path) -> None:
+    config = suite(tmp_path / "results", datasets=["team/eye"])
+    data = obtain(config, only_here=True)
+    with pytest.raises(DataError) as error, stood_in(config, data):
+        pass
+    assert str(error.value).startswith("No dataset of micro is here, and nothing says in which environment to play in their place")
+    assert "the same command without --plan gets them first. team/eye: " in str(error.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_plan_of_a_suite_of_which_nothing_is_here(unserved: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = ["datasets=team/arm,team/leg,team/eye", "algorithms=BC", f"storage={tmp_path / 'results'}"]
+    assert run_command("benchmark", ["micro", "--plan", *named]) == 0
+    said = capsys.readouterr().out
+    assert "micro would take:" in said
+    assert "2 configurations, 2 trials of 2 seeds" in said  # arm and leg, stacked
+    assert "team/arm and 1 other dataset are not here; their cells were measured on 10,000 steps of random actions" in said
+    assert "team/eye is not here, and not counted" in said
+    assert not (tmp_path / "results").exists()
+
+
 def test_every_value_says_where_it_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "benchmark.yaml"
     file.write_text("suite: micro\nseeds: [5]\nevaluation: {episodes: 4, every: 200}\n")
@@ -203,6 +256,8 @@ def test_files_that_a_submitted_run_needs(tmp_path: Path) -> None:
         (["micro", "algorithms=IQl"], "algorithms: nothing of the suite micro has the name 'IQl'; did you mean 'IQL'?\n"),
         (["micro", "algorithms=DQN"], "DQN on d3ray/pendulum-replay: DQN "),
         (["micro", "budget.hours=0"], "budget.hours is 0"),
+        (["mini", "name=a/b"], "The name 'a/b' cannot be a folder's"),  # before a dataset is made
+        (["mini", "name=a/b", "--plan"], "The name 'a/b' cannot be a folder's"),
         (["micro", "--resume", "--replace"], "say one of them"),
         ([], "d3ray benchmark needs SUITE: name of a suite"),
     ],
