@@ -5,9 +5,11 @@ lies in it is asked with two one-sided t-tests (Schuirmann 1987, J. Pharmacokine
 1 - 2α interval of its mean lies within the band. Whoever changes the code has to show that it is equal; few seeds, or seeds
 that scatter, do not pass by saying nothing.
 
-The band is m ± s (z √(1/n + 1/k) + w t_{1-α, n-1} / √n): m and s are the mean and standard deviation of the n trusted seeds, k is
+The band is m ± s (z √(1/n + 1/k) + w t_{1-α, k-1} / √k): m and s are the mean and standard deviation of the n trusted seeds, k is
 how many seeds a run has, z = 5 leaves room for where two means of the same code may fall, and w = 1.5 for a run whose seeds
-scatter more than the trusted ones. A score that is larger than ever is no fault: its band has no upper end.
+scatter more than the trusted ones. A score that is larger than ever is no fault: its band has no upper end. Where seeds scatter so
+much that the lower end lies below what uniformly random actions return, that return is the end, as long as it is m - s (3 √(1/n +
+1/k) + t_{1-α, k-1} / √k) at most, which a run of the same code keeps above: else the score could fall as far as it can and pass.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from ...data.errors import ConfigError, did_you_mean
 METRICS = ("evaluation/return", "train/td_error", "train/q_value", "train/action_saturation")
 SCORES = ("evaluation/return", "evaluation/normalized_return")
 _APART, _WIDER = 5.0, 1.5  # z and w
+_KEPT = 3.0  # z of where the return of random actions may lie
 _LEAST = 1e-3  # of the mean, as the standard deviation of seeds that are all the same
 
 Values = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # dataset, algorithm, metric: one value a seed
@@ -39,16 +42,39 @@ class Band(Config):
     mean: float = setting(..., "of the trusted seeds")
     deviation: float = setting(..., "their standard deviation", ge=0)
     seeds: int = setting(..., "how many they were", ge=2)
+    chance: float | None = setting(None, "what uniformly random actions return, of a score; null: not played")
 
     @classmethod
-    def around(cls, values: Sequence[float], seeds: int, level: float, *, open_above: bool = False) -> Self:
-        """The band that trusted values, one a seed, give to runs with so many seeds."""
+    def around(
+        cls, values: Sequence[float], seeds: int, level: float, *, open_above: bool = False, chance: float | None = None
+    ) -> Self:
+        """The band that trusted values, one a seed, give to runs with so many seeds.
+
+        Args:
+            values: Two at least.
+            seeds: k.
+            level: α.
+            open_above: Whether it has no upper end.
+            chance: What random actions return; None: it moves no end.
+        """
         n, mean = len(values), math.fsum(values) / len(values)
         deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
         scatter = max(deviation, _LEAST * abs(mean))
-        reach = _APART * math.sqrt(1 / n + 1 / seeds) + _WIDER * float(stats.t.ppf(1 - level, seeds - 1)) / math.sqrt(seeds)
-        high = None if open_above else mean + scatter * reach
-        return cls(low=mean - scatter * reach, high=high, mean=mean, deviation=deviation, seeds=n)
+        apart, half = math.sqrt(1 / n + 1 / seeds), float(stats.t.ppf(1 - level, seeds - 1)) / math.sqrt(seeds)
+        reach = _APART * apart + _WIDER * half
+        low, high = mean - scatter * reach, None if open_above else mean + scatter * reach
+        if chance is not None and low < chance <= mean - scatter * (_KEPT * apart + half):
+            low = chance
+        return cls(low=low, high=high, mean=mean, deviation=deviation, seeds=n, chance=chance)
+
+
+class Recorded(Config):
+    """Where the numbers of bands are from."""
+
+    seeds: tuple[int, ...] = setting(..., "of the trusted run, which later runs should not have")
+    date: str = setting(..., "when the bands were written")
+    machine: str = setting(..., "processor, CPUs and GPUs of the command")
+    versions: dict[str, str] = Field(description="of d3ray, Python and what decides results")
 
 
 class Bands(Config):
@@ -59,6 +85,7 @@ class Bands(Config):
     protocol: dict[str, Any] = Field(description="what a run must have the same")
     level: float = setting(0.05, "α of each of the two one-sided tests", gt=0, lt=0.5)
     seeds: int = setting(..., "that a run has at least", ge=2)
+    recorded: Recorded | None = setting(None, "from which run; null: nobody wrote it down")
     cells: dict[str, dict[str, dict[str, Band]]] = Field(description="bands by dataset, algorithm and metric")
 
     @model_validator(mode="after")
@@ -68,8 +95,25 @@ class Bands(Config):
         return self
 
     @classmethod
-    def around(cls, values: Values, protocol: Mapping[str, Any], seeds: int, level: float = 0.05) -> Self:
+    def around(
+        cls,
+        values: Values,
+        protocol: Mapping[str, Any],
+        seeds: int,
+        level: float = 0.05,
+        *,
+        chance: Mapping[str, float] | None = None,
+        recorded: Recorded | None = None,
+    ) -> Self:
         """Bands from a trusted run, of each of `METRICS` that its cells have.
+
+        Args:
+            values: Of the run.
+            protocol: Which runs they hold for.
+            seeds: That those have at least.
+            level: α.
+            chance: What random actions return, by dataset; where it is not known, it moves no end.
+            recorded: Which run it was.
 
         Raises:
             ConfigError: a cell has fewer than two seeds, or a value that is not finite.
@@ -79,9 +123,11 @@ class Bands(Config):
             if metric in METRICS:
                 if len(found) < 2 or not all(map(math.isfinite, found)):
                     raise ConfigError(f"{label} on {dataset} has no two finite values of {metric}, which a band needs.")
-                band = Band.around(found, seeds, level, open_above=metric in SCORES)
+                is_score = metric in SCORES
+                least = (chance or {}).get(dataset) if is_score else None
+                band = Band.around(found, seeds, level, open_above=is_score, chance=least)
                 cells.setdefault(dataset, {}).setdefault(label, {})[metric] = band
-        return cls(protocol=dict(protocol), level=level, seeds=seeds, cells=cells)
+        return cls(protocol=dict(protocol), level=level, seeds=seeds, recorded=recorded, cells=cells)
 
     def check_protocol(self, protocol: Mapping[str, Any]) -> None:
         """Raises ConfigError where a run has another protocol, naming the first difference."""

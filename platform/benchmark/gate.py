@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ...data.dataset import Dataset
 from ...data.errors import ConfigError, did_you_mean
 from ...data.files import storage_errors
+from ..planning.estimate import counted
 from ..storage.folders import Folder
 from ..sweep.results import CHOICE
+from ..tracking.surroundings import surroundings
 from ..yaml_text import read_yaml, to_text
-from .bands import METRICS, Bands
+from .bands import METRICS, Bands, Recorded
 from .run import BenchmarkResult
 from .suite import SuiteConfig, is_file
 
 BANDS = Path(__file__).parent / "suites" / "bands"
 SEEDS = 10  # of a run that is held against bands
+_EPISODES = 200  # of random actions
 _OF_A_RUN = ("seeds", "seeds_per_trial", "source")  # of a suite's definition; bands hold for other seeds too
 
 
@@ -36,7 +40,7 @@ def read_bands(name: str) -> Bands:
 
 def protocol(config: SuiteConfig) -> dict[str, Any]:
     """What a run has to have the same as the one that bands are from; JSON. How data differ, a run's numbers say."""
-    return {name: value for name, value in json.loads(config.definition()).items() if name not in _OF_A_RUN}
+    return {name: value for name, value in config.described().items() if name not in _OF_A_RUN}
 
 
 def values(ran: BenchmarkResult) -> dict[str, dict[str, dict[str, list[float]]]]:
@@ -51,6 +55,31 @@ def values(ran: BenchmarkResult) -> dict[str, dict[str, dict[str, list[float]]]]
     return found
 
 
+def chance(config: SuiteConfig, datasets: Iterable[str]) -> dict[str, float]:
+    """What uniformly random actions return on average where the policies of datasets are scored; nothing of those that are not."""
+    from ...algos.environments.collect import collect
+    from ..experiment.evaluation import environment_to_play
+
+    evaluations = {cell.dataset: (cell.config.evaluation, cell.config.dataset_place) for cell in config.cells()}
+    found: dict[str, float] = {}
+    for label in datasets:
+        evaluation, place = evaluations[label]
+        environment = None if evaluation is None else environment_to_play(evaluation, Dataset.open(place))
+        if environment is not None:
+            found[label] = float(collect(environment, n_episodes=_EPISODES).episodes.returns.mean())
+    return found
+
+
+def recorded(config: SuiteConfig) -> Recorded:
+    """This run, machine and day."""
+    about = surroundings()
+    parts = [about["processor"], counted(about["cpus"], "CPU"), *about["gpus"]]
+    versions = {str(name): str(number) for name, number in about["versions"].items()}
+    return Recorded(
+        seeds=config.seeds, date=f"{datetime.now(UTC):%Y-%m-%d}", machine=", ".join(filter(None, parts)), versions=versions
+    )
+
+
 def write_bands(ran: BenchmarkResult, config: SuiteConfig, path: str) -> Bands:
     """Bands around the numbers of a run, for runs of ten seeds (of fewer, where it has fewer itself), into a file.
 
@@ -58,7 +87,8 @@ def write_bands(ran: BenchmarkResult, config: SuiteConfig, path: str) -> Bands:
         ConfigError: a cell has not two seeds with finite values.
         StorageError: the file cannot be written.
     """
-    bands = Bands.around(values(ran), protocol(config), min(len(config.seeds), SEEDS))
+    measured, n_seeds = values(ran), min(len(config.seeds), SEEDS)
+    bands = Bands.around(measured, protocol(config), n_seeds, chance=chance(config, measured), recorded=recorded(config))
     with storage_errors("written", path):
         Path(path).write_text("\n".join(_lines(bands)) + "\n", encoding="utf-8")
     return bands
@@ -67,7 +97,7 @@ def write_bands(ran: BenchmarkResult, config: SuiteConfig, path: str) -> Bands:
 def _lines(bands: Bands) -> Iterator[str]:
     """YAML, a line a band."""
     said = bands.model_dump(mode="json")
-    yield from (f"{name}: {to_text(said[name])}" for name in ("protocol", "level", "seeds"))
+    yield from (f"{name}: {to_text(said[name])}" for name in ("protocol", "level", "seeds", "recorded"))
     yield "cells:"
     for dataset, of_data in said["cells"].items():
         yield f"  {to_text(dataset)}:"

@@ -10,6 +10,7 @@ from scipy import stats
 
 from d3ray.data.errors import ConfigError
 from d3ray.platform.benchmark.bands import Band, Bands
+from d3ray.platform.benchmark.gate import read_bands
 
 PROTOCOL = {"suite": "gate", "n_steps": 100}
 RETURN, ERROR = "evaluation/return", "train/td_error"
@@ -44,6 +45,35 @@ def test_a_band_by_hand() -> None:
     assert band.low == pytest.approx(2 - reach)
     assert band.high == pytest.approx(2 + reach)
     assert Band.around([1.0, 2.0, 3.0], 2, 0.25, open_above=True).high is None
+
+
+def test_chance_is_the_lower_end_where_seeds_scatter_beyond_it() -> None:
+    """Seeds 0, 2, 4, and two at α = 0.25: mean 2, deviation 2, t 1; a run keeps above 2 - 2 (3 √(1/3 + 1/2) + 1/√2) = -4.89."""
+    scattered, kept = [0.0, 2.0, 4.0], 2 - 2 * (3 * math.sqrt(5 / 6) + 1 / math.sqrt(2))
+    wide = Band.around(scattered, 2, 0.25, open_above=True)
+    assert wide.low == pytest.approx(2 - 2 * (5 * math.sqrt(5 / 6) + 1.5 / math.sqrt(2)))  # -9.25
+    assert Band.around(scattered, 2, 0.25, chance=-5.0).low == -5.0
+    assert Band.around(scattered, 2, 0.25, chance=kept + 0.01).low == wide.low  # so near that a clean run may come to it
+    assert Band.around(scattered, 2, 0.25, chance=-20.0).low == wide.low  # below the band already
+    bands = Bands.around(values(n=20), PROTOCOL, 10, chance={"data": -2.0})
+    assert (bands.cells["data"]["DQN"][RETURN].chance, bands.cells["data"]["DQN"][ERROR].chance) == (-2.0, None)
+
+
+def test_cartpoles_score_cannot_fall_to_what_random_actions_return() -> None:
+    """Trusted seeds scatter so much that twice their mean below it would pass. The worse action drops the pole in 9 steps or so."""
+    band = read_bands("gate").cells["d3ray/cartpole-replay"]["DQN"][RETURN]
+    assert band.chance is not None
+    assert band.low == band.chance == pytest.approx(22.5, abs=3.0)
+    bands = Bands(protocol={}, seeds=10, cells={"data": {"DQN": {RETURN: band}}})
+
+    def passes(found: list[float]) -> bool:
+        return all(one.passes for one in bands.judge({"data": {"DQN": {RETURN: found}}}))
+
+    assert not passes([9.2, 9.6, 9.4, 9.0, 9.4, 9.8, 9.6, 9.2, 9.4, 9.4])
+    assert not passes([22.0, 19.0, 25.0, 31.0, 18.0, 24.0, 20.0, 22.0, 26.0, 21.0])  # no better than chance
+    rng = np.random.default_rng(0)
+    clean = [passes(list((band.mean + band.deviation * rng.standard_normal(10)).clip(9, 500))) for _ in range(1000)]
+    assert sum(clean) >= 995
 
 
 def test_the_test_is_two_one_sided_t_tests() -> None:

@@ -37,7 +37,7 @@ def test_a_clean_run_passes(tmp_path: Path, repeat: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("planted", ["no_target_network", "shifted_rewards", "ignored_terminals", "scaled_actions"])
+@pytest.mark.parametrize("planted", ["no_target_network", "shifted_rewards", "ignored_terminals", "scaled_actions", "second_best"])
 def test_a_planted_fault_is_caught(tmp_path: Path, planted: str) -> None:
     done = gate(tmp_path, 2_000, planted)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -54,6 +54,11 @@ def test_the_bands_are_for_the_suite_as_it_is() -> None:
     }
     with pytest.raises(ConfigError, match="another protocol: n_steps is 50, and was"):
         bands.check_protocol(protocol(SuiteConfig.checked({"suite": "gate", "n_steps": 50}, title="benchmark")))
+    for said in ({"environment": "Acrobot-v1"}, {"settings": {"gamma": 0.5}}):
+        datasets = ["d3ray/cartpole-replay", {"name": "d3ray/pendulum-replay", **said}]
+        other = SuiteConfig.checked({"suite": "gate", "datasets": datasets}, title="benchmark")
+        with pytest.raises(ConfigError, match="another protocol: on_datasets is not the same"):
+            bands.check_protocol(protocol(other))
 
 
 def test_bands_that_are_not_there() -> None:

@@ -53,5 +53,12 @@ def scaled_actions() -> None:
     PolicyModule._raw = lambda self, action: action
 
 
+def second_best() -> None:
+    """DQN learns as it should, and its policy takes the action after the best one."""
+    act = DQN.act
+    DQN.act = lambda self, nets, observation: (act(self, nets, observation) + 1) % 2  # CartPole has two
+
+
 if planted := os.environ.get("D3RAY_PLANTED"):
-    {fault.__name__: fault for fault in (no_target_network, shifted_rewards, ignored_terminals, scaled_actions)}[planted]()
+    faults = (no_target_network, shifted_rewards, ignored_terminals, scaled_actions, second_best)
+    {fault.__name__: fault for fault in faults}[planted]()
