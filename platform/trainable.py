@@ -51,8 +51,14 @@ class Training(tune.Trainable):
     _failure: BaseException | None = None
     _told: TrialConfig
 
-    def setup(self, config: dict[str, Any]) -> None:
-        """Sets up the trial; one with a folder of its own begins, or goes on from its newest checkpoint, with its first step."""
+    def setup(self, config: dict[str, Any], places: Mapping[str, str] | None = None) -> None:
+        """Sets up the trial; one with a folder of its own begins, or goes on from its newest checkpoint, with its first step.
+
+        Args:
+            config: A user's Tuner's, or the driver's.
+            places: Datasets' places that hold credentials, by what stands in the config in their stead, which Tune keeps in files.
+        """
+        self._places = places or {}
         self._before: TrialRun | None = None
         self._identity: str | None = None
         self._reached: int | None = None
@@ -93,7 +99,8 @@ class Training(tune.Trainable):
     def _settings(self, config: Mapping[str, Any]) -> TrialConfig:
         """The config of a user's Tuner or of d3ray's driver, checked."""
         if "trial" in config:
-            return TrialConfig.checked(config["trial"], title="trial")
+            told = config["trial"]
+            return TrialConfig.checked({**told, "dataset": self._places.get(told["dataset"], told["dataset"])}, title="trial")
         given = {key: value for key, value in config.items() if key not in _KNOWN}
         if "seed" in config:
             given["seeds"] = (config["seed"],)

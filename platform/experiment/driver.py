@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...data.errors import StorageError
 from ...data.files import storage_errors
 from ..storage.experiments import Experiment, Status, Trial
+from ..uris import without_secrets
 from .config import ExperimentConfig
 from .proposer import Proposer
 
@@ -100,6 +101,7 @@ def run_trials(
     on_progress: OnProgress | None = None,
     scheduler: TrialScheduler | None = None,
     started: Callable[[Trial], None] | None = None,
+    places: Mapping[str, str] | None = None,
     grow_to: int | None = None,
     max_concurrent: int | None = None,
 ) -> None:
@@ -112,6 +114,7 @@ def run_trials(
         on_progress: Called after epochs.
         scheduler: Tune's, which may stop trials or change them. None: every trial runs to its end.
         started: Called with each trial before it is handed to Tune.
+        places: Datasets' places that hold credentials, by what may stand in Tune's files in their stead.
         grow_to: Trials that the cluster will have room for when it has grown; None: what its autoscaler is known to start.
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
 
@@ -135,7 +138,8 @@ def run_trials(
         one.state, one.reason, one.step = None, "", max(trial.committed, 0)
         if started is not None:
             started(trial)
-        return trial_config(trial)
+        told = trial_config(trial)
+        return {**told, "dataset": without_secrets(told["dataset"])}
 
     queue = TrialQueue(
         proposer,
@@ -152,7 +156,7 @@ def run_trials(
             guard.before(scheduler, on_trial_add=None, on_trial_complete=None, on_trial_error=None)
             guard.before(scheduler, on_trial_result=TrialScheduler.CONTINUE)
         tune.Tuner(
-            tune.with_resources(Training, _resources),
+            tune.with_resources(tune.with_parameters(Training, places=dict(places)) if places else Training, _resources),
             tune_config=tune.TuneConfig(
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,

@@ -18,7 +18,7 @@ from ..cluster.session import node_count, ray_session
 from ..planning.packing import Repacked, pack, resources
 from ..storage.experiments import Experiment, Status, Trial, check_name
 from ..tracking.surroundings import note_surroundings
-from ..uris import without_password
+from ..uris import without_password, without_secrets
 from .config import ExperimentConfig
 from .driver import OnProgress, Progress, prepare_environment, run_trials, trial_config
 from .evaluation import check_spaces, environment_to_play, measured
@@ -109,6 +109,21 @@ class Work:
     data: Mapping[str, Any] | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     max_concurrent: int | None = None
+
+    def __post_init__(self) -> None:
+        tell, places = self.trial_config, self.secret_places
+
+        def with_place(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
+            told = tell(config, trial)
+            return {**told, "dataset": places.get(without_secrets(told["dataset"]), told["dataset"])}
+
+        if places:  # what is kept of them names no credentials, so a worker gets those of this command
+            object.__setattr__(self, "trial_config", with_place)
+
+    @property
+    def secret_places(self) -> dict[str, str]:
+        """Places of datasets that hold credentials, by what is kept of them."""
+        return {kept: place for place in self.datasets if (kept := without_secrets(place)) != place}
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -202,6 +217,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                         _checked(experiment, on_progress),
                         work.scheduler(experiment),
                         started=delivery.add,
+                        places=work.secret_places,
                         grow_to=packed.resources.grow_to,
                         max_concurrent=work.max_concurrent,
                     )
@@ -305,7 +321,7 @@ def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
     return {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
-        "source": place,
+        "source": without_secrets(place),
         "n_transitions": dataset.n_transitions,
         "n_episodes": dataset.n_episodes,
         "environment": dataset.environment.id if dataset.environment else None,

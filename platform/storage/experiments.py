@@ -17,6 +17,9 @@
         status.json           how it ended, seed by seed; missing: unfinished
         retried               how often it was tried again after it had failed
         delivered.json        what the tracking server has got
+
+Addresses stand there without user, password and options that may be secrets; only a trial's configuration, which its worker reads,
+is as it was given.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from typing import Any, Literal, Self
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
+from ..uris import without_secrets, without_secrets_in
 from .folders import Folder, Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -71,9 +75,9 @@ class Trial:
         """The trial of a folder, made where there is none yet."""
         if folder.read_json("trial.json") is None:
             about = {"format": FORMAT, "key": uuid4().hex, "number": number, "configuration": dict(configuration)}
-            about |= {"title": title, "tags": dict(tags or {})} if tags or title else {}
+            about |= without_secrets_in({"title": title, "tags": dict(tags or {})}) if tags or title else {}
             runs = {str(seed): uuid4().hex for seed in seeds}
-            folder.write_json("trial.json", {**about, "dataset": dict(dataset), "seeds": list(seeds), "runs": runs})
+            folder.write_json("trial.json", {**about, "dataset": without_secrets_in(dataset), "seeds": list(seeds), "runs": runs})
         return cls(folder)
 
     @property
@@ -127,7 +131,7 @@ class Trial:
 
     def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
         """Keeps how the seeds ended."""
-        self.folder.write_json("status.json", {str(seed): dict(ended) for seed, ended in status.items()})
+        self.folder.write_json("status.json", {str(seed): without_secrets_in(ended) for seed, ended in status.items()})
 
     @property
     def retried(self) -> int:
@@ -204,6 +208,7 @@ class Experiment:
             StorageError: the storage cannot be written.
         """
         check_name(name)
+        configuration, dataset, tags = (without_secrets_in(one) for one in (configuration, dataset, tags or {}))
         folder = Folder(storage) / name
         strange = [entry for entry in folder.names() if entry != "lock" and not entry.startswith(".")]
         if strange and folder.read("experiment.json") is None:  # `discard` and `replace` would delete what is not ours
@@ -280,7 +285,7 @@ class Experiment:
         """Keeps the status of the whole. Raises LostError where another command has taken it over."""
         self.lock.check()
         about = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
-        self.folder.write_json("state.json", {"status": status, "reason": reason, **about})
+        self.folder.write_json("state.json", {"status": status, "reason": without_secrets(reason), **about})
 
     def discard(self) -> None:
         """Deletes a new experiment in which nothing was begun."""
@@ -335,7 +340,8 @@ def _remove(folder: Folder, entry: str) -> None:
 
 def _check_same(name: str, there: Mapping[str, Any], configuration: Mapping[str, Any], dataset: Mapping[str, Any]) -> None:
     """Raises ConfigError naming the first setting in which an experiment was begun differently."""
-    check_settings(name, *({**one, "budget": None} for one in (there["configuration"], configuration)))  # which may be raised
+    before = without_secrets_in(there["configuration"])
+    check_settings(name, *({**one, "budget": None} for one in (before, configuration)))  # which may be raised
     if there["dataset"]["fingerprint"] != dataset["fingerprint"]:
         raise ConfigError(
             f"The experiment {name!r} was begun with other data: the dataset {there['dataset']['name']!r} had another fingerprint "

@@ -21,6 +21,7 @@ from ..experiment.evaluation import environment_to_play, measured
 from ..experiment.places import Data, open_place
 from ..experiment.run import Work, carry_out, check_data, check_place, describe_dataset
 from ..storage.experiments import Experiment, Trial, identity
+from ..uris import without_secrets, without_secrets_in
 from .config import SweepConfig
 from .results import CHOICE, SweepResult, outcome, read_sweep
 from .schedulers import make_scheduler, told
@@ -68,7 +69,11 @@ class Search:
         self._past: dict[int, Past] = {}  # what the searcher is told, in order of number
         self._known: set[str] = set()
         self._left: deque[Trial] = deque()
+        places = {without_secrets(place): place for place in config.space.datasets or ()}  # with this command's credentials
         found = {trial.number: trial.folder.read_json(CHOICE) for trial in experiment.trials() if trial.number is not None}
+        for choice in found.values():
+            if DATASET in choice:
+                choice[DATASET] = places.get(choice[DATASET], choice[DATASET])
         for number in sorted(found):
             self._add(Proposal(number, found[number], applied(config, found[number])))
 
@@ -80,7 +85,7 @@ class Search:
         for seeds in self._config.groups():
             folder = self._experiment.folder / "trials" / identity(decided, seeds, number)
             if folder.read_json(CHOICE) is None:  # before the trial is one, so that there is none without it
-                folder.write_json(CHOICE, proposal.choice)
+                folder.write_json(CHOICE, without_secrets_in(proposal.choice))
             trials.append(trial := self._experiment.trial(decided, seeds, dataset=about, number=number))
             if trial.dataset["fingerprint"] != about["fingerprint"]:
                 raise ConfigError(
