@@ -28,7 +28,7 @@ _TUNE = {
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
     "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # else a searcher's start one after another; the queue says how many may wait
 }
-_DEATHS = 5  # of a trial's worker that Tune starts again; what a trial raises itself is not tried again
+_DEATHS = 5  # of a trial's worker, without a checkpoint between, that Tune starts again; what a trial raises is not tried again
 
 
 @dataclass
@@ -151,7 +151,8 @@ def run_trials(
     watch = Watch(queue, experiment, progress, on_progress)
     with _tune_folder(experiment) as folder, Guard(folder) as guard:
         guard.before(queue, suggest=None, on_trial_result=None, on_trial_complete=None)
-        guard.before(watch, on_trial_start=None, on_trial_result=None, on_trial_complete=None, on_trial_error=None)
+        guard.before(watch, on_trial_start=None, on_trial_result=None, on_trial_recover=None, on_trial_complete=None)
+        guard.before(watch, on_trial_error=None)
         if scheduler is not None:
             guard.before(scheduler, on_trial_add=None, on_trial_complete=None, on_trial_error=None)
             guard.before(scheduler, on_trial_result=TrialScheduler.CONTINUE)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
+from ...data.errors import StorageError
 from ..cluster.growth import SEEN, growth, room_on
 from ..storage.experiments import Experiment, Trial
 from .driver import OnProgress, Progress, overall, settle_lost
@@ -69,7 +71,7 @@ class TrialQueue(Searcher):
         self._grow_to, self._max_concurrent = grow_to, max_concurrent
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
-        self._deaths = Counter[str]()  # of workers of a trial, over what Tune takes for several trials
+        self._deaths: dict[str, tuple[int, int]] = {}  # of a trial: its newest checkpoint's step, workers that died since
         self._again = deque[Trial]()
         self.trials: dict[str, Trial] = {}  # that Tune has and that have not ended, by Tune's id
 
@@ -107,15 +109,27 @@ class TrialQueue(Searcher):
         if not error and trial_id in self.trials:
             self._proposer.ended(self.trials.pop(trial_id))
 
-    def given_up(self, trial_id: str, deaths: int, most: int) -> bool:
+    def died(self, trial_id: str) -> int:
+        """Counts a death of a trial's worker; how many there were since its newest checkpoint."""
+        trial = self.trials[trial_id]
+        at, deaths = self._deaths.get(trial.identity, (-1, 0))
+        with suppress(StorageError):  # which cannot be seen just now: then this is one more since the last that was
+            committed = trial.committed
+            at, deaths = committed, deaths if committed <= at else 0
+        self._deaths[trial.identity] = at, deaths + 1
+        return deaths + 1
+
+    def deaths(self, trial_id: str) -> int:
+        """Of a trial's worker since its newest checkpoint, as far as `died` has counted."""
+        return self._deaths.get(self.trials[trial_id].identity, (-1, 0))[1]
+
+    def given_up(self, trial_id: str, most: int) -> bool:
         """Hands a trial out again that Tune gave up before its worker had died more often than `most`; False where it had.
 
         Where two calls to a worker fail one after the other, as when its node dies, Tune begins the trial again after the first,
         and takes the second for a failure of one that has not begun, which it does not try again.
         """
-        trial = self.trials[trial_id]
-        self._deaths[trial.identity] += deaths
-        if self._deaths[trial.identity] > most:
+        if self.died(trial_id) > most:
             return False
         self._again.append(self.trials.pop(trial_id))
         return True
@@ -151,6 +165,7 @@ class Watch(tune.Callback):
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A worker takes it up."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
+            trial.run_metadata.num_failures = self._queue.deaths(trial.trial_id)  # Tune's own count knows of no checkpoint
             self._progress.add(ours).state = "RUNNING"
             self._changed()
 
@@ -169,15 +184,21 @@ class Watch(tune.Callback):
         """Its end, good or bad: the folder says which, or where that could not be written the last result."""
         self._end(_identity(trial), str((trial.last_result or {}).get("failed") or "it ended without saying why"))
 
+    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Its worker died, and Tune starts another."""
+        if trial.trial_id in self._queue.trials:
+            self._queue.died(trial.trial_id)
+
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Its worker died, for good or as Tune believes."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
-            if self._queue.given_up(trial.trial_id, trial.num_failures, trial.max_failures):
+            if self._queue.given_up(trial.trial_id, trial.max_failures):
                 self._progress.add(ours).state = None
                 self._changed()
             else:
                 last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
-                self._end(ours.identity, f"its worker died {trial.num_failures} times, at last: {last}")
+                times = f"{self._queue.deaths(trial.trial_id)} times without a checkpoint between"
+                self._end(ours.identity, f"its worker died {times}, at last: {last}")
                 self._queue.lost(trial.trial_id)
         trial.run_metadata.pickled_error_filename = None  # a pickle in the storage, which Tune would read at its end
 

@@ -26,6 +26,9 @@ def epoch(self, call=trial_run.TrialRun.epoch):
         raise RuntimeError("no luck")
     if (Path(__file__).parent / "death").exists():
         os._exit(1)
+    if (mortal := Path(__file__).parent / "mortal").exists() and not (mortal / str(self.step)).exists():
+        (mortal / str(self.step)).touch()
+        os._exit(1)  # once before each epoch
     return call(self)
 
 trial_run.TrialRun.epoch = epoch
@@ -108,10 +111,24 @@ def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_pa
     status, begun, said = attempt(tmp_path)
     (plugins / "death").unlink()
     assert (status, begun) == (1, "1")
-    assert said.startswith("FAILED: its worker died 1 times, at last: ")
+    assert said.startswith("FAILED: its worker died 1 times without a checkpoint between, at last: ")
     (pickled,) = (tmp_path / "unlucky/tune").rglob("error.pkl")
     assert read == [None], pickled
     assert stat.S_IMODE((tmp_path / "unlucky/tune").stat().st_mode) == 0o700  # and nobody else could have written one
+
+
+def test_a_trial_whose_workers_die_but_that_gets_on_is_trained(
+    plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two deaths, where one without a checkpoint between is allowed."""
+    from d3ray.platform.experiment import driver
+
+    monkeypatch.setattr(driver, "_DEATHS", 1)
+    (plugins / "mortal").mkdir()
+    ended = attempt(tmp_path)
+    (plugins / "mortal").rename(plugins / "was_mortal")
+    assert ended == (0, "3", "FINISHED: None")
+    assert {file.name for file in (plugins / "was_mortal").iterdir()} == {"0", "10"}
 
 
 def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> None:
@@ -141,10 +158,31 @@ def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path)
     queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})
     first = queue.suggest("a")
     assert queue.suggest("b") is None  # not finished: "a" may come back
-    assert queue.given_up("a", 2, most=5)
+    assert queue.given_up("a", most=1)
     assert queue.suggest("c") == first
-    assert queue.given_up("c", 3, most=5)
-    assert queue.suggest("d") == first
-    assert not queue.given_up("d", 1, most=5)  # the sixth death
-    queue.lost("d")
-    assert queue.suggest("e") == Searcher.FINISHED
+    assert not queue.given_up("c", most=1)  # the second death
+    queue.lost("c")
+    assert queue.suggest("d") == Searcher.FINISHED
+
+
+@pytest.mark.usefixtures("plugins")  # a Ray
+def test_only_deaths_since_the_newest_checkpoint_count(tmp_path: Path) -> None:
+    """Machines that are taken away now and then do not fail a trial that gets on meanwhile."""
+    from d3ray.platform.experiment.proposer import Listed
+    from d3ray.platform.experiment.trial_queue import TrialQueue
+
+    trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 9}, (0,), {})
+    queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})
+    queue.suggest("a")
+    assert queue.deaths("a") == 0
+    counts: list[int] = []
+    for step in (0, 0, 1, 1, 1, 2):  # the newest checkpoint's, when the worker dies; 0: there is none
+        if step:
+            (tmp_path / f"trial/checkpoints/step-{step:09d}").mkdir(parents=True, exist_ok=True)
+        counts.append(queue.died("a"))
+        assert queue.deaths("a") == counts[-1]
+    assert counts == [1, 2, 1, 2, 3, 1]
+    assert queue.given_up("a", most=2)
+    queue.suggest("b")  # what Tune takes for another trial
+    assert queue.deaths("b") == 2
+    assert not queue.given_up("b", most=2)
