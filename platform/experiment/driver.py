@@ -125,6 +125,7 @@ def run_trials(
     from ray.tune.schedulers import TrialScheduler
 
     from ..trainable import Training
+    from .fault_log import FaultLog
     from .guard import Guard
     from .trial_queue import TrialQueue, Watch
 
@@ -149,7 +150,7 @@ def run_trials(
         max_concurrent=max_concurrent,
     )
     watch = Watch(queue, experiment, progress, on_progress)
-    with _tune_folder(experiment) as folder, Guard(folder) as guard:
+    with _tune_folder(experiment) as folder, FaultLog(experiment.folder), Guard(folder) as guard:
         guard.before(queue, suggest=None, on_trial_result=None, on_trial_complete=None)
         guard.before(watch, on_trial_start=None, on_trial_result=None, on_trial_recover=None, on_trial_complete=None)
         guard.before(watch, on_trial_error=None)

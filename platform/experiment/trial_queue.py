@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from ray.tune.search import Searcher
 from ...data.errors import StorageError
 from ..cluster.growth import SEEN, growth, room_on
 from ..storage.experiments import Experiment, Trial
+from ..uris import without_password
 from .driver import OnProgress, Progress, overall, settle_lost
+from .fault_log import FILE
 from .proposer import Proposer
 
 _SECONDS_BETWEEN_COUNTS = 5.0  # nodes come and go
@@ -161,12 +164,14 @@ class Watch(tune.Callback):
 
     def __init__(self, queue: TrialQueue, experiment: Experiment, progress: Progress, tell: OnProgress | None) -> None:
         self._queue, self._experiment, self._progress, self._tell = queue, experiment, progress, tell
+        self._down = set[str]()  # trials whose worker died, until another takes them up
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A worker takes it up."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
             trial.run_metadata.num_failures = self._queue.deaths(trial.trial_id)  # Tune's own count knows of no checkpoint
             self._progress.add(ours).state = "RUNNING"
+            self._down.discard(ours.identity)
             self._changed()
 
     def on_trial_result(
@@ -186,14 +191,16 @@ class Watch(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Its worker died, and Tune starts another."""
-        if trial.trial_id in self._queue.trials:
+        if (ours := self._queue.trials.get(trial.trial_id)) is not None:
             self._queue.died(trial.trial_id)
+            self._say_died(ours)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Its worker died, for good or as Tune believes."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
             if self._queue.given_up(trial.trial_id, trial.max_failures):
                 self._progress.add(ours).state = None
+                self._say_died(ours)
                 self._changed()
             else:
                 last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
@@ -201,6 +208,17 @@ class Watch(tune.Callback):
                 self._end(ours.identity, f"its worker died {times}, at last: {last}")
                 self._queue.lost(trial.trial_id)
         trial.run_metadata.pickled_error_filename = None  # a pickle in the storage, which Tune would read at its end
+
+    def _say_died(self, trial: Trial) -> None:
+        """Once for what Tune may take for two failures."""
+        if trial.identity not in self._down:
+            self._down.add(trial.identity)
+            logging.getLogger("d3ray").warning(
+                "%s: its worker died, another goes on from the newest checkpoint. What Ray says of it: %s/%s",
+                trial.identity,
+                without_password(self._experiment.folder.name),
+                FILE,
+            )
 
     def _end(self, identity: str, reason: str) -> None:
         one = self._progress.trials[identity]

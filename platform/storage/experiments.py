@@ -3,6 +3,7 @@
 <storage>/<experiment>/
     experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run
     state.json                RUNNING, FINISHED, FAILED or KILLED
+    faults.log                what Ray said of faults that were survived
     lock                      held by the command that runs the experiment
     trials/<identity>/        a configuration and its seeds
         trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep

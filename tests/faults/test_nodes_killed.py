@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from d3ray.platform.experiment.fault_log import FILE
+
 from .cluster import LocalCluster
 from .processes import alive, kill, until
 from .runs import EPOCH, SEEDS, Runs, assert_equal_runs
@@ -37,6 +39,11 @@ def test_a_node_killed(cluster: LocalCluster, train: Train, undisturbed: Runs) -
     runs.release(held)
     assert command.wait() == 0, command.log.read_text()
     assert runs.trial(0).folder.read("attempt") == b"1"
+    said = command.log.read_text()
+    sentence = f"{runs.trial(1).identity}: its worker died, another goes on from the newest checkpoint. What Ray says of it: "
+    assert said.count(f"{sentence}{runs.experiment.folder.name}/{FILE}\n") == 1
+    assert "Traceback" not in said
+    assert "Traceback" in (runs.experiment.folder.read(FILE) or b"").decode()
     assert_equal_runs(undisturbed, runs)
 
 

@@ -118,7 +118,7 @@ def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_pa
 
 
 def test_a_trial_whose_workers_die_but_that_gets_on_is_trained(
-    plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two deaths, where one without a checkpoint between is allowed."""
     from d3ray.platform.experiment import driver
@@ -129,6 +129,8 @@ def test_a_trial_whose_workers_die_but_that_gets_on_is_trained(
     (plugins / "mortal").rename(plugins / "was_mortal")
     assert ended == (0, "3", "FINISHED: None")
     assert {file.name for file in (plugins / "was_mortal").iterdir()} == {"0", "10"}
+    assert "Traceback" not in capsys.readouterr().err
+    assert (tmp_path / "unlucky/faults.log").read_text().count("ActorDiedError") >= 2
 
 
 def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> None:
