@@ -34,7 +34,9 @@ def curves_figure(tables: Tables, theme: Theme) -> bytes | None:
         cells = [c for c in tables.benchmark.cells if c.dataset == dataset and c.has_scores and c.label in tables.styles]
         if cells:
             series = [Series(cell.label, tables.styles[cell.label], cell.runs) for cell in cells]
-            panels.append(Panel(short(dataset), series, None, cells[0].reference))
+            reference = next((cell.reference for cell in cells if cell.reference), None)
+            data = next((cell.data_return for cell in cells if cell.is_current), None)
+            panels.append(Panel(short(dataset), series, data, reference))
     episodes = {cell.protocol.episodes for cell in tables.benchmark.cells if cell.has_scores}
     axis = f"return (mean of {episodes.pop()} episodes)" if len(episodes) == 1 else "return"
     return learning_curves(panels, RETURN, axis, theme) if panels else None
@@ -72,19 +74,19 @@ def budget_figure(tables: Tables, theme: Theme) -> bytes | None:
         return None
     columns = min(3, len(panels))
     figure, grid = frame(-(-len(panels) // columns), columns, 2.9 if len(panels) > 1 else 3.8, len(panels), theme)
-    for k, (axes, (title, lines)) in enumerate(zip(grid, panels, strict=False)):
+    for axes, (title, unit, lines) in zip(grid, panels, strict=False):
         axes.set_title(title, loc="left", fontsize=9.5, color=theme.ink, pad=6, parse_math=False)
         for label, (curve, last) in lines.items():
             _draw(axes, curve, tables.styles[label], theme)
             axes.plot(
                 1, last, "o", ms=5, mfc=theme.ground, mec=color_of(tables.styles[label], theme), mew=1.5, zorder=4, clip_on=False
             )
-        if k % columns == 0:
-            axes.set_ylabel("expected score", color=theme.ink, fontsize=9, labelpad=6)
-        if k >= len(panels) - columns:
-            axes.set_xlabel("online evaluations", color=theme.ink, fontsize=9, labelpad=5)
-    shown = [label for label in tables.styles if any(label in lines for _, lines in panels)]
+        axes.set_ylabel(f"expected {unit}", color=theme.ink, fontsize=9, labelpad=6)
+        axes.set_xlabel("online evaluations", color=theme.ink, fontsize=9, labelpad=5)
+    shown = [label for label in tables.styles if any(label in lines for _, _, lines in panels)]
     words = "Lines: the best of so many of a run’s checkpoints, drawn at random, is taken. Circles: the last checkpoint, unchosen."
+    if any(left_out for cell in tables.benchmark.cells for _, left_out in cell.n_evaluations.values()):
+        words += " Checkpoints of a warm-up are none of them."
     few = any(1 < len(cell.evaluations) < FEW for cell in tables.benchmark.cells)
     many = any(len(cell.evaluations) >= FEW for cell in tables.benchmark.cells)
     kinds = [*(["min–max over seeds"] if few else []), *(["95 % bootstrap intervals" if many else ""])]
@@ -95,6 +97,7 @@ def budget_figure(tables: Tables, theme: Theme) -> bytes | None:
 
 
 _Lines = Mapping[str, tuple[Curve, float]]
+_Panel = tuple[str, str, _Lines]  # its title, the unit of its scores, its lines by label
 
 
 def _bests(cell: Cell) -> np.ndarray | None:
@@ -104,8 +107,8 @@ def _bests(cell: Cell) -> np.ndarray | None:
     return np.stack(found) if found else None
 
 
-def _by_dataset(tables: Tables) -> list[tuple[str, _Lines]]:
-    panels: list[tuple[str, _Lines]] = []
+def _by_dataset(tables: Tables) -> list[_Panel]:
+    panels: list[_Panel] = []
     for dataset in tables.benchmark.datasets:
         lines: dict[str, tuple[Curve, float]] = {}
         unit = ""
@@ -115,15 +118,15 @@ def _by_dataset(tables: Tables) -> list[tuple[str, _Lines]]:
                 places = np.arange(1, bests.shape[1] + 1)
                 curve = Curve(places, over.mean, over.low if several else None, over.high if several else None)
                 lines[cell.label] = curve, float(np.mean([values[-1] for values in cell.evaluations.values()]))
-                unit = "" if cell.is_normalized else ", raw return"
+                unit = "normalised return" if cell.is_normalized else "return"
         if lines:
-            panels.append((short(dataset) + unit, lines))
+            panels.append((short(dataset), unit, lines))
     return panels
 
 
-def _over_datasets(tables: Tables) -> list[tuple[str, _Lines]]:
+def _over_datasets(tables: Tables) -> list[_Panel]:
     """A panel for each group of several datasets that can be compared and were evaluated equally often."""
-    panels: list[tuple[str, _Lines]] = []
+    panels: list[_Panel] = []
     for one in (one for one in tables.comparable if len(one.datasets) > 1):
         lines: dict[str, tuple[Curve, float]] = {}
         for label in (label for label in one.labels if label in tables.styles):
@@ -135,7 +138,7 @@ def _over_datasets(tables: Tables) -> list[tuple[str, _Lines]]:
                 last = [np.mean([values[-1] for values in cell.evaluations.values()]) for cell in cells]
                 lines[label] = curve, float(np.mean(last))
         if lines:
-            panels.append((f"mean of {len(one.datasets)} datasets", lines))
+            panels.append((f"mean of {len(one.datasets)} datasets", "normalised return", lines))
     return panels
 
 

@@ -15,7 +15,7 @@ from .tables import MISSING, Comparable, Entry, Table, Tables
 
 SCORES_HEAD = (
     *("suite", "dataset", "algorithm", "seed", "status", "step", "episodes", "return", "normalized"),
-    *("best_return", "best_step", "n_evaluations"),
+    *("best_return", "best_step", "n_evaluations", "best_normalized", "environment", "unit", "every", "n_warm_up"),
 )
 _LATEX = {
     **{char: f"\\{char}" for char in "&%$#_{}"},
@@ -42,7 +42,7 @@ def scores_csv(benchmark: Benchmark) -> str:
             for seed in sorted({*seeds, *asked}):
                 place = benchmark.suite, dataset, label, seed
                 if cell is None or seed not in seeds:
-                    lines.append([*place, MISSING.upper(), *[""] * 7])
+                    lines.append([*place, MISSING.upper(), *[""] * (len(SCORES_HEAD) - len(place) - 1)])
                 else:
                     lines.append([*place, *_seed(cell, seeds[seed])])
     return _csv(SCORES_HEAD, lines)
@@ -50,12 +50,16 @@ def scores_csv(benchmark: Benchmark) -> str:
 
 def _seed(cell: Cell, run: SeedRun) -> list[Any]:
     returns, normalized = run.curves.get(RETURN), run.curves.get(NORMALIZED)
+    about = [cell.runs.environment or "", cell.unit if cell.has_scores else "", cell.protocol.every]
     if returns is None:
-        return [run.status, 0, cell.protocol.episodes, "", "", "", "", 0]
-    best, at = run.best(RETURN) or ("", "")
+        return [run.status, 0, cell.protocol.episodes, "", "", "", "", 0, "", *about, 0]
+    best, at = cell.best_of(run, RETURN) or ("", "")
+    best_normalized = cell.best_of(run, NORMALIZED) or ("", "")
     last = "" if normalized is None else float(normalized.values[-1])
     measured = [int(returns.steps[-1]), cell.protocol.episodes, float(returns.values[-1]), last]
-    return [run.status, *measured, best, at, len(returns.steps)]
+    counted = cell.counted(run, RETURN)
+    n_warm_up = len(returns.steps) - (0 if counted is None else len(counted.steps))
+    return [run.status, *measured, best, at, len(returns.steps), best_normalized[0], *about, n_warm_up]
 
 
 def statistics_csv(tables: Tables) -> str:
@@ -64,13 +68,16 @@ def statistics_csv(tables: Tables) -> str:
     lines: list[Sequence[Any]] = []
     for group in tables.groups:
         about = group.unit, group.protocol
+        data = {cell.dataset: cell.data_score for cell in group.cells if cell.is_current}
+        lines += [["mean of the data", *about, d, "", "", "", score, "", "", ""] for d, score in data.items() if score is not None]
         for cell in (cell for cell in group.cells if cell.final):
             summary = cell.score.summary
             assert summary is not None
             place = *about, cell.dataset, cell.label, "", len(cell.final)
             error = "" if summary.standard_error is None else summary.standard_error
             lines.append(["mean of seeds", *place, summary.mean, error, *_ends(summary.interval)])
-            lines.append(["best", *place, sum(cell.best.values()) / len(cell.best), "", "", ""])
+            if cell.best:
+                lines.append(["best", *place, sum(cell.best.values()) / len(cell.best), "", "", ""])
     for one in tables.comparable:
         for label, runs in one.runs.items():
             place = one.group.unit, one.group.protocol, " ".join(one.datasets), label, "", _seeds(one)
@@ -151,16 +158,18 @@ def _plain(text: str) -> str:
 def latex(tables: Sequence[Table]) -> str:
     """Tables for a paper, in floats; they need the package booktabs."""
     head = "% Tables of a d3ray report. In the preamble: \\usepackage{booktabs}\n"
-    return head + "\n".join(map(_latex_table, tables))
+    names = [re.sub("[^a-z-]", "-", table.name) for table in tables]
+    labels = [f"{name}-{names[: k + 1].count(name)}" if names.count(name) > 1 else name for k, name in enumerate(names)]
+    return head + "\n".join(map(_latex_table, tables, labels))
 
 
-def _latex_table(table: Table) -> str:
+def _latex_table(table: Table, label: str) -> str:
     columns = "l" + "r" * len(table.columns)
     lines = [
         "\\begin{table}",
         "\\centering",
         f"\\caption{{{_tex(table.caption)}.}}",
-        f"\\label{{tab:{re.sub('[^a-z-]', '-', table.name)}}}",
+        f"\\label{{tab:{label}}}",
         f"\\begin{{tabular}}{{{columns}}}",
         "\\toprule",
         _latex_row([table.corner, *(column.text for column in table.columns)]),

@@ -24,7 +24,9 @@ from ..tracking.runs import Tracking
 from ..uris import without_password
 from .charts import budget_figure, curves_figure, profiles_figure, short, styles
 from .formats import latex, markdown, scores_csv, statistics_csv
-from .results import Benchmark, Cell, Origin, find_benchmark, read_benchmark
+from .reading import find_benchmark, read_benchmark
+from .results import Benchmark, Cell, Origin
+from .settings import settings_of
 from .statistics import EXPERT
 from .tables import Table, Tables
 
@@ -35,18 +37,27 @@ _FIGURES = {
     CURVES: ("Learning curves", curves_figure),
     BUDGET: ("Score against the number of online evaluations", budget_figure),
 }
+_ORIGINS = {
+    "Machine of the command": "machine",
+    "Trained on the node": "node",
+    "Versions": "versions",
+    "Code in the command’s folder": "code",
+}
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
 HOW = (
     "Mean, standard error and interval of a cell are over its seeds, of which those that failed or have not finished are in none. "
     f"Intervals are 95 % percentile bootstrap intervals from {RESAMPLES:,} resamples, over several datasets stratified by dataset "
-    "(Agarwal et al. 2021). The highest mean of a row is bold. Raw returns of every run are in scores.csv.",
+    "(Agarwal et al. 2021). The algorithm with the highest mean of a row is bold. “The data” is the mean return of a dataset’s own "
+    "episodes; a normalised return of 0 is that of random actions. Raw returns of every run are in scores.csv.",
     f"IQM is the mean of the middle half of all runs. The optimality gap is how far runs stay below {EXPERT:.0f}, an expert’s, on "
     "average: less is better. A probability of improvement is bold where its interval lies above one half. It compares runs on "
     "the same dataset, so raw returns count in it too.",
     "The best evaluation of a run was picked by the score itself, and so flatters; it costs as many online evaluations as it had. "
+    "What was evaluated in an algorithm’s warm-up, before its policy sees a critic, is not counted here. "
     "With a budget of k of the E evaluated checkpoints of a run, drawn without replacement, the expected best is "
-    "Σ C(i−1, k−1) / C(E, k) · x(i) over its scores in ascending order: their mean for k = 1, the largest for k = E. This is the "
-    "expected online performance of Kurenkov and Kolesnikov (2022), with the unbiased estimator of Tang et al. (2020).",
+    "Σ C(i−1, k−1) / C(E, k) · x(i) over its scores in ascending order: their mean for k = 1, the largest for k = E. Kurenkov and "
+    "Kolesnikov (2022) measure so, as expected online performance, policies of different hyper-parameters; here it is applied to "
+    "the checkpoints of one run, with the unbiased estimator of Tang et al. (2020).",
 )
 
 
@@ -133,7 +144,8 @@ def compose(benchmark: Benchmark) -> dict[str, bytes]:
     made[STATISTICS] = statistics_csv(tables).encode()
     made[LATEX] = latex(tables.all).encode()
     titled = [(_FIGURES[name][0], name) for name in figures]
-    about = [f"{term}: {value}." for _, terms in conditions(benchmark) for term, value in terms]
+    about = [f"{term}: {value.rstrip('.')}." for _, terms in conditions(benchmark) for term, value in terms]
+    about += [f"Settings of {row}" for row in settings_of(benchmark).rows]
     made[MARKDOWN] = markdown(title(benchmark), " ".join(lead(tables)), tables.all, titled, [*HOW, *about]).encode()
     made[PAGE] = page(tables, figures).encode()
     return made
@@ -185,12 +197,15 @@ def conditions(benchmark: Benchmark) -> list[tuple[str, list[tuple[str, str]]]]:
     """What was run on what: terms and their values, in groups; the first has no name."""
     about = benchmark.about
     first = [("Suite", benchmark.suite), ("Experiment", benchmark.experiment)]
-    first += [(term, str(about[key])) for term, key in (("About", "about"), ("Source", "source")) if about.get(key)]
+    first += [("Source", str(about["source"]))] if about.get("source") else []
     first.append(("Seeds", ", ".join(map(str, benchmark.seeds))))
-    for letter, (origin, runs) in origins(benchmark).items():
-        terms = [("Machine", origin.machine), ("Versions", origin.versions), ("Code", origin.commit[:12])]
-        whose = f" {letter} ({count(runs, 'run')})" if len(origins(benchmark)) > 1 else ""
-        first += [(f"{term}{whose}", text) for term, text in terms if text]
+    found = origins(benchmark)
+    for term, field in _ORIGINS.items():
+        values = {letter: str(getattr(origin, field)) for letter, (origin, _) in found.items()}
+        if len(set(values.values())) == 1:
+            first += [(term, text) for text in list(values.values())[:1] if text]
+        else:
+            first += [(f"{term} {letter} ({count(found[letter][1], 'run')})", text or NONE) for letter, text in values.items()]
     data = [(cell.dataset, _data(cell)) for cell in _first_of_data(benchmark)]
     data += [(dataset, f"missing: {why.strip().rstrip('.')}") for dataset, why in benchmark.missing.items()]
     return [("", first), *([("Data", data)] if data else [])]
@@ -205,6 +220,8 @@ def _first_of_data(benchmark: Benchmark) -> list[Cell]:
 
 def _data(cell: Cell) -> str:
     parts = [cell.size, f"fingerprint {cell.fingerprint[:12]}"]
+    if cell.data_return is not None:
+        parts.insert(1, f"mean return of its episodes {number(cell.data_return, decimals([cell.data_return]))}")
     if cell.runs.environment:
         parts.append(f"scored in {cell.runs.environment}")
     if (reference := cell.reference) is not None:
@@ -249,6 +266,7 @@ def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
         runs=run_rows(bench),
         many_origins=len(origins(bench)) > 1,
         conditions=conditions(bench),
+        settings=settings_of(bench),
         made_here=[d for d in bench.datasets if d.startswith("d3ray-")],
         suite=bench.suite,
         mlflow=mlflow_command(uri),
@@ -278,7 +296,7 @@ def run_rows(benchmark: Benchmark) -> list[dict[str, Any]]:
 
 
 def _run(cell: Cell, run: SeedRun, places: int) -> dict[str, Any]:
-    curve, best = run.curves.get(cell.metric), run.best(cell.metric)
+    curve, best = run.curves.get(cell.metric), cell.best_of(run)
     return {
         "dataset": cell.dataset,
         "label": cell.label,

@@ -15,6 +15,7 @@ from .statistics import AGGREGATES, Aggregate, Estimate, Runs, improvement
 
 _NAMES: dict[Aggregate, str] = {"iqm": "IQM", "mean": "Mean", "median": "Median", "optimality gap": "Optimality gap"}
 MISSING = "missing"
+DATA = "the data"
 
 
 @dataclass(frozen=True)
@@ -120,16 +121,20 @@ class Tables:
         if first:  # what has no score yet has no unit either
             datasets = [d for d in bench.datasets if d in datasets or d not in elsewhere]
         labels = self._labels(group)
+        of_data = {d: cell.data_score for cell in group.cells if (d := cell.dataset) in datasets and cell.is_current}
+        shows_data = any(value is not None for value in of_data.values())
         rows: list[tuple[Head, tuple[Entry, ...]]] = []
         for dataset in datasets:
-            cells = {label: self._in(group, dataset, label) for label in labels}
+            cells, data = {label: self._in(group, dataset, label) for label in labels}, of_data.get(dataset)
             means = [s.summary.mean for c in cells.values() if c and c.final and (s := c.score).summary]
-            places = 1 if group.is_normalized else decimals(means)
+            places = 1 if group.is_normalized else decimals([*means, data])
             best = max(means, default=math.inf)
             entries = tuple(self._score(dataset, label, cells[label], places, best) for label in labels)
-            rows.append((Head(dataset), entries))
+            own = (Entry(number(data, places), quiet=True),) if shows_data else ()
+            rows.append((Head(dataset), (*own, *entries)))
         caption = f"{_capital(group.unit)} at the last evaluation: mean ± standard error over seeds ({group.protocol})"
-        return Table("scores", caption, "Dataset", self._heads(labels), tuple(rows), self._notes(group, datasets))
+        heads = (*([Head(DATA)] if shows_data else []), *self._heads(labels))
+        return Table("scores", caption, "Dataset", heads, tuple(rows), self._notes(group, datasets))
 
     def _score(self, dataset: str, label: str, cell: Cell | None, places: int, best: float) -> Entry:
         if cell is None:
@@ -241,10 +246,10 @@ class Tables:
             values = [value for c in cells if c for value in c.best.values()]
             places = 1 if group.is_normalized else decimals(values)
             rows.append((Head(dataset), tuple(_gap(cell, places) for cell in cells)))
-        n = sorted({len(values) for cell in group.cells for values in cell.evaluations.values()})
-        evaluations = count(n[0], "evaluation") if n[0] == n[-1] else f"{n[0]} to {n[-1]} evaluations"
-        caption = f"Best of {evaluations} minus the last, mean over seeds, and below it the mean of the best: {group.unit}"
-        return Table("gaps", caption, "Dataset", self._heads(labels), tuple(rows))
+        n = sorted({counted for cell in group.cells for counted, _ in cell.n_evaluations.values() if counted})
+        of = "no evaluation" if not n else count(n[0], "evaluation") if n[0] == n[-1] else f"{n[0]} to {n[-1]} evaluations"
+        caption = f"Best of {of} minus the last, mean over seeds, and below it the mean of the best: {group.unit}"
+        return Table("gaps", caption, "Dataset", self._heads(labels), tuple(rows), _warm_ups(group))
 
     # ---- beside what others published
 
@@ -260,7 +265,8 @@ class Tables:
                 beside = "" if cell.dataset.endswith(f"/{name}") or cell.dataset == name else f" beside {name}"
                 entries = {place: Entry(p.score + (f" ± {p.spread}" if p.spread else "")) for place, p in theirs.items()}
                 ours: tuple[tuple[Selection, dict[int, float]], ...] = (("last", cell.final), ("best", cell.best))
-                entries |= {("", selection): _ours(values) for selection, values in ours}
+                why_none = "all in the warm-up" if cell.final else "not finished"
+                entries |= {("", selection): _ours(values, why_none) for selection, values in ours}
                 rows.append((Head(f"{cell.label} on {cell.dataset}{beside}"), entries))
         made: list[Table] = []
         for selection in ("last", "best"):
@@ -325,16 +331,27 @@ def _probability(x: Runs, y: Runs) -> Entry:
 
 
 def _gap(cell: Cell | None, places: int) -> Entry:
-    if cell is None or not cell.final:
+    if cell is None or not cell.best:
         return Entry(NONE, quiet=True)
     best = math.fsum(cell.best.values()) / len(cell.best)
     last = math.fsum(cell.final.values()) / len(cell.final)
     return Entry(number(best - last, places), (number(best, places),))
 
 
-def _ours(values: Mapping[int, float]) -> Entry:
+def _warm_ups(group: Group) -> tuple[str, ...]:
+    """How many evaluations of a run are of its algorithm's warm-up, and so not counted."""
+    found = [(cell, counted, left_out) for cell in group.cells for counted, left_out in cell.n_evaluations.values() if left_out]
+    said = [
+        f"{cell.label}: {left_out:,} of {count(counted + left_out, 'evaluation')} of a run came in its warm-up, the first "
+        f"{cell.warm_up:,} steps, in which the policy sees no critic. They are not counted here."
+        for cell, counted, left_out in found
+    ]
+    return tuple(dict.fromkeys(said))
+
+
+def _ours(values: Mapping[int, float], why_none: str) -> Entry:
     if not values:
-        return Entry(NONE, ("not finished",), quiet=True)
+        return Entry(NONE, (why_none,), quiet=True)
     found = summarise(list(values.values()))
     spread = "" if found.standard_error is None else f" ± {number(found.standard_error, 1)}"
     return Entry(number(found.mean, 1) + spread, (count(found.n, "seed"),), strong=True)

@@ -48,6 +48,8 @@ def write_benchmark(
     params: Mapping[str, Mapping[str, str]] | None = None,
     fingerprints: Mapping[tuple[str, str], str] | None = None,
     machines: Mapping[int, str] | None = None,
+    more_tags: Mapping[int, Mapping[str, str]] | None = None,
+    data_returns: Mapping[str, float] | None = None,
     parent: str | None = None,
 ) -> str:
     """A benchmark with evaluations at steps 500, 1000, …; the id of its parent run.
@@ -68,6 +70,8 @@ def write_benchmark(
         params: More parameters, by label.
         fingerprints: Of data, by (dataset, label).
         machines: By seed.
+        more_tags: Of runs, by seed.
+        data_returns: Mean return of the data's own episodes, by dataset; MLflow keeps what it first heard of a fingerprint.
         parent: Of a benchmark that goes on.
     """
     name, n_steps = name or suite, EVERY * n_evaluations
@@ -105,6 +109,7 @@ def write_benchmark(
                 "d3ray.fingerprint": fingerprint,
                 "d3ray.seed": str(seed),
                 "d3ray.machine": (machines or {}).get(seed, MACHINE),
+                **(more_tags or {}).get(seed, {}),
             }
             settings = {
                 "seed": str(seed),
@@ -117,7 +122,8 @@ def write_benchmark(
                 "evaluation.every": "null",
                 **(params or {}).get(label, {}),
             }
-            run = tracking.run(f"key-{next(_counter)}", f"{name} {label} seed {seed}", tags, settings, _data(dataset, fingerprint))
+            data = {**_data(dataset, fingerprint), "return_mean": (data_returns or {}).get(dataset)}
+            run = tracking.run(f"key-{next(_counter)}", f"{name} {label} seed {seed}", tags, settings, data)
             tracking.send(run, [Line(EVERY * k, 1000 + k, _metrics(dataset, score)) for k, score in enumerate(scores, 1)])
             tracking.set_status(run, *(ended or {}).get((dataset, label, seed), ("FINISHED", "")))
     tracking.set_status(parent, status)

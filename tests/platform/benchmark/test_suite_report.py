@@ -8,6 +8,7 @@ import html
 import io
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from PIL import Image
 from d3ray.jobs.base import BAD_INPUT, run_command
 from d3ray.platform.benchmark.charts import budget_figure, curves_figure, profiles_figure, styles
 from d3ray.platform.benchmark.formats import latex, markdown_table
+from d3ray.platform.benchmark.reading import read_benchmark
 from d3ray.platform.benchmark.report import BUDGET, CURVES, PROFILES, SCORES, compose, page, write
-from d3ray.platform.benchmark.results import Benchmark, read_benchmark
+from d3ray.platform.benchmark.results import Benchmark
 from d3ray.platform.benchmark.tables import Entry, Head, Table, Tables
 from d3ray.platform.report import charts
 from d3ray.platform.tracking.runs import Tracking
@@ -193,7 +195,7 @@ def test_the_page_says_of_every_number_what_it_is_of(whole: Benchmark, tracking:
     text = shown(of(whole))
     assert "All 18 runs have finished." in text
     assert "IQL has the highest interquartile mean over 2 datasets, 3 seeds each: 69.8" in text
-    assert f"<dt>Machine</dt><dd>{MACHINE}</dd>" in text
+    assert f"<dt>Machine of the command</dt><dd>{MACHINE}</dd>" in text
     assert f"<dt>Versions</dt><dd>{VERSIONS}</dd>" in text
     assert f"<dt>{HOPPER}</dt><dd>1,200 transitions in 4 episodes; fingerprint ab12cd34ab12; scored in Hopper-v4; " in text
     assert "0 is a return of −20.3, 100 one of 3,234.3" in text
@@ -215,10 +217,64 @@ def test_a_browser_shows_the_page_without_complaint(files: dict[str, bytes], tmp
 
 def test_runs_on_several_machines_are_told_apart(tracking: Tracking) -> None:
     cells = {(HOPPER, "IQL"): {0: [1.0], 1: [2.0], 2: [3.0]}}
-    text = shown(of(read(tracking, cells, suite="machines", n_evaluations=1, machines={2: "A GPU machine"})))
-    assert "<dt>Machine A (2 runs)</dt>" in text
-    assert "<dt>Machine B (1 run)</dt><dd>A GPU machine</dd>" in text
+    tags = {
+        0: {"d3ray.node": "gpu-1"},
+        1: {"d3ray.node": "gpu-1"},
+        2: {"d3ray.node": "gpu-2", "d3ray.git_dirty": "true"},
+    }
+    text = shown(of(read(tracking, cells, suite="machines", n_evaluations=1, machines={2: "A GPU machine"}, more_tags=tags)))
+    assert "<dt>Machine of the command A (2 runs)</dt>" in text
+    assert "<dt>Machine of the command B (1 run)</dt><dd>A GPU machine</dd>" in text
+    assert "<dt>Trained on the node A (2 runs)</dt><dd>gpu-1</dd>" in text
+    assert "<dt>Trained on the node B (1 run)</dt><dd>gpu-2</dd>" in text
+    assert "<dt>Code in the command’s folder A (2 runs)</dt><dd>0123456789ab</dd>" in text
+    assert "<dt>Code in the command’s folder B (1 run)</dt><dd>0123456789ab, with changes</dd>" in text
+    assert f"<dt>Versions</dt><dd>{VERSIONS}</dd>" in text
     assert re.search(r"<td>A</td>.*<td>A</td>.*<td>B</td>", text, re.DOTALL)
+
+
+def test_the_data_stands_beside_the_algorithms_and_is_never_the_best(tracking: Tracking) -> None:
+    data = {HOPPER: -20.272305 + (3234.3 + 20.272305) * 0.9, PENDULUM: -100.0}
+    marks = {(d, label): f"{k}d47a{k}" * 10 for k, d in enumerate((HOPPER, WALKER, PENDULUM)) for label in ("IQL", "BC")}
+    bench = read(tracking, CELLS, suite="anchored", data_returns=data, fingerprints=marks)
+    normalized, raw = of(bench).scores
+    assert [head.text for head in normalized.columns] == ["the data", "IQL", "BC"]
+    found = {**places(normalized), **places(raw)}
+    assert (found[HOPPER, "the data"].text, found[HOPPER, "the data"].strong) == ("90.0", False)
+    assert found[WALKER, "the data"].text == "–"  # a run that did not keep it
+    assert found[PENDULUM, "the data"].text == "−100.0"
+    assert found[HOPPER, "IQL"].strong
+    made = compose(bench)
+    numbers = list(csv.DictReader(io.StringIO(made["statistics.csv"].decode())))
+    own = {line["dataset"]: float(line["value"]) for line in numbers if line["statistic"] == "mean of the data"}
+    assert own == {HOPPER: pytest.approx(90.0), PENDULUM: -100.0}
+    assert "mean return of its episodes 2,909;" in made["report.html"].decode()
+    assert made[CURVES] != compose(read(tracking, CELLS, suite="unanchored"))[CURVES]  # a dashed line
+
+
+def test_a_report_with_no_whole_curve_and_one_of_a_warm_up_alone_are_made(tracking: Tracking) -> None:
+    gap = read(tracking, {(HOPPER, "IQL"): {0: [1.0, np.nan, 3.0], 1: [2.0, np.inf, 1.0]}}, suite="gap", n_evaluations=3)
+    (table,) = of(gap).gaps
+    assert table.caption.startswith("Best of 3 evaluations minus the last")
+    assert (places(table)[HOPPER, "IQL"].text, places(table)[HOPPER, "IQL"].below) == ("0.5", ("2.5",))
+    assert BUDGET not in compose(gap)
+    cells = {(HOPPER, label): {0: [99.0, 10.0, 20.0]} for label in ("PLAS", "IQL", "never")}
+    params = {"PLAS": {"algorithm.warmup_steps": "500"}, "never": {"algorithm.warmup_steps": "1500"}}
+    warm = read(tracking, cells, suite="warmed", n_evaluations=3, params=params, algorithms={"never": "PLAS"})
+    (table,) = of(warm).gaps
+    found = places(table)
+    assert (found[HOPPER, "PLAS"].below, found[HOPPER, "never"].text, found[HOPPER, "IQL"].below) == (("20.0",), "–", ("99.0",))
+    assert table.caption.startswith("Best of 2 to 3 evaluations minus the last")
+    assert table.notes[0].startswith("PLAS: 1 of 3 evaluations of a run came in its warm-up, the first 500 steps,")
+    assert table.notes[1].startswith("never: 3 of 3 evaluations of a run came in its warm-up, the first 1,500 steps,")
+    _, best = of(warm).published
+    assert [(row.text.partition(" ")[0], entries[0].text) for row, entries in best.rows] == [
+        ("PLAS", "20.0"),
+        ("IQL", "99.0"),
+        ("never", "–"),
+    ]
+    text = compose(warm)["report.html"].decode()
+    assert re.search(r"<td>PLAS</td>.*?20\.0</td><td class=\"n\">20\.0</td><td class=\"quiet\">at 1,500</td>", text, re.DOTALL)
 
 
 def test_an_empty_benchmark_is_shown_as_such(tracking: Tracking) -> None:
@@ -264,6 +320,8 @@ def test_tables_as_markdown_and_latex() -> None:
         r"\bottomrule",
     ]
     assert r"\caption{Scores of 2 \%.}" in text
+    both = re.findall(r"\\label{(.*)}", latex([table, table, replace(table, name="gaps")]))
+    assert both == ["tab:scores-1", "tab:scores-2", "tab:gaps"]
 
 
 # ---- figures

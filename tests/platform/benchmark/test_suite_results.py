@@ -12,7 +12,8 @@ import pytest
 
 from d3ray.data.errors import ConfigError
 from d3ray.platform.benchmark.formats import SCORES_HEAD, scores_csv
-from d3ray.platform.benchmark.results import Benchmark, find_benchmark, grouped, read_benchmark
+from d3ray.platform.benchmark.reading import find_benchmark, read_benchmark
+from d3ray.platform.benchmark.results import Benchmark, grouped
 from d3ray.platform.tracking.runs import Tracking
 
 from .fake_benchmark import GROUP, HOPPER, PENDULUM, WALKER, store, write_benchmark
@@ -83,6 +84,11 @@ def test_scores_are_a_line_a_seed_with_every_digit_and_nothing_else(tracking: Tr
     assert first["best_return"] == repr(-20.272305 + 70.0 * (3234.3 + 20.272305) / 100)
     assert (first["best_step"], first["n_evaluations"], first["episodes"]) == ("1000", "3", "10")
     assert found[1]["best_step"] == "1500"  # what is not finite is no best
+    assert first["best_normalized"] == "70.0"
+    assert [first[name] for name in ("environment", "unit", "every", "n_warm_up")] == ["Hopper-v4", V4, "500", "0"]
+    assert {tuple(line[name] for name in SCORES_HEAD[4:]) for line in found if line["status"] == "MISSING"} == {
+        ("MISSING",) + ("",) * 12
+    }
     again = write_benchmark(tracking, cells, suite="lines", name="another", definition=about, n_evaluations=3, ended=ended)
     assert scores_csv(read(tracking, again)) == scores_csv(read(tracking, parent))
     assert parent not in scores_csv(read(tracking, parent))
@@ -107,8 +113,44 @@ def test_seeds_that_failed_or_go_on_are_no_result_and_are_counted(tracking: Trac
     assert bc.final == {}  # none has finished: its value is at the step that both have reached
     assert (bc.score.step, bc.score.values) == (500, {0: 3.0, 1: 4.0})
     assert cql.final == {1: 8.0}
-    assert "inf" in cql.score.left_out[0]
+    assert cql.score.left_out[0] == "measured inf at step 1,000"
     assert (found.n_runs, found.count("FINISHED"), found.count("RUNNING")) == (9, 3, 2)
+
+
+def test_a_policy_that_diverges_at_the_end_changes_no_unit_and_is_said_to_be_nan(tracking: Tracking) -> None:
+    cells = {
+        (HOPPER, "IQL"): {0: [10.0, math.nan], 1: [5.0, math.nan]},
+        (HOPPER, "BC"): {0: [3.0, 4.0], 1: [4.0, 5.0]},
+        (WALKER, "IQL"): {0: [math.nan, math.nan], 1: [math.nan, math.nan]},
+        (WALKER, "BC"): {0: [3.0, 4.0], 1: [4.0, 5.0]},
+    }
+    found = read(tracking, write_benchmark(tracking, cells, suite="diverged", n_evaluations=2))
+    assert {cell.unit for cell in found.cells} == {V4}
+    (group,) = grouped(found.cells)
+    assert (group.unit, group.datasets) == (V4, [HOPPER, WALKER])
+    assert found.cells[0].final == {}
+    assert found.cells[0].score.left_out == dict.fromkeys((0, 1), "measured nan at step 1,000")
+
+
+def test_evaluations_of_a_warm_up_are_no_results(tracking: Tracking) -> None:
+    cells = {(HOPPER, label): {0: [99.0, 98.0, 10.0, 20.0], 1: [97.0, 96.0, 30.0, 5.0]} for label in ("PLAS", "never", "IQL")}
+    params = {"PLAS": {"algorithm.warmup_steps": "1000"}, "never": {"algorithm.warmup_steps": "2000"}}
+    benchmark = read(tracking, write_benchmark(tracking, cells, suite="warm", params=params, algorithms={"never": "PLAS"}))
+    plas, never, iql = benchmark.cells
+    # evaluations at steps 500 and 1,000 are of a policy that no critic has taught anything
+    assert (plas.best, plas.final) == ({0: 20.0, 1: 30.0}, {0: 20.0, 1: 5.0})
+    assert {seed: values.tolist() for seed, values in plas.evaluations.items()} == {0: [10.0, 20.0], 1: [30.0, 5.0]}
+    assert plas.n_evaluations == {0: (2, 2), 1: (2, 2)}
+    assert (never.best, never.evaluations, never.n_evaluations) == ({}, {}, {0: (0, 4), 1: (0, 4)})
+    assert iql.best == {0: 99.0, 1: 97.0}
+    found = {(line["algorithm"], line["seed"]): line for line in lines(benchmark)}
+    told = {
+        place: [line[name] for name in ("best_step", "best_normalized", "n_evaluations", "n_warm_up")]
+        for place, line in found.items()
+    }
+    assert told["PLAS", "0"] == ["2000", "20.0", "4", "2"]
+    assert told["never", "0"] == ["", "", "4", "4"]
+    assert told["IQL", "0"] == ["500", "99.0", "4", "0"]
 
 
 def test_runs_of_another_protocol_or_other_data_are_another_column(tracking: Tracking) -> None:

@@ -1,0 +1,188 @@
+"""A benchmark as it is read from the tracking server. No folder is read.
+
+A benchmark is a parent run with the tag `d3ray.suite`; a child run is one seed of a *cell*, an algorithm entry on a dataset.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...data.errors import ConfigError, did_you_mean
+from ..experiment.results import NORMALIZED, RETURN, Configuration, SeedRun
+from ..storage.experiments import Status
+from ..storage.outbox import Line
+from ..tracking.runs import Tracking
+from ..uris import without_password
+from .results import Benchmark, Cell, Origin, Protocol, labels_of
+
+_INFINITE = sys.float_info.max  # what MLflow makes of infinity
+_PAGE = 1000  # runs in a request
+
+
+def find_benchmark(tracking: Tracking, name: str, folder: str = "") -> Any:
+    """The parent run of a benchmark.
+
+    Args:
+        tracking: Where to look.
+        name: An experiment's, else a suite's, whose newest benchmark it is.
+        folder: Of several experiments of that name the one that lies here is meant, else the newest.
+
+    Raises:
+        ConfigError: there is no benchmark of that name; the nearest is named.
+        ServerAwayError: MLflow does not answer.
+    """
+    with tracking.answers():
+        runs = _search(tracking, "tags.`d3ray.kind` = 'experiment' and tags.`d3ray.suite` LIKE '%'")
+    named = [run for run in runs if run.data.tags.get("d3ray.experiment") == name]
+    here = [run for run in named if run.data.tags.get("d3ray.folder") == folder]
+    if found := here or named or [run for run in runs if run.data.tags["d3ray.suite"] == name]:
+        return found[0]
+    known = [text for run in runs for tag in ("d3ray.suite", "d3ray.experiment") if (text := run.data.tags.get(tag))]
+    near = did_you_mean(name, list(dict.fromkeys(known))) if known else "; no benchmark has been run yet."
+    raise ConfigError(f"There is no benchmark {name!r} in {without_password(tracking.uri)}{near}")
+
+
+def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
+    """What MLflow knows of a benchmark, given its parent run. Raises ServerAwayError."""
+    tags, about = parent.data.tags, _json(parent.data.tags.get("d3ray.suite_definition"))
+    with tracking.answers():
+        children = _search(tracking, f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`d3ray.kind` = 'seed'")
+        lines = {run.info.run_id: _lines(tracking, run.info.run_id) for run in children}
+    cells = _cells(children, lines)
+    datasets = list(dict.fromkeys([*about.get("datasets", ()), *(cell.dataset for cell in cells)]))
+    labels = list(dict.fromkeys([*labels_of(about), *(cell.label for cell in cells)]))
+    return Benchmark(
+        suite=tags["d3ray.suite"],
+        experiment=tags.get("d3ray.experiment", ""),
+        status=_status(parent),
+        reason=tags.get("d3ray.reason", ""),
+        run_id=parent.info.run_id,
+        place=tracking.place,
+        about=about,
+        datasets=tuple(datasets),
+        labels=tuple(labels),
+        seeds=tuple(about.get("seeds") or sorted({run.seed for cell in cells for run in cell.runs.seeds})),
+        missing=_json(tags.get("d3ray.missing")),
+        cells=tuple(sorted(cells, key=lambda cell: (datasets.index(cell.dataset), labels.index(cell.label)))),
+    )
+
+
+def _search(tracking: Tracking, query: str) -> list[Any]:
+    """Runs, the newest first."""
+    found: list[Any] = []
+    token = None
+    while True:
+        page = tracking.client.search_runs(
+            [tracking.experiment_id], query, max_results=_PAGE, order_by=["attributes.start_time DESC"], page_token=token
+        )
+        found += page
+        if not (token := page.token):
+            return found
+
+
+def _lines(tracking: Tracking, run_id: str) -> list[Line]:
+    """What a run's evaluations measured, by step; of several values at a step the one that was logged first."""
+    points: dict[int, dict[str, float]] = {}
+    for name in (RETURN, NORMALIZED):
+        for point in sorted(tracking.client.get_metric_history(run_id, name), key=lambda one: (one.step, one.timestamp)):
+            value = float(np.copysign(np.inf, point.value)) if abs(point.value) >= _INFINITE else point.value
+            points.setdefault(point.step, {}).setdefault(name, value)
+    return [Line(step, 0, metrics) for step, metrics in sorted(points.items())]
+
+
+def _cells(children: Sequence[Any], lines: Mapping[str, list[Line]]) -> list[Cell]:
+    """Cells of runs, the newest first. What differs from the newest in protocol or data is a cell of its own, and labelled so."""
+    found: dict[tuple[str, str], dict[tuple[Protocol, str], dict[int, Any]]] = {}
+    for run in children:
+        tags = run.data.tags
+        place = tags["d3ray.dataset"], tags.get("d3ray.cell") or tags.get("d3ray.algorithm", "?")
+        kind = _protocol(run.data.params), tags.get("d3ray.fingerprint", "")
+        found.setdefault(place, {}).setdefault(kind, {}).setdefault(int(tags["d3ray.seed"]), run)
+    cells: list[Cell] = []
+    for (dataset, label), kinds in found.items():
+        ((newest, data), _), *_others = kinds.items()
+        for (protocol, fingerprint), runs in kinds.items():
+            differs = [str(protocol)] * (protocol != newest) + [f"data {fingerprint[:8]}"] * (fingerprint != data)
+            made = _cell(dataset, " · ".join([label, *differs]), protocol, fingerprint, runs, lines)
+            cells.append(replace(made, is_current=not differs))
+    return cells
+
+
+def _cell(
+    dataset: str, label: str, protocol: Protocol, fingerprint: str, runs: Mapping[int, Any], lines: Mapping[str, list[Line]]
+) -> Cell:
+    first = runs[min(runs)]
+    tags, params = first.data.tags, first.data.params
+    data = _dataset(first)
+    where = params.get("evaluation.environment.id") or params.get("evaluation.environment")
+    environment = where if where and where != "null" else data.get("environment")
+    seeds = tuple(_seed(seed, runs[seed], protocol, lines[runs[seed].info.run_id]) for seed in sorted(runs))
+    size = f"{data['n_transitions']:,} transitions in {data['n_episodes']:,} episodes" if data.get("n_transitions") else ""
+    configuration = Configuration(
+        experiment=tags.get("d3ray.experiment", ""),
+        algorithm=tags.get("d3ray.algorithm", "?"),
+        settings=dict(params),
+        n_steps=protocol.n_steps,
+        seeds=seeds,
+        dataset={"name": dataset, "fingerprint": fingerprint},
+        environment=environment.get("id") if isinstance(environment, Mapping) else environment,
+        label=label,
+    )
+    origins = {seed: _origin(run.data.tags) for seed, run in sorted(runs.items())}
+    mean = data.get("return_mean")
+    data_return = float(mean) if isinstance(mean, int | float) and np.isfinite(mean) else None
+    return Cell(dataset, label, protocol, fingerprint, size, configuration, params, origins, data_return=data_return)
+
+
+def _origin(tags: Mapping[str, str]) -> Origin:
+    commit = tags.get("mlflow.source.git.commit", "")[:12]
+    code = f"{commit}, with changes" if commit and tags.get("d3ray.git_dirty") == "true" else commit
+    return Origin(tags.get("d3ray.versions", ""), tags.get("d3ray.machine", ""), tags.get("d3ray.node", ""), code)
+
+
+def _seed(seed: int, run: Any, protocol: Protocol, lines: Sequence[Line]) -> SeedRun:
+    return SeedRun(
+        seed=seed,
+        status=_status(run),
+        reason=run.data.tags.get("d3ray.reason", ""),
+        step=lines[-1].step if lines else 0,
+        n_steps=protocol.n_steps,
+        run_id=run.info.run_id,
+        seeds_together=1,
+        last_sign=None,
+        measured=partial(iter, lines),
+    )
+
+
+def _protocol(params: Mapping[str, str]) -> Protocol:
+    def whole(name: str) -> int:
+        text = params.get(name, "null")
+        return int(text) if text.isdecimal() else 0
+
+    return Protocol(whole("n_steps"), whole("evaluation.episodes"), whole("evaluation.every") or whole("n_steps_per_epoch"))
+
+
+def _status(run: Any) -> Status:
+    return run.info.status if run.info.status in ("FINISHED", "FAILED", "KILLED") else "RUNNING"
+
+
+def _dataset(run: Any) -> dict[str, Any]:
+    """What a run's input says of its data: `n_transitions`, `n_episodes`, `environment`, and perhaps `return_mean`."""
+    inputs = run.inputs.dataset_inputs if run.inputs else []
+    return _json(inputs[0].dataset.profile) if inputs else {}
+
+
+def _json(text: str | None) -> dict[str, Any]:
+    """A tag that holds a JSON object; empty where there is none, or MLflow cut it."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,154 @@
+"""With which settings algorithms were trained: the preset that they had, where its values are from, and what was otherwise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ...algos.registry import algorithm_class, algorithm_names
+from ..storage.experiments import flatten
+from .results import Benchmark, Cell
+from .suite import DatasetChoice, fits
+
+NOT_SAID = "–"
+_FOLD = 8  # rows of the table; more are folded
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What the settings of a cell are nearest to."""
+
+    name: str  # "defaults" without a preset; empty where the algorithm does not come with d3ray
+    source: str
+    changed: tuple[tuple[str, str, str], ...]  # dotted name of each setting that differs, its value, and the preset's
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells of one algorithm with the same settings."""
+
+    label: str
+    algorithm: str
+    datasets: tuple[str, ...]  # without their groups; empty: all on which it was trained
+    preset: Preset
+
+    @property
+    def changes(self) -> list[str]:
+        """What differs from the preset, in words."""
+        return [f"{name} {value} ({before})" for name, value, before in self.preset.changed]
+
+    def __str__(self) -> str:
+        where = f" on {', '.join(self.datasets)}" if self.datasets else ""
+        who = self.label if self.label == self.algorithm else f"{self.label}, which is {self.algorithm}"
+        if not self.preset.name:
+            return f"{who}{where}: no algorithm of d3ray’s own; its settings are parameters of its runs."
+        otherwise = f"; otherwise: {', '.join(self.changes)}" if self.changes else ""
+        return f"{who}{where}: {self.preset.name} ({self.preset.source}){otherwise}."
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Those of a benchmark."""
+
+    rows: tuple[Row, ...]
+    is_told: bool  # whether the suite's definition names the presets; else they are those nearest to the runs' parameters
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the table is folded."""
+        return len(self.rows) > _FOLD or sum(len(row.changes) for row in self.rows) > 2 * _FOLD
+
+
+def settings_of(benchmark: Benchmark) -> Settings:
+    """A row for each algorithm, or several where its settings depend on the dataset."""
+    entries = {one["label"]: one for one in benchmark.about.get("algorithms", ()) if isinstance(one, Mapping) and "name" in one}
+    found: dict[str, dict[Preset, list[Cell]]] = {}
+    for label in benchmark.labels:
+        for cell in (cell for cell in benchmark.cells if cell.label == label):
+            preset = preset_of(cell, _told(entries[label], cell.dataset) if label in entries else None)
+            found.setdefault(label, {}).setdefault(preset, []).append(cell)
+    rows = [
+        Row(
+            label,
+            cells[0].runs.algorithm,
+            tuple(cell.dataset.rpartition("/")[2] for cell in cells) if len(by_preset) > 1 else (),
+            preset,
+        )
+        for label, by_preset in found.items()
+        for preset, cells in by_preset.items()
+    ]
+    return Settings(tuple(rows), all(label in entries for label in found))
+
+
+def preset_of(cell: Cell, told: str | None) -> Preset:
+    """A cell's preset, with what differs from it.
+
+    Args:
+        cell: Its settings are those of its runs, as MLflow's parameters.
+        told: The preset that the suite names, empty for none; None: that of which the fewest settings differ, the first of several.
+    """
+    known = _known(cell.runs.algorithm)
+    chosen = {told: known[told]} if told in known else known
+    has = {name.removeprefix("algorithm."): text for name, text in cell.settings.items() if name.startswith("algorithm.")}
+    best: Preset | None = None
+    for name, (source, settings) in chosen.items():
+        changed = _differences(has, settings)
+        if best is None or len(changed) < len(best.changed):
+            best = Preset(f"preset {name}" if name else "defaults", source, changed)
+    return best or Preset("", "", ())
+
+
+def _differences(has: Mapping[str, str], preset: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """What two flat settings differ in: name and both values. Of an object that is another kind of object the whole is one."""
+    found: list[tuple[str, str, str]] = []
+    for field in dict.fromkeys(name.partition(".")[0] for name in (*preset, *has)):
+        ours, theirs = _of_field(has, field), _of_field(preset, field)
+        if ours.keys() == theirs.keys() and ours.get(f"{field}.name") == theirs.get(f"{field}.name"):
+            found += [(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
+        else:
+            found.append((field, _in_short(ours, field), _in_short(theirs, field)))
+    return tuple(found)
+
+
+def _of_field(settings: Mapping[str, str], field: str) -> dict[str, str]:
+    return {name: text for name, text in settings.items() if name == field or name.startswith(f"{field}.")}
+
+
+def _in_short(settings: Mapping[str, str], field: str) -> str:
+    """An object by its name, with what of it is set: min_max, or return_based with multiplier 1000.0."""
+    if not settings:
+        return NOT_SAID
+    parts = {name.removeprefix(f"{field}."): text for name, text in settings.items() if text != "null"}
+    name = parts.pop("name", "") or parts.pop(field, "")
+    more = ", ".join(f"{part} {text}" for part, text in parts.items())
+    return f"{name} with {more}" if name and more else name or more or "null"
+
+
+def _told(entry: Mapping[str, Any], dataset: str) -> str:
+    """The preset that an entry of a suite's definition names for a dataset, empty for none."""
+    preset = entry.get("preset")
+    for pattern, more in (entry.get("on") or {}).items():
+        preset = more["preset"] if fits(dataset, pattern) and "preset" in more else preset
+    return str(preset or "").replace("{task}", DatasetChoice(name=dataset).task)
+
+
+@cache
+def _known(algorithm: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Source and settings of an algorithm's presets by name, and at last of its defaults, as parameters are written."""
+    if algorithm not in algorithm_names():
+        return {}
+    cls = algorithm_class(algorithm)
+    made = {name: (preset.source, cls.from_preset(name)) for name, preset in cls.presets.items()}
+    made[""] = "d3ray’s own, each with its source in the code", cls()
+    return {
+        name: (source, _written({**one.check_settings().model_dump(mode="json"), "dtype": one.dtype}))
+        for name, (source, one) in made.items()
+    }
+
+
+def _written(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as MLflow's parameters have them."""
+    return {name: (value if isinstance(value, str) else json.dumps(value))[:5900] for name, value in flatten(settings)}

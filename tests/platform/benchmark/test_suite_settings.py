@@ -1,0 +1,72 @@
+"""With which settings a benchmark's algorithms were trained, as its report says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from d3ray import BC, IQL
+from d3ray.algos.base import Algorithm
+from d3ray.platform.benchmark.reading import read_benchmark
+from d3ray.platform.benchmark.report import compose
+from d3ray.platform.benchmark.results import Benchmark
+from d3ray.platform.benchmark.settings import settings_of
+from d3ray.platform.storage.experiments import flatten
+from d3ray.platform.tracking.runs import Tracking
+
+from .fake_benchmark import GROUP, HOPPER, WALKER, store, write_benchmark
+
+pytestmark = GROUP
+
+
+@pytest.fixture
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> Tracking:
+    return store(tmp_path_factory.getbasetemp())
+
+
+def read(tracking: Tracking, cells: Any, **options: Any) -> Benchmark:
+    return read_benchmark(tracking, tracking.client.get_run(write_benchmark(tracking, cells, **options)))
+
+
+def test_the_settings_are_told_by_preset_with_its_source_and_what_is_otherwise(tracking: Tracking) -> None:
+    cells = {(d, label): {0: [1.0]} for d in (HOPPER, WALKER) for label in ("IQL", "mine", "BC")}
+    cells[HOPPER, "RLlib.BC"] = {0: [1.0]}
+    params = {
+        "IQL": parameters(IQL.from_preset("paper", expectile=0.8, action_scaler="min_max")),
+        "mine": parameters(IQL()),
+        "BC": parameters(BC.from_preset("d3rlpy")),
+    }
+    algorithms = {"mine": "IQL"}
+    entries = [
+        {"label": "IQL", "name": "IQL", "preset": "{task}", "on": {"hopper-*": {"preset": "paper"}}},
+        {"label": "mine", "name": "IQL"},
+        {"label": "BC", "name": "BC", "preset": "d3rlpy"},
+        {"label": "RLlib.BC", "name": "RLlib.BC"},
+    ]
+    about = {"datasets": [HOPPER, WALKER], "algorithms": entries, "seeds": [0]}
+    bench = read(tracking, cells, suite="set", n_evaluations=1, params=params, algorithms=algorithms, definition=about)
+    told = settings_of(bench)
+    rows = {row.label: row for row in told.rows}
+    source = IQL.presets["paper"].source
+    assert told.is_told
+    assert str(rows["IQL"]) == f"IQL: preset paper ({source}); otherwise: action_scaler min_max (null), expectile 0.8 (0.7)."
+    assert str(rows["mine"]) == "mine, which is IQL: defaults (d3ray’s own, each with its source in the code)."
+    assert (rows["BC"].preset.name, rows["BC"].changes, rows["BC"].datasets) == ("preset d3rlpy", [], ())
+    assert rows["RLlib.BC"].preset.name == ""
+    made = compose(bench)
+    assert "Settings of IQL: preset paper" in made["report.md"].decode()
+    assert "<td>action_scaler min_max (null), expectile 0.8 (0.7)</td>" in made["report.html"].decode()
+    bare = {**about, "algorithms": ["IQL", "mine", "BC", "RLlib.BC"]}  # as of a suite that was too long for its tag
+    short = settings_of(
+        read(tracking, cells, suite="set-2", n_evaluations=1, params=params, algorithms=algorithms, definition=bare)
+    )
+    assert not short.is_told
+    assert str(short.rows[0]) == str(rows["IQL"])
+
+
+def parameters(algorithm: Algorithm) -> dict[str, str]:
+    """As a delivery writes them."""
+    flat = flatten({"algorithm": {**algorithm.check_settings().model_dump(mode="json"), "dtype": algorithm.dtype}})
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in flat}
