@@ -20,12 +20,18 @@ from ..uris import without_password
 FILE = "surroundings.json"
 CARRIED = "D3RAY_GIT"  # a job on a cluster runs where there is no repository: what was submitted names it there
 _GIT_SECONDS = 10.0
+_OWN = Path(__file__).parents[2]  # where this d3ray lies; its repository, unless it was installed
 _PACKAGES = ("torch", "ray", "gymnasium", "mujoco", "numpy", "mlflow")
 
 
 def note_surroundings(folder: Folder) -> None:
-    """Adds this machine and its versions to an experiment's folder, unless the newest entry is the same."""
+    """Adds this machine and its versions to an experiment's folder, unless the newest entry is the same.
+
+    Where d3ray runs from its repository its version is followed by the commit: 0.1.0 (1a2b3c4d5e6f with changes).
+    """
     now, known = surroundings(), read_surroundings(folder)
+    if (_OWN / ".git").exists() and (own := git_state(_OWN)) is not None:
+        now["versions"]["d3ray"] += f" ({own['commit'][:12]}{' with changes' if own['dirty'] else ''})"
     if not known or {**known[-1], "since": None} != {**now, "since": None}:
         folder.write_json(FILE, [*known, now])
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from d3ray import __version__
 from d3ray.platform.experiment.system_metrics import SystemMetrics
+from d3ray.platform.storage.folders import Folder
+from d3ray.platform.tracking import surroundings
 from d3ray.platform.tracking.runs import ServerAwayError, Tracking
-from d3ray.platform.tracking.surroundings import CARRIED, describe_git, git_state, note_surroundings
+from d3ray.platform.tracking.surroundings import CARRIED, describe_git, git_state, note_surroundings, read_surroundings
 from d3ray.platform.uris import without_password, without_secrets, without_secrets_in
 
 from .test_tracking import Case, storage, tracking
@@ -90,6 +93,21 @@ def test_addresses_are_shown_without_passwords(uri: str, shown: str) -> None:
 def test_what_is_kept_holds_no_credentials(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
     assert without_secrets_in({"a": [text, 1, None], "b": {"c": (text,)}}) == {"a": [shown, 1, None], "b": {"c": [shown]}}
+
+
+def test_the_version_of_a_d3ray_in_its_repository_is_followed_by_the_commit(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surroundings, "_OWN", repository)
+    folder, commit = Folder(str(tmp_path / "noted")), git(repository, "rev-parse", "HEAD")[:12]
+    note_surroundings(folder)
+    note_surroundings(folder)
+    (repository / "train.py").write_text("other")
+    note_surroundings(folder)
+    monkeypatch.setattr(surroundings, "_OWN", tmp_path / "site-packages")  # as an installed one
+    note_surroundings(folder)
+    told = [one["versions"]["d3ray"] for one in read_surroundings(folder)]
+    assert told == [f"{__version__} ({commit})", f"{__version__} ({commit} with changes)", __version__]
 
 
 def test_runs_name_code_versions_and_the_machine_of_the_newest_attempt(
