@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError
-from ..experiment.node_maps import prepare_node_maps, training_nodes
+from ..experiment.node_maps import first_nodes, prepare_node_maps
 from ..experiment.proposer import Proposer
 from ..storage.experiments import Trial
 from .estimate import program
-from .probe import probe
+from .probe import Measured, probe, what_to_lower
 from .rehearsal import proposed, rehearsal
 
 if TYPE_CHECKING:
@@ -30,17 +30,19 @@ _FILE = "resources.json"
 def pack(work: Work) -> Work:
     """The work with the share of a GPU that its trials need in place of `gpu: auto`. Ray must be initialised.
 
-    A trial of each kind that comes first is trained for some steps on a GPU of its own; the one that needs most decides. Where no
-    node has a GPU, trials get none.
+    A trial of each of the first kinds is trained for some steps on a GPU of its own, as many kinds as there is time for; the one
+    that needs most decides. One that a whole GPU is too small for does not: its trials fail by themselves. Where no node has a GPU,
+    and none will, trials get none.
 
     Raises:
-        ConfigError, DataError, StorageError: what a trial would raise in its first seconds.
+        ConfigError, DataError, StorageError: what a trial would raise in its first seconds, or a whole GPU is too small for every
+            kind; or no node came up.
     """
     if work.config.resources.gpu != "auto":
         return work
     cpu = work.config.resources.cpu
     try:
-        ids = training_nodes({"CPU": cpu, "GPU": 1})
+        ids = first_nodes({"CPU": cpu, "GPU": 1})
     except ConfigError:
         return _with_gpu(work, 0.0)
     import ray
@@ -54,7 +56,7 @@ def pack(work: Work) -> Work:
         chosen = list(kinds.values())[:_KINDS]
         side = min(int(has["GPU"]), int(has["CPU"] / cpu), len(chosen))
         found = probe(chosen, side=max(side, 1), node=node, seconds=_SECONDS)
-    most = max(one.gpu_memory for one in found if one is not None)
+    most = max(one.gpu_memory for one in found if isinstance(one, Measured))
     return _with_gpu(work, share(most, int(has["CPU"] / cpu / has["GPU"])))
 
 
@@ -114,7 +116,11 @@ class Repacked:
         return bool(self._again) or self._proposer.has_more()
 
     def next(self) -> Trial | None:
-        trial = self._again.pop(0) if self._again else self._fresh()
+        if self._again:
+            trial = self._again.pop(0)
+            trial.folder.delete(["status.json"])  # it goes on; left there, `reopen` would count a retry, as after a failure
+        else:
+            trial = self._fresh()
         if trial is not None:
             self._running.add(trial.identity)
             told = self._told(trial)
@@ -151,9 +157,6 @@ def _kind(told: Mapping[str, Any]) -> str:
 
 
 def _say_what_to_lower(trial: Trial) -> None:
-    status = trial.status
-    batch = trial.configuration["algorithm"].get("batch_size")
-    cures = [f"seeds_per_trial ({len(trial.seeds)} seeds are stacked)"] * (len(trial.seeds) > 1)
-    cures += [f"algorithm.batch_size ({batch})"] * (batch is not None)
-    reason = f"a whole GPU has too little memory for it: lower {' or '.join(cures) or 'what it computes with'}"
+    status, lower = trial.status, what_to_lower(len(trial.seeds), trial.configuration["algorithm"])
+    reason = f"a whole GPU has too little memory for it: {lower}"
     trial.settle({seed: {**ended, "reason": reason} if ended.get("out_of_memory") else ended for seed, ended in status.items()})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from uuid import uuid4
 
-from ...data.errors import D3rayError, StorageError
+from ...data.errors import ConfigError, D3rayError, StorageError
 from ..experiment.trial_run import TrialConfig, TrialRun
 from ..storage.experiments import Trial
 from ..storage.folders import Folder
@@ -46,19 +46,40 @@ class Measured:
     late: str = ""  # what was not over when the probe's time was: it takes longer than is said here
 
 
+class TooLargeError(ConfigError):
+    """A kind of trial that needs more of a GPU's memory than it was given."""
+
+
+def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any]) -> str:
+    """What a user may lower where a trial runs out of memory."""
+    batch = algorithm.get("batch_size")
+    cures = [f"seeds_per_trial ({n_seeds} seeds are stacked)"] * (n_seeds > 1)
+    cures += [f"algorithm.batch_size ({batch})"] * (batch is not None)
+    return f"lower {' or '.join(cures) or 'what it computes with'}"
+
+
 def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[str, float] | D3rayError]:
-    """A phase that gives back what a user can mend.
+    """A phase that gives back what a user can mend, memory that is too small included.
 
     Raised, it would carry a worker's traceback; and where the probe's time is over and its folder gone, Ray would print it as an
     error that nobody has dealt with.
     """
 
     @functools.wraps(phase)
-    def called(*arguments: Any) -> dict[str, float] | D3rayError:
+    def called(probe: Probe, *arguments: Any) -> dict[str, float] | D3rayError:
+        import torch
+
         try:
-            return phase(*arguments)
+            return phase(probe, *arguments)
         except D3rayError as error:
             return error
+        except torch.OutOfMemoryError:
+            told = probe.told
+        probe.forget()  # what it holds would count against the next, and the error's frames hold it as long as they are there
+        share, name = told["resources"]["gpu"], told["algorithm"]["name"]
+        gpu = "a whole GPU" if share >= 1 else f"{share:g} of a GPU"
+        lower = what_to_lower(len(told["seeds"]), told["algorithm"])
+        return TooLargeError(f"{name}: {gpu} has too little memory for a trial: {lower}.")
 
     return called
 
@@ -68,6 +89,19 @@ class Probe:
 
     def __init__(self) -> None:
         self._row: dict[str, float] = {}
+        self.told: Mapping[str, Any] = {}
+
+    def forget(self) -> None:
+        """Gives up the trial that is measured, and the memory that it holds."""
+        import gc
+
+        import torch
+
+        for name in ("_run", "_data", "_evaluators"):
+            self.__dict__.pop(name, None)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def ready(self) -> None:
         """Answers once the process can train: what a trial's worker imports is imported."""
@@ -78,7 +112,7 @@ class Probe:
         """Sets a trial up and warms it up."""
         import torch
 
-        begin = time.monotonic()
+        begin, self.told = time.monotonic(), config
         settings = TrialConfig.checked(config, title="trial")
         source = Trial(Folder(str(settings.folder)))
         own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
@@ -183,7 +217,7 @@ def probe(
     side: int,
     node: str,
     seconds: float = SECONDS,
-) -> list[Measured | None]:
+) -> list[Measured | TooLargeError | None]:
     """Measures trials in workers like theirs. Ray must be initialised, and the data's maps be prepared.
 
     Args:
@@ -193,10 +227,11 @@ def probe(
         seconds: All the time there is, once the workers are up.
 
     Returns:
-        What each takes; None: there was no time for it. The first of `programs` never is.
+        What each takes; an error: its GPU has too little memory for it; None: there was no time for it. Some are always measured.
 
     Raises:
-        ConfigError, DataError, StorageError: what a trial would raise in its first seconds; or there is no room for a worker.
+        ConfigError, DataError, StorageError: what a trial would raise in its first seconds; no kind fits into its GPU's memory; or
+            there is no room for a worker.
     """
     import ray
 
@@ -212,18 +247,26 @@ def probe(
         ray.get(done)
         start, up = time.monotonic() - begin, [ready[reference] for reference in done]
         found: list[list[Measured]] = [[] for _ in programs]
+        large: dict[int, TooLargeError] = {}
         rounds, deadline = math.ceil(len(programs) / len(up)), time.monotonic() + seconds
         for turn in range(rounds):
             before = time.monotonic()
             which = [(turn * len(up) + k) % len(programs) for k in range(len(up))]
             over = _round(up, [programs[k] for k in which], deadline, rounds - turn)
-            for k, one in zip(which, over, strict=False):
-                found[k].append(Measured(**one, start=start))
-            if not over or over[0].get("late") or 2 * time.monotonic() - before > deadline:
+            is_late = 2 * time.monotonic() - before > deadline
+            for k, one in zip(which, over, strict=True):
+                if isinstance(one, TooLargeError):
+                    large[k] = one
+                elif one is not None:
+                    found[k].append(Measured(**one, start=start))
+                is_late = is_late or one is None or (isinstance(one, dict) and "late" in one)
+            if is_late:
                 break
         if not any(found):
+            for error in large.values():
+                raise error
             raise StorageError(f"A trial was not through its first updates after the {seconds:g} s of a probe: there is no plan.")
-        return [_median(several) if several else None for several in found]
+        return [large.get(k) or (_median(several) if several else None) for k, several in enumerate(found)]
     finally:
         for worker in workers:
             ray.kill(worker)
@@ -238,16 +281,29 @@ def _worker(config: Mapping[str, Any], node: str) -> Any:
     return actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote()
 
 
-def _round(workers: Sequence[Any], programs: Sequence[Mapping[str, Any]], deadline: float, rounds: int) -> list[dict[str, Any]]:
-    """One program in each worker, all in the same phase at the same time; nothing where no update was timed."""
+def _round(
+    workers: Sequence[Any], programs: Sequence[Mapping[str, Any]], deadline: float, rounds: int
+) -> list[dict[str, Any] | TooLargeError | None]:
+    """One program in each worker, all in the same phase at the same time; None where no update was timed.
+
+    Whoever runs out of a GPU's memory is out, and the others go on.
+    """
     import ray
 
-    def everyone(phase: str, arguments: Sequence[Any] = ()) -> list[Any] | None:
-        references = [getattr(worker, phase).remote(*([arguments[k]] if arguments else [])) for k, worker in enumerate(workers)]
-        _, late = ray.wait(references, num_returns=len(references), timeout=max(deadline - time.monotonic(), 0.1))
-        return None if late else ray.get(references)
-
     found: list[dict[str, Any]] = [{} for _ in workers]
+    large: dict[int, TooLargeError] = {}
+
+    def everyone(phase: str, arguments: Sequence[Any] = ()) -> dict[int, Any] | None:
+        asked = {
+            k: getattr(worker, phase).remote(*([arguments[k]] if arguments else []))
+            for k, worker in enumerate(workers)
+            if k not in large
+        }
+        if not asked:
+            return {}
+        _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=max(deadline - time.monotonic(), 0.1))
+        return None if late else dict(zip(asked, ray.get(list(asked.values())), strict=True))
+
     least, most = _TRAINING
     for phase in ("begin", "train", "commit", "finish", "evaluate"):
         begin = time.monotonic()
@@ -255,13 +311,19 @@ def _round(workers: Sequence[Any], programs: Sequence[Mapping[str, Any]], deadli
         arguments = {"begin": programs, "train": [share] * len(workers)}.get(phase, ())
         answers = everyone(phase, arguments)
         if answers is None:
-            waited = time.monotonic() - begin
-            return [] if phase in ("begin", "train") else [{**one, "late": _LATE[phase], **_least(phase, waited)} for one in found]
-        for answer in answers:
-            if isinstance(answer, D3rayError):
+            if phase in ("begin", "train"):
+                return [large.get(k) for k in range(len(workers))]
+            for one in found:
+                one.update(late=_LATE[phase], **_least(phase, time.monotonic() - begin))
+            break
+        for k, answer in answers.items():
+            if isinstance(answer, TooLargeError):
+                large[k] = answer
+            elif isinstance(answer, D3rayError):
                 raise answer
-        found = [{**one, **answer} for one, answer in zip(found, answers, strict=True)]
-    return found
+            else:
+                found[k].update(answer)
+    return [large.get(k, one) for k, one in enumerate(found)]
 
 
 _LATE = {"commit": "a checkpoint", "finish": "the writing of the policies", "evaluate": "an evaluation"}

@@ -104,10 +104,13 @@ def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_n
         assert again is greedy
         shares.append(told(greedy)["resources"])
         greedy.reopen()
+    assert greedy.retried == 0  # memory that a share was too small for costs none of the user's `retries`
     assert shares == [{"cpu": 1, "gpu": 0.6}, {"cpu": 1, "gpu": 1.0}]
     reason = "a whole GPU has too little memory for it: lower seeds_per_trial (2 seeds are stacked) or algorithm.batch_size (32)"
     assert {seed: ended["reason"] for seed, ended in greedy.status.items()} == {0: reason, 1: reason}
     assert not queue.has_more()
+    Trial(greedy.folder).reopen()
+    assert greedy.retried == 1  # what a whole GPU is too small for is a failure
     queue._proposer = Listed([later, other])
     assert (queue.next(), queue.next()) == (later, other)
     shares = [told(trial)["resources"]["gpu"] for trial in (greedy, modest, later, other)]
