@@ -36,7 +36,7 @@ class PlanResult(Result):
 
 
 def planned(work: Work, config: PlannableConfig, **about: Any) -> PlanResult:
-    """The plan of some work; `about` as for `platform.plan.plan`. Raises as the work itself would before it trains."""
+    """The plan of some work; `about` as for `platform.planning.plan.plan`. Raises as the work itself would before it trains."""
     from ..platform.planning.plan import plan
 
     note("A few trials are trained for half a minute, to see how long they take.")

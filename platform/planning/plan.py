@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError, StorageError
+from ..cluster.growth import growth, room_on
 from ..cluster.session import ray_session
 from ..experiment.driver import prepare_environment
-from ..experiment.node_maps import prepare_node_maps, training_nodes
+from ..experiment.node_maps import first_nodes, prepare_node_maps
 from ..rllib.names import is_rllib
 from ..storage.experiments import Experiment, Trial
-from .estimate import Job, Node, counted, disk, program, rounded, schedule, size_text, time_text, trial_seconds
+from .around import tracked
+from .estimate import (
+    Job,
+    Node,
+    counted,
+    disk,
+    program,
+    rounded,
+    schedule,
+    size_text,
+    time_text,
+    trial_seconds,
+    until_spent,
+)
 from .packing import pack
-from .probe import SECONDS, Measured, probe
+from .probe import SECONDS, Measured, TooLargeError, probe
 from .rehearsal import proposed, rehearsal
 
 if TYPE_CHECKING:
     from ..experiment.run import Work
 
+_MANY = 1000  # trials that show how many run at once on a node
 _SAMPLE = 64  # trials of a sweep that are looked at; more are taken to be like them
 RESULT_SECONDS = 0.01  # that the driver takes for an epoch's result, with room for the rest of its work; see docs/scaling.md
 
@@ -105,8 +123,8 @@ def plan(
 
     Args:
         work: Of `train`, `sweep` or `benchmark`.
-        n_configurations: That there will be; None: as many as the proposer gives without results.
-        hours: After which the work ends by itself.
+        n_configurations: That there will be; None: as many as the proposer gives without results, or as a budget lets begin.
+        hours: After which nothing new begins.
         gpu_hours: The same, of GPUs.
         at_most: Why it may take less than planned; empty: nothing stops a trial early.
         resume: Plan what an experiment of that name has left to do.
@@ -114,7 +132,7 @@ def plan(
         sample: Trials that are looked at; more are taken to be like them.
 
     Raises:
-        ConfigError, DataError, StorageError: what the work itself would raise before it trains.
+        ConfigError, DataError, StorageError: what the work itself would raise before it trains; or no node came up to measure on.
     """
     prepare_environment()
     begin = time.monotonic()
@@ -122,7 +140,8 @@ def plan(
         ray_seconds = time.monotonic() - begin
         work = pack(work)
         wanted = {"CPU": work.config.resources.cpu, "GPU": float(work.config.resources.gpu)}
-        nodes = _nodes(training_nodes(wanted))
+        nodes = _nodes(first_nodes(wanted))
+        to_come = _to_come(nodes, work)
         prepare_node_maps(*work.datasets, resources=wanted)
         with rehearsal(work) as experiment:
             trials, complete = proposed(work, experiment, sample)
@@ -133,34 +152,50 @@ def plan(
             configs = [work.trial_config(work.config, trial) for trial in trials]
             if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
                 raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
-            n_trials = len(trials) if complete or n_configurations is None else _trials(trials, n_configurations)
-            probed = _probe(configs, nodes, n_trials, seconds)
+            n_trials: int | None = len(trials)  # None: until a budget ends it
+            if not complete and n_configurations is not None:
+                n_trials = _trials(trials, n_configurations)
+            elif not complete and (hours or gpu_hours):
+                n_trials = None
+            probed = _probe(configs, nodes, len(to_come), n_trials, work.max_concurrent, seconds)
+            mlflow = tracked(work.config.storage_place, experiment, trials)
+        begin = time.monotonic()
+    ray_seconds += time.monotonic() - begin
+    # The command is a process that imports what a worker does, and starts before any of these.
+    around = statistics.fmean(probed.of(config).start for config in configs) + ray_seconds + mlflow.seconds
     jobs = [_job(probed.of(config), config, left.get(t.identity)) for config, t in zip(configs, trials, strict=True)]
-    paper = schedule([jobs[k % len(jobs)] for k in range(n_trials)], list(nodes.values()))
-    wall, share, tracked = ray_seconds + paper.seconds, n_trials / len(trials), not os.environ.get("MLFLOW_TRACKING_URI")
-    cut = min(
-        1.0, hours * 3600 / wall if hours else 1.0, gpu_hours * 3600 / paper.gpu_seconds if gpu_hours and paper.gpu_seconds else 1.0
-    )
-    if cut < 1:
+    machines = [*nodes.values(), *to_come]
+    spent = {"seconds": hours * 3600 if hours else math.inf, "gpu_seconds": gpu_hours * 3600 if gpu_hours else math.inf}
+    if endless := n_trials is None:
+        paper = until_spent(jobs, machines, **spent, max_concurrent=work.max_concurrent)
+        n_trials, n_configurations = paper.n, round(paper.n / _trials(trials, 1))
+    else:
+        paper = schedule(islice(cycle(jobs), n_trials), machines, **spent, max_concurrent=work.max_concurrent)
+    share, local = paper.n / len(trials), not os.environ.get("MLFLOW_TRACKING_URI")
+    if paper.n < n_trials:
         at_most = "; ".join(filter(None, [at_most, "the budget ends it before every configuration is trained"]))
-    written = [disk(probed.of(config), config, tracked=tracked) for config in configs]
+    written = [disk(probed.of(config), config, tracked=local) for config in configs]
+    sizes = {name: share * sum(one[name] for one in written) for name in written[0]}
+    if local:
+        n_runs = share * sum(len(trial.seeds) for trial in trials)
+        sizes["tracking"] += mlflow.database + mlflow.run * n_runs + mlflow.models
     return Plan(
         name=work.config.experiment,
         n_configurations=n_configurations or len({trial.number for trial in trials}),
         n_trials=n_trials,
-        n_seeds=round(share * sum(len(trial.seeds) for trial in trials)),
+        n_seeds=round(n_trials / len(trials) * sum(len(trial.seeds) for trial in trials)),
         at_once=paper.at_once,
-        n_nodes=min(len(nodes), n_trials),
+        n_nodes=min(len(machines), n_trials),
         updates_per_second=sum(len(config["seeds"]) / probed.of(config).update for config in configs) / len(configs),
-        wall_seconds=wall * cut,
-        cpu_hours=paper.cpu_seconds * cut / 3600,
-        gpu_hours=paper.gpu_seconds * cut / 3600,
-        disk={name: round(cut * share * sum(one[name] for one in written)) for name in written[0]},
+        wall_seconds=around + paper.seconds,
+        cpu_hours=paper.cpu_seconds / 3600,
+        gpu_hours=paper.gpu_seconds / 3600,
+        disk={name: round(size) for name, size in sizes.items()},
         begins=time.time(),
         at_most=at_most,
         gpu_share=float(work.config.resources.gpu),
         probed={"seconds": probed.seconds, "side": probed.side, "kinds": probed.n_measured, "of_kinds": len(probed.found)},
-        notes=_notes(probed, len(nodes), len(trials), n_trials, _short(probed, configs, paper.at_once)),
+        notes=_notes(probed, len(nodes), len(to_come), len(trials), n_trials, endless, _short(probed, configs, paper.at_once)),
     )
 
 
@@ -172,25 +207,41 @@ class _Probed:
     n_measured: int
     side: int
     seconds: float
+    large: list[str]  # why kinds were not measured that ran out of a GPU's memory
 
     def of(self, config: dict[str, Any]) -> Measured:
         return self.found[program(config)]
 
 
-def _probe(configs: Sequence[dict[str, Any]], nodes: dict[str, Node], n_trials: int, seconds: float) -> _Probed:
+def _probe(
+    configs: Sequence[dict[str, Any]],
+    nodes: dict[str, Node],
+    n_to_come: int,
+    n_trials: int | None,
+    max_concurrent: int | None,
+    seconds: float,
+) -> _Probed:
     """Measures the kinds of trial that there are, the most frequent first, on the node that runs most at once."""
     kinds = Counter(map(program, configs))
     first = {kind: next(config for config in configs if program(config) == kind) for kind, _ in kinds.most_common()}
     jobs = [Job(config["resources"]["cpu"], config["resources"]["gpu"], 1.0, 0.0) for config in configs]
-    jobs = [jobs[k % len(jobs)] for k in range(n_trials)]
-    at_once = {node: schedule(jobs, [has]).at_once for node, has in nodes.items()}
-    node = max(at_once, key=lambda one: at_once[one])
-    side = min(at_once[node], -(-n_trials // len(nodes)))
+    jobs = [jobs[k % len(jobs)] for k in range(_MANY if n_trials is None else min(n_trials, _MANY))]
+    at_once = {has: schedule(jobs, [has]).at_once for has in set(nodes.values())}
+    node = max(nodes, key=lambda one: at_once[nodes[one]])
+    side = min(at_once[nodes[node]], _MANY if max_concurrent is None else max_concurrent)
+    if n_trials is not None:
+        side = min(side, -(-n_trials // (len(nodes) + n_to_come)))
     begin = time.monotonic()
     found = dict(zip(first, probe(list(first.values()), side=side, node=node, seconds=seconds), strict=True))
-    known = [one for one in found.values() if one is not None]
-    like = replace(known[0], update=sum(one.update for one in known) / len(known))  # of those that there was no time for
-    return _Probed({kind: one or like for kind, one in found.items()}, len(known), side, time.monotonic() - begin)
+    known = [one for one in found.values() if isinstance(one, Measured)]
+    like = replace(known[0], update=sum(one.update for one in known) / len(known))  # of those that were not measured
+    return _Probed(
+        {kind: one if isinstance(one, Measured) else like for kind, one in found.items()},
+        len(known),
+        side,
+        time.monotonic() - begin,
+        [str(one) for one in found.values() if isinstance(one, TooLargeError)],
+    )
 
 
 def _nodes(ids: Any) -> dict[str, Node]:
@@ -199,6 +250,20 @@ def _nodes(ids: Any) -> dict[str, Node]:
 
     known = {node["NodeID"]: node["Resources"] for node in ray.nodes()}
     return {one: Node(float(known[one].get("CPU", 0)), float(known[one].get("GPU", 0))) for one in ids}
+
+
+def _to_come(nodes: Mapping[str, Node], work: Work) -> list[Node]:
+    """What the cluster may start beside the nodes that it has."""
+    resources = work.config.resources
+    wanted = {"cpu": resources.cpu, "gpu": float(resources.gpu)}
+    if resources.grow_to is not None:
+        room = {node: room_on({"CPU": node.cpu, "GPU": node.gpu}, wanted) for node in nodes.values()}
+        largest = max(room, key=lambda one: room[one])
+        missing = resources.grow_to - sum(room[node] for node in nodes.values())
+        return [largest] * math.ceil(missing / room[largest])
+    may = growth()
+    found = [Node(float(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in may.nodes(wanted)] if may else []
+    return found[len(nodes) :]
 
 
 def _trials(sample: Sequence[Trial], n_configurations: int) -> int:
@@ -231,12 +296,21 @@ def _short(probed: _Probed, configs: Sequence[dict[str, Any]], at_once: int) -> 
     return (epoch, least) if epoch < least else None
 
 
-def _notes(probed: _Probed, n_nodes: int, n_seen: int, n_trials: int, short: tuple[float, float] | None) -> list[str]:
+def _notes(
+    probed: _Probed, n_nodes: int, n_to_come: int, n_seen: int, n_trials: int, endless: bool, short: tuple[float, float] | None
+) -> list[str]:
     """What to know of the numbers."""
-    notes: list[str] = []
+    notes = [f"{why} They are taken to be like the others." for why in probed.large]
+    if endless:
+        notes.append("A budget of hours ends it, so the number of configurations is what is begun by then.")
+    if n_to_come:
+        now = "node is" if n_nodes == 1 else "nodes are"
+        notes.append(
+            f"{n_nodes} {now} there, and the cluster may start {n_to_come} more: the plan has all of them from the beginning."
+        )
     if late := [one.late for one in probed.found.values() if one.late]:
         notes.append(f"The probe's time was over before {late[0]} was, so trials take longer than said.")
-    if n_nodes > 1:
+    if n_nodes + n_to_come > 1:
         notes.append("One node was measured; the others are taken to be as fast.")
     if short is not None:
         seconds, least = short

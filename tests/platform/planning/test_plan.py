@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError, StorageError
-from d3ray.platform.planning.estimate import Job, Node, disk, program, rounded, schedule, size_text, time_text, trial_seconds
+from d3ray.platform.planning.estimate import (
+    Job,
+    Node,
+    disk,
+    program,
+    rounded,
+    schedule,
+    size_text,
+    time_text,
+    trial_seconds,
+    until_spent,
+)
 from d3ray.platform.planning.probe import Measured, Probe
 
 ONE = Measured(
@@ -45,7 +56,7 @@ def test_a_trial_takes_what_its_parts_take() -> None:
         "checkpoints": 1000,  # there is but one
         "policies": 300,
         "metrics": 200,
-        "tracking": 300 + 5 * 250,
+        "tracking": 5 * 250,
     }
 
 
@@ -68,6 +79,36 @@ def test_fractions_of_gpus_lie_on_one_gpu() -> None:
     assert schedule([Job(1, 2, 10, 0)] * 3, [Node(8, 4)]).at_once == 2
     quarter = schedule([Job(1, 0.25, 10, 0)] * 8, [Node(3, 1)])  # CPUs are what there is least of
     assert (quarter.at_once, quarter.gpu_seconds) == (3, 20)
+
+
+def test_no_more_run_at_a_time_than_are_allowed() -> None:
+    job = Job(cpu=1, gpu=0, seconds=10, first=0)
+    assert schedule([job] * 6, [Node(8, 0)]).seconds == 10
+    one = schedule([job] * 6, [Node(8, 0)], max_concurrent=1)
+    assert (one.n, one.seconds, one.at_once) == (6, 60, 1)
+    assert schedule([job] * 6, [Node(1, 0), Node(1, 0)], max_concurrent=3).at_once == 2
+
+
+def test_what_a_budget_lets_begin_goes_on_to_its_end() -> None:
+    job = Job(cpu=1, gpu=0.5, seconds=10, first=0)
+    cut = schedule([job] * 100, [Node(2, 1)], seconds=25)  # two at 0, 10 and 20; none at 30
+    assert (cut.n, cut.seconds, cut.cpu_seconds, cut.gpu_seconds) == (6, 30, 60, 30)
+    gpu = schedule([job] * 100, [Node(2, 1)], gpu_seconds=15)  # two hold a GPU: 10 GPU seconds at 10, 20 at 20
+    assert (gpu.n, gpu.seconds) == (4, 20)
+    assert schedule([job] * 2, [Node(2, 1)], seconds=25).n == 2  # there are no more
+
+
+def test_a_search_without_an_end_lasts_as_long_as_its_budget() -> None:
+    jobs, nodes = [Job(1, 1, 5, 0), Job(1, 1, 15, 0)], [Node(4, 4)]
+    day = until_spent(jobs, nodes, seconds=86_400)
+    assert day.n == pytest.approx(4 * 86_400 / 10, rel=0.01)  # four slots, 10 s a trial in the mean
+    assert day.seconds == pytest.approx(86_400, rel=0.001)
+    assert until_spent(jobs, nodes, seconds=864_000).n == pytest.approx(10 * day.n, rel=0.001)  # more than is run on paper
+    assert until_spent(jobs, nodes, seconds=86_400, max_concurrent=1).n == pytest.approx(day.n / 4, rel=0.001)
+    half = until_spent(jobs, nodes, seconds=86_400, gpu_seconds=43_200)  # 12 h of one of four GPUs
+    assert half.n == pytest.approx(day.n / 8, rel=0.01)
+    with pytest.raises(ConfigError, match="trials hold no GPU: there is no end to plan"):
+        until_spent([Job(1, 0, 5, 0)], nodes, gpu_seconds=10)
 
 
 def test_coefficients_make_no_other_kind_of_trial() -> None:

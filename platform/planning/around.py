@@ -1,0 +1,91 @@
+"""What MLflow takes of a command: before its first trial, after its last, and of the disk. Measured in a folder that goes."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..storage.experiments import Experiment, Trial
+from ..storage.folders import Folder
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What MLflow takes of a command's time, and of a disk where its database lies there."""
+
+    seconds: float  # until the first run is there, and from the last trial's end until all is
+    database: float  # bytes of a database that is made for it; 0: there is one
+    run: float  # bytes of a seed's run in it, but for its metrics
+    models: float  # bytes of the policies of the best configuration, which are copied
+
+
+def tracked(storage: str, experiment: Experiment, trials: Sequence[Trial]) -> Tracked:
+    """Measures it by doing it with a database of its own. A server's answers may take longer; a plan leaves no trace there.
+
+    Args:
+        storage: Where the experiment would lie; a database that is there need not be created.
+        experiment: A rehearsal's.
+        trials: Of it. Inside their folders lie those that the probe has measured; the first of them that has ended is delivered.
+    """
+    from ..tracking.delivery import deliver
+    from ..tracking.runs import Tracking
+
+    place = Folder(storage).local
+    is_there = bool(os.environ.get("MLFLOW_TRACKING_URI")) or (place is not None and (place / "mlflow.db").exists())
+    with tempfile.TemporaryDirectory(prefix="d3ray-plan-", ignore_cleanup_errors=True) as scratch, _tracked_in(Path(scratch)):
+        begin = time.monotonic()
+        import mlflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+        seconds = time.monotonic() - begin
+        begin = time.monotonic()
+        tracking = Tracking.open(scratch)
+        if is_there:
+            begin = time.monotonic()
+            tracking = Tracking.open(scratch)
+        experiment.set_state("RUNNING")
+        deliver(tracking, experiment, [])
+        seconds += time.monotonic() - begin
+        empty = _pages(Path(scratch))
+        run = models = 0.0
+        if (ended := next(_ended(trials), None)) is not None:
+            deliver(tracking, experiment, [ended])  # as beside the training
+            run = (_pages(Path(scratch)) - empty) / len(ended.seeds)
+            experiment.set_state("FINISHED")
+            begin = time.monotonic()
+            deliver(tracking, experiment, [ended])
+            seconds += time.monotonic() - begin
+            models = sum(file.stat().st_size for file in Path(scratch, "mlartifacts").rglob("*") if file.is_file())
+        return Tracked(seconds, 0.0 if is_there else empty, run, models)
+
+
+def _pages(folder: Path) -> float:
+    """Bytes of the database, with what is still in its log."""
+    with closing(sqlite3.connect(folder / "mlflow.db")) as connection:
+        return float(math.prod(connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "page_size")))
+
+
+def _ended(trials: Sequence[Trial]) -> Generator[Trial]:
+    for trial in trials:
+        for name in trial.folder.names():
+            inner = trial.folder / name
+            if inner.read_json("trial.json") is not None and (found := Trial(inner)).status:
+                yield found
+
+
+@contextmanager
+def _tracked_in(folder: Path) -> Generator[None]:
+    before = os.environ.get("MLFLOW_TRACKING_URI")
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder / 'mlflow.db'}"
+    try:
+        yield
+    finally:
+        os.environ.pop("MLFLOW_TRACKING_URI")
+        if before is not None:
+            os.environ["MLFLOW_TRACKING_URI"] = before
