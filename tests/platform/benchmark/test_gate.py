@@ -14,6 +14,7 @@ from d3ray.platform.benchmark.gate import SEEDS, protocol, read_bands
 from d3ray.platform.benchmark.suite import SuiteConfig
 
 PLUGINS = Path(__file__).with_name("plugins")
+CLEAN, REPEATS, FAULTY = 1_000, 10, 2_000  # first seeds of clean runs, how many those are, and of runs with a planted fault
 
 
 def gate(tmp_path: Path, first_seed: int, planted: str = "") -> subprocess.CompletedProcess[str]:
@@ -28,9 +29,9 @@ def gate(tmp_path: Path, first_seed: int, planted: str = "") -> subprocess.Compl
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("repeat", range(10))
+@pytest.mark.parametrize("repeat", range(REPEATS))
 def test_a_clean_run_passes(tmp_path: Path, repeat: int) -> None:
-    done = gate(tmp_path, 1_000 + SEEDS * repeat)
+    done = gate(tmp_path, CLEAN + SEEDS * repeat)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 of 7 numbers are in their bands (gate)." in done.stdout
 
@@ -39,7 +40,7 @@ def test_a_clean_run_passes(tmp_path: Path, repeat: int) -> None:
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("planted", ["no_target_network", "shifted_rewards", "ignored_terminals", "scaled_actions", "second_best"])
 def test_a_planted_fault_is_caught(tmp_path: Path, planted: str) -> None:
-    done = gate(tmp_path, 2_000, planted)
+    done = gate(tmp_path, FAULTY, planted)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the band" in done.stderr
 
@@ -49,6 +50,10 @@ def test_the_bands_are_for_the_suite_as_it_is() -> None:
     bands = read_bands("gate")
     bands.check_protocol(protocol(config))
     assert bands.seeds == SEEDS == len(config.seeds)
+    assert bands.recorded is not None
+    assert len(bands.recorded.seeds) == 30
+    tested = {*range(CLEAN, CLEAN + REPEATS * SEEDS), *range(FAULTY, FAULTY + SEEDS), *config.seeds}
+    assert not tested & set(bands.recorded.seeds)  # they are of other runs than those that are held against them
     assert {(dataset, label) for dataset, of_data in bands.cells.items() for label in of_data} == {
         (cell.dataset, cell.label) for cell in config.cells()
     }
