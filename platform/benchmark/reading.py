@@ -144,7 +144,8 @@ def _cell(
 def _origin(tags: Mapping[str, str]) -> Origin:
     commit = tags.get("mlflow.source.git.commit", "")[:12]
     code = f"{commit}, with changes" if commit and tags.get("d3ray.git_dirty") == "true" else commit
-    return Origin(tags.get("d3ray.versions", ""), tags.get("d3ray.machine", ""), tags.get("d3ray.node", ""), code)
+    node = ": ".join(filter(None, [tags.get("d3ray.node"), tags.get("d3ray.node_machine")]))
+    return Origin(tags.get("d3ray.versions", ""), tags.get("d3ray.machine", ""), node, code)
 
 
 def _seed(seed: int, run: Any, protocol: Protocol, lines: Sequence[Line]) -> SeedRun:

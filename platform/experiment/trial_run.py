@@ -21,6 +21,7 @@ from ..storage.experiments import Trial, is_better
 from ..storage.folders import Folder
 from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
+from ..tracking.surroundings import describe_machine, this_machine
 from .config import CheckpointConfig, EvaluationConfig, import_plugins
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
 from .evaluation import Every, Returns, environment_to_play
@@ -304,7 +305,7 @@ class TrialRun:
 
     def _take_up(self, trial: Trial) -> None:
         """Begins an attempt and goes on from the newest checkpoint that is whole."""
-        self.writer = Writer(trial)
+        self.writer = Writer(trial, describe_machine(this_machine()))
         self._outboxes = self.writer.begin_outboxes()
         found = self.writer.newest()
         if found is not None:

@@ -114,7 +114,7 @@ class Trial:
 
     @property
     def worker(self) -> dict[str, Any] | None:
-        """The newest attempt: `attempt`, `host`; None while there was none."""
+        """The newest attempt: `attempt`, `host`, `machine`; None while there was none."""
         return self.folder.read_json("worker.json")
 
     def outbox(self, seed: int) -> Folder:

@@ -25,18 +25,20 @@ class Writer:
 
     Args:
         trial: Whose.
+        machine: On which it runs, in words.
 
     Attributes:
         attempt: How often this trial was begun, this time included.
     """
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, machine: str = "") -> None:
         self.trial = trial
         self.checkpoints = trial.folder / "checkpoints"
         with trial.folder.commit_lock():
             self.attempt = self._attempt() + 1
             trial.folder.write("attempt", str(self.attempt).encode())
-            trial.folder.write_json("worker.json", {"attempt": self.attempt, "host": socket.gethostname()})
+            about = {"attempt": self.attempt, "host": socket.gethostname(), "machine": machine}
+            trial.folder.write_json("worker.json", about)
             self._sweep()
 
     def _attempt(self) -> int:

@@ -192,9 +192,9 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
             note = {"run": run, "uri": tracking.place["uri"], "step": -1, "status": "RUNNING"}
         before = dict(note)
         if worker and note.get("attempt") != worker["attempt"]:
-            tracking.set_tags(
-                run, {"d3ray.node": worker["host"], "d3ray.attempt": str(worker["attempt"]), **_code_tags(experiment)}
-            )
+            node = {"d3ray.node": worker["host"], "d3ray.node_machine": worker.get("machine", "")}
+            tags = {**node, "d3ray.attempt": str(worker["attempt"]), **_code_tags(experiment)}
+            tracking.set_tags(run, {name: text for name, text in tags.items() if text})
             note |= {"attempt": worker["attempt"], "status": ""}  # whatever it was, it is to be said of this attempt
         while found := _some(trial.outbox(seed), int(note["step"]), committed):
             tracking.send(run, _with_objective(experiment, found))

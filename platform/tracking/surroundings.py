@@ -42,24 +42,26 @@ def read_surroundings(folder: Folder) -> list[dict[str, Any]]:
 
 
 def surroundings() -> dict[str, Any]:
-    """This machine, this Python: `since`, `host`, `system`, `processor`, `cpus`, `gpus`, `versions`, `git`. JSON."""
-    import torch
-
+    """This machine, this Python: `since`, `versions`, `git`, and what `this_machine` has. JSON."""
     versions = {"d3ray": __version__, "Python": platform.python_version()}
     for name in _PACKAGES:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
+    return {"since": time.time(), **this_machine(), "versions": versions, "git": git_state()}
+
+
+def this_machine() -> dict[str, Any]:
+    """`host`, `system`, `processor`, `cpus` and `gpus`, as far as this process may use them. JSON."""
+    import torch
+
     return {
-        "since": time.time(),
         "host": socket.gethostname(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "gpus": [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())],
-        "versions": versions,
-        "git": git_state(),
     }
 
 

@@ -220,13 +220,13 @@ def test_runs_on_several_machines_are_told_apart(tracking: Tracking) -> None:
     tags = {
         0: {"d3ray.node": "gpu-1"},
         1: {"d3ray.node": "gpu-1"},
-        2: {"d3ray.node": "gpu-2", "d3ray.git_dirty": "true"},
+        2: {"d3ray.node": "gpu-2", "d3ray.node_machine": "8 CPUs, H100", "d3ray.git_dirty": "true"},
     }
     text = shown(of(read(tracking, cells, suite="machines", n_evaluations=1, machines={2: "A GPU machine"}, more_tags=tags)))
     assert "<dt>Machine of the command A (2 runs)</dt>" in text
     assert "<dt>Machine of the command B (1 run)</dt><dd>A GPU machine</dd>" in text
     assert "<dt>Trained on the node A (2 runs)</dt><dd>gpu-1</dd>" in text
-    assert "<dt>Trained on the node B (1 run)</dt><dd>gpu-2</dd>" in text
+    assert "<dt>Trained on the node B (1 run)</dt><dd>gpu-2: 8 CPUs, H100</dd>" in text
     assert "<dt>Code in the command’s folder A (2 runs)</dt><dd>0123456789ab</dd>" in text
     assert "<dt>Code in the command’s folder B (1 run)</dt><dd>0123456789ab, with changes</dd>" in text
     assert f"<dt>Versions</dt><dd>{VERSIONS}</dd>" in text

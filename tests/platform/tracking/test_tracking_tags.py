@@ -12,9 +12,18 @@ import pytest
 from d3ray import __version__
 from d3ray.platform.experiment.system_metrics import SystemMetrics
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.writer import Writer
 from d3ray.platform.tracking import surroundings
 from d3ray.platform.tracking.runs import ServerAwayError, Tracking
-from d3ray.platform.tracking.surroundings import CARRIED, describe_git, git_state, note_surroundings, read_surroundings
+from d3ray.platform.tracking.surroundings import (
+    CARRIED,
+    describe_git,
+    describe_machine,
+    git_state,
+    note_surroundings,
+    read_surroundings,
+    this_machine,
+)
 from d3ray.platform.uris import without_password, without_secrets, without_secrets_in
 
 from .test_tracking import Case, storage, tracking
@@ -104,10 +113,26 @@ def test_the_version_of_a_d3ray_in_its_repository_is_followed_by_the_commit(
     note_surroundings(folder)
     (repository / "train.py").write_text("other")
     note_surroundings(folder)
-    monkeypatch.setattr(surroundings, "_OWN", tmp_path / "site-packages")  # as an installed one
+    (repository / "site-packages").mkdir()  # in somebody else's repository
+    monkeypatch.setattr(surroundings, "_OWN", repository / "site-packages")
     note_surroundings(folder)
     told = [one["versions"]["d3ray"] for one in read_surroundings(folder)]
     assert told == [f"{__version__} ({commit})", f"{__version__} ({commit} with changes)", __version__]
+
+
+def test_a_run_names_the_machine_of_its_worker_beside_that_of_the_command(
+    tracking: Tracking, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(storage, "elsewhere")
+    note_surroundings(case.experiment.folder)
+    case.train(10)
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu-1")
+    Writer(case.trial, "A Processor, 64 CPUs, NVIDIA H100, Linux x86_64")  # as its worker begins
+    case.deliver(tracking)
+    tags = case.runs(tracking)["0"].data.tags
+    assert tags["d3ray.node"] == "gpu-1"
+    assert tags["d3ray.node_machine"] == "A Processor, 64 CPUs, NVIDIA H100, Linux x86_64"
+    assert tags["d3ray.machine"] == describe_machine(this_machine())
 
 
 def test_runs_name_code_versions_and_the_machine_of_the_newest_attempt(
