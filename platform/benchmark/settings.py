@@ -15,6 +15,7 @@ from .suite import DatasetChoice, fits
 
 NOT_SAID = "–"
 _FOLD = 8  # rows of the table; more are folded
+_MOST = 3  # presets that are named where the runs have the settings of several
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,22 @@ def preset_of(cell: Cell, told: str | None) -> Preset:
 
     Args:
         cell: Its settings are those of its runs, as MLflow's parameters.
-        told: The preset that the suite names, empty for none; None: that of which the fewest settings differ, the first of several.
+        told: The preset that the suite names, empty for none; None: that from which the fewest settings differ, of several the one
+            that is called after the dataset, else all of them.
     """
     known = _known(cell.runs.algorithm)
-    chosen = {told: known[told]} if told in known else known
     has = {name.removeprefix("algorithm."): text for name, text in cell.settings.items() if name.startswith("algorithm.")}
-    best: Preset | None = None
-    for name, (source, settings) in chosen.items():
-        changed = _differences(has, settings)
-        if best is None or len(changed) < len(best.changed):
-            best = Preset(f"preset {name}" if name else "defaults", source, changed)
-    return best or Preset("", "", ())
+    chosen = {told: known[told]} if told in known else known
+    changed = {name: _differences(has, settings) for name, (_, settings) in chosen.items()}
+    if not changed:
+        return Preset("", "", ())
+    fewest = min(map(len, changed.values()))
+    near = [name for name in changed if len(changed[name]) == fewest]
+    task = DatasetChoice(name=cell.dataset).task
+    named = [name for name in near if name.endswith(task)] or [name for name in near if name] or near
+    several = named if len(named) <= _MOST else [*named[: _MOST - 1], f"{len(named) - _MOST + 1} others"]
+    name = f"preset {' or '.join(several)}" if named[0] else "defaults"
+    return Preset(name, "; or ".join(dict.fromkeys(chosen[one][0] for one in named)), changed[named[0]])
 
 
 def _differences(has: Mapping[str, str], preset: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
