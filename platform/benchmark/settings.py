@@ -90,7 +90,7 @@ def preset_of(cell: Cell, told: str | None) -> Preset:
     Args:
         cell: Its settings are those of its runs, as MLflow's parameters.
         told: The preset that the suite names, empty for none; None: that from which the fewest settings differ, of several the one
-            that is called after the dataset, else all of them.
+            that is called after the dataset, else the first few.
     """
     known = _known(cell.runs.algorithm)
     has = {name.removeprefix("algorithm."): text for name, text in cell.settings.items() if name.startswith("algorithm.")}
@@ -102,9 +102,10 @@ def preset_of(cell: Cell, told: str | None) -> Preset:
     near = [name for name in changed if len(changed[name]) == fewest]
     task = DatasetChoice(name=cell.dataset).task
     named = [name for name in near if name.endswith(task)] or [name for name in near if name] or near
-    several = named if len(named) <= _MOST else [*named[: _MOST - 1], f"{len(named) - _MOST + 1} others"]
-    name = f"preset {' or '.join(several)}" if named[0] else "defaults"
-    return Preset(name, "; or ".join(dict.fromkeys(chosen[one][0] for one in named)), changed[named[0]])
+    shown = named if len(named) <= _MOST else named[: _MOST - 1]
+    more = [f"{len(named) - len(shown)} others"] if len(named) > len(shown) else []
+    name = f"preset {' or '.join([*shown, *more])}" if named[0] else "defaults"
+    return Preset(name, "; or ".join(dict.fromkeys(chosen[one][0] for one in shown)), changed[named[0]])
 
 
 def _differences(has: Mapping[str, str], preset: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:

@@ -76,6 +76,8 @@ def test_the_settings_are_told_by_preset_with_its_source_and_what_is_otherwise(t
     # d4rl-walker2d-medium is none of those with these settings
     same = [name for name in ReBRAC.presets if parameters(ReBRAC.from_preset(name)) == params["ReBRAC"]]
     assert near[1] == f"preset {same[0]} or {same[1]} or {len(same) - 2} others"
+    (source,) = [row.preset.source for row in short.rows if row.preset.name == near[1]]
+    assert source == "; or ".join(dict.fromkeys(ReBRAC.presets[name].source for name in same[:2]))
 
 
 def parameters(algorithm: Algorithm) -> dict[str, str]:
