@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ..jobs.test_ingest_job import npz
 from .cluster.ray_head import ray_head
 from .leaks import files_with
 from .ports import Port, Watch, grpc_answers, methods
@@ -88,8 +89,10 @@ def test_other_jobs_tell_strangers_nothing(job: str, temporary: Path, tmp_path: 
     options = {
         "demo": [],
         "sweep": [*TRAIN, "n_steps=1000", "name=watched", "search={algorithm.learning_rate: {choice: [0.001, 0.01]}}"],
-        "ingest": ["d3ray/cartpole-replay", "ingested"],
+        "ingest": ["logged-*.npz", "ingested"],
     }[job]
+    for k in range(2 if job == "ingest" else 0):  # more than 64 MiB together: fewer are read without a Ray
+        npz(tmp_path / f"logged-{k}.npz", n=1_700_000)
     watch, said = watched([*D3RAY, job, *options], temporary, tmp_path, probe_all=True, RAY_AUTH_MODE="disabled")
     assert_strangers_get_nothing(watch, 3)
     assert PASSWORD not in said
