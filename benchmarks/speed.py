@@ -139,6 +139,15 @@ def shared_mean(results: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def while_shared(report: dict[str, Any]) -> list[str]:
+    """Names the rows that were measured on a busy machine."""
+    most = 2 * report["machine"]["cores"]
+    busy = [result["label"].partition(",")[0] for result in report["results"] if result["load_average"] > most]
+    if not busy:
+        return []
+    return [f"Other work shared the machine with {', '.join(busy)}:", "there only ratios hold, those by processor time best."]
+
+
 def markdown(report: dict[str, Any]) -> str:
     """The tables, and what they were measured on."""
     there, used = report["machine"], report["versions"]
@@ -158,6 +167,7 @@ def markdown(report: dict[str, Any]) -> str:
             f"Medians and ranges of {report['repeat']} measurements a side, in turn; A/B pair by pair.",
             *shared_mean(report["results"]),
             "An algorithm that no peer has stands beside the one of ours that it is made of.",
+            *while_shared(report),
             f"{report['threads']} threads a side. A percentage is the time of one of A as a share of one of B. The control loop is",
             "fixed work timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.",
             "",

@@ -226,13 +226,16 @@ def learning(name: str) -> list[str]:
 
 def speed(name: str) -> list[str]:
     """Updates a second beside d3rlpy's, and what else was timed."""
-    rows = [row for row in read("speed.json")["results"] if row.get("algorithm") == name]
-    lines = [
-        f"- {row['label']}, {row['device']}: {row['sides']['a']} has {row['ratio']['median']:.2f} times the speed of "
-        f"{row['sides']['b']} ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f})."
-        for row in rows
-    ]
-    lines += [limit(found) for found in read("speed.json")["spent"] if found.get("algorithm") == name]
+    report = read("speed.json")
+    lines: list[str] = []
+    for row in (row for row in report["results"] if row.get("algorithm") == name):
+        busy = row["load_average"] > 2 * report["machine"]["cores"] and row["processor_ratio"] is not None
+        processor = f"; {row['processor_ratio']:.2f} by processor time, for the machine was busy" if busy else ""
+        lines.append(
+            f"- {row['label']}, {row['device']}: {row['sides']['a']} has {row['ratio']['median']:.2f} times the speed of "
+            f"{row['sides']['b']} ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f}{processor})."
+        )
+    lines += [limit(found) for found in report["spent"] if found.get("algorithm") == name]
     told = "Both sides in one run, in turn: [speed.md](../../benchmarks/results/speed.md)."
     return [*lines, "", told] if lines else []
 
