@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from mlflow import MlflowClient
 
 from d3ray.data.errors import ConfigError, DataError
@@ -16,10 +17,11 @@ from d3ray.jobs.base import BAD_INPUT, run_command
 from d3ray.jobs.benchmark import BenchmarkConfig
 from d3ray.jobs.options import resolve
 from d3ray.platform.benchmark.data import Obtained, obtain, stood_in
-from d3ray.platform.benchmark.run import Cells, benchmark_work, cell_trials
+from d3ray.platform.benchmark.gate import protocol, read_bands, write_bands
+from d3ray.platform.benchmark.run import BenchmarkResult, Cells, benchmark_work, cell_trials
 from d3ray.platform.benchmark.suite import SUITES, SuiteConfig
 from d3ray.platform.experiment.budget import Limits, Spent
-from d3ray.platform.experiment.run import describe_dataset
+from d3ray.platform.experiment.run import collect, describe_dataset
 from d3ray.platform.planning.rehearsal import rehearsal
 from d3ray.platform.storage.experiments import Experiment
 
@@ -86,6 +88,22 @@ def test_runs_say_of_which_cell_they_are(micro: Path) -> None:
         assert run.info.run_name == f"micro {of[2]} on {of[1]} seed {run.data.tags['d3ray.seed']}"
         assert run.info.status == "FINISHED"
         assert "evaluation/return" in run.data.metrics
+
+
+def test_bands_around_a_run_say_which_it_was(micro: Path, tmp_path: Path) -> None:
+    config, file = suite(micro, datasets="*,team/arm"), str(tmp_path / "bands.yaml")
+    ran = BenchmarkResult(collect(Experiment.look(str(micro), "micro")), {}, None)
+    bands = write_bands(ran, config, file)
+    assert read_bands(file) == bands
+    bands.check_protocol(protocol(config))
+    assert bands.recorded is not None
+    assert (bands.recorded.seeds, bands.seeds) == ((0, 1), 2)
+    assert bands.recorded.versions["torch"] == torch.__version__
+    assert "CPU" in bands.recorded.machine
+    assert list(bands.cells) == ["d3ray/pendulum-replay"]  # what could not be had has none
+    for metrics in bands.cells["d3ray/pendulum-replay"].values():  # random actions return about -1,200 in Pendulum
+        assert metrics["evaluation/return"].chance == pytest.approx(-1200, abs=100)
+        assert all(band.chance is None for name, band in metrics.items() if name != "evaluation/return")
 
 
 def test_the_same_again_is_refused(micro: Path, capsys: pytest.CaptureFixture[str]) -> None:
