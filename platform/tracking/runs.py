@@ -337,6 +337,8 @@ def dataset_input(dataset: Mapping[str, Any]) -> Any:
         source_type="d3ray",
         source=json.dumps({"uri": without_password(dataset["source"]), "fingerprint": dataset["fingerprint"]}),
         schema=json.dumps({"d3ray": dataset["schema"]}),
-        profile=json.dumps({k: dataset[k] for k in ("n_transitions", "n_episodes", "environment")}),
+        profile=json.dumps(
+            {k: dataset.get(k) for k in ("n_transitions", "n_episodes", "environment", "return_mean", "return_std")}
+        ),
     )
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
