@@ -16,6 +16,7 @@ import numpy as np
 from ...algos.environments.scores import Reference, reference_in
 from ..experiment.results import NORMALIZED, RETURN, Configuration, Curve, Score, SeedRun
 from ..storage.experiments import Status
+from .published import Selection
 from .suite import fits
 
 
@@ -135,6 +136,16 @@ class Cell:
         """The best evaluation of each of those seeds, after its warm-up."""
         found = {run.seed: self.best_of(run) for run in self.runs.seeds}
         return {seed: best[0] for seed in self.final if (best := found[seed]) is not None}
+
+    @property
+    def returns(self) -> dict[Selection, dict[int, float]]:
+        """The same two, last and best, as raw returns, of seeds whose returns are finite there."""
+        best = {run.seed: self.best_of(run, RETURN) for run in self.runs.seeds if run.seed in self.best}
+        last = self.runs.score(RETURN).values
+        return {
+            "last": {seed: last[seed] for seed in self.final if seed in last},
+            "best": {seed: found[0] for seed, found in best.items() if found is not None},
+        }
 
     @property
     def evaluations(self) -> dict[int, np.ndarray]:

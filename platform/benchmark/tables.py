@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..report.text import NONE, count, decimals, listed, number
 from ..statistics import FEW, summarise
-from .published import SOURCES, Selection, d4rl_names, known_as, published
+from .published import SOURCES, Published, Selection, d4rl_names, known_as, published
 from .results import Benchmark, Cell, Group, grouped
 from .statistics import AGGREGATES, Aggregate, Estimate, Runs, improvement
 
@@ -263,10 +263,11 @@ class Tables:
                 if not theirs:
                     continue
                 beside = "" if cell.dataset.endswith(f"/{name}") or cell.dataset == name else f" beside {name}"
-                entries = {place: Entry(p.score + (f" ± {p.spread}" if p.spread else "")) for place, p in theirs.items()}
+                entries = {place: _theirs(p) for place, p in theirs.items()}
+                raw = cell.returns if any(p.returned for p in theirs.values()) else {}
                 ours: tuple[tuple[Selection, dict[int, float]], ...] = (("last", cell.final), ("best", cell.best))
                 why_none = "all in the warm-up" if cell.final else "not finished"
-                entries |= {("", selection): _ours(values, why_none) for selection, values in ours}
+                entries |= {("", selection): _ours(values, raw.get(selection, {}), why_none) for selection, values in ours}
                 rows.append((Head(f"{cell.label} on {cell.dataset}{beside}"), entries))
         made: list[Table] = []
         for selection in ("last", "best"):
@@ -279,6 +280,8 @@ class Tables:
                     f"{s.name}: {s.where}. {_capital(s.protocol)}; {s.spread}." for s in map(SOURCES.__getitem__, sources)
                 )
                 caption = f"The {selection} evaluation here, as mean ± standard error over seeds, and as published, D4RL-normalised"
+                if any(entry.below and entry.text != NONE for row in body for entry in row[1][1:]):
+                    caption += "; below it the return as it is, where it was printed"
                 made.append(Table(f"published-{selection}", caption, "Algorithm and dataset", heads, body, notes))
         return made
 
@@ -349,9 +352,15 @@ def _warm_ups(group: Group) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def _ours(values: Mapping[int, float], why_none: str) -> Entry:
+def _theirs(one: Published) -> Entry:
+    below = (f"return {number(float(one.returned), 1)}",) if one.returned else ()
+    return Entry(one.score + (f" ± {one.spread}" if one.spread else ""), below)
+
+
+def _ours(values: Mapping[int, float], raw: Mapping[int, float], why_none: str) -> Entry:
     if not values:
         return Entry(NONE, (why_none,), quiet=True)
     found = summarise(list(values.values()))
     spread = "" if found.standard_error is None else f" ± {number(found.standard_error, 1)}"
-    return Entry(number(found.mean, 1) + spread, (count(found.n, "seed"),), strong=True)
+    below = (f"return {number(summarise(list(raw.values())).mean, 1)}",) if raw else ()
+    return Entry(number(found.mean, 1) + spread, (*below, count(found.n, "seed")), strong=True)

@@ -173,6 +173,16 @@ def test_published_scores_stand_beside_with_their_seeds(tracking: Tracking) -> N
     assert of(read(tracking, {(PENDULUM, "IQL"): {0: [1.0]}}, suite="none", n_evaluations=1)).published == []
 
 
+def test_raw_returns_stand_beside_those_that_were_printed(tracking: Tracking) -> None:
+    bench = read(tracking, {("d4rl/hopper-random-v0", "SAC"): {0: [20.0, 10.0], 1: [30.0, 12.0]}}, suite="raw", n_evaluations=2)
+    last, best = of(bench).published
+    for table, ours, raw, printed in ((last, "11.0 ± 1.0", "337.7", "5.8"), (best, "25.0 ± 5.0", "793.4", "466.2")):
+        ((_, (here, *theirs)),) = table.rows
+        assert (here.text, here.below) == (ours, (f"return {raw}", "2 seeds"))
+        assert table.caption.endswith("below it the return as it is, where it was printed")
+        assert theirs[0].below == (f"return {printed}",)
+
+
 # ---- files
 
 
