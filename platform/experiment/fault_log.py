@@ -7,6 +7,7 @@ from types import TracebackType
 
 from ...data.errors import StorageError
 from ..storage.folders import Folder
+from ..uris import without_secrets
 
 FILE = "faults.log"  # in the experiment's folder
 _LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")
@@ -32,7 +33,7 @@ class FaultLog(logging.Filter):
             return True
         try:
             before = self.folder.read(FILE) or b""
-            self.folder.write(FILE, before + f"{self._format.format(record)}\n".encode())
+            self.folder.write(FILE, before + f"{without_secrets(self._format.format(record))}\n".encode())
         except StorageError:
             return True
         return False
