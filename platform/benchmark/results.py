@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...algos.environments.scores import Reference, reference_in
+from ...algos.registry import algorithm_class, algorithm_names
 from ..experiment.results import NORMALIZED, RETURN, Configuration, Curve, Score, SeedRun
 from ..storage.experiments import Status
 from .published import Selection
@@ -100,7 +101,9 @@ class Cell:
     @property
     def warm_up(self) -> int:
         """Gradient steps at first in which its policy sees no critic, as its settings say: evaluations by then are of none."""
-        text = self.settings.get("algorithm.warmup_steps", "")
+        name = self.runs.algorithm
+        setting = algorithm_class(name).warm_up if name in algorithm_names() else None  # RLlib's, or a plugin that is not here
+        text = self.settings.get(f"algorithm.{setting}", "")
         return int(text) if text.isdecimal() else 0
 
     def counted(self, run: SeedRun, metric: str = "") -> Curve | None:

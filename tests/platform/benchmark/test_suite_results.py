@@ -133,10 +133,14 @@ def test_a_policy_that_diverges_at_the_end_changes_no_unit_and_is_said_to_be_nan
 
 
 def test_evaluations_of_a_warm_up_are_no_results(tracking: Tracking) -> None:
-    cells = {(HOPPER, label): {0: [99.0, 98.0, 10.0, 20.0], 1: [97.0, 96.0, 30.0, 5.0]} for label in ("PLAS", "never", "IQL")}
+    labels = ("PLAS", "never", "IQL", "CQL", "rllib/SAC")
+    cells = {(HOPPER, label): {0: [99.0, 98.0, 10.0, 20.0], 1: [97.0, 96.0, 30.0, 5.0]} for label in labels}
     params = {"PLAS": {"algorithm.warmup_steps": "1000"}, "never": {"algorithm.warmup_steps": "2000"}}
+    params |= {"CQL": {"algorithm.cloning_steps": "500"}, "rllib/SAC": {"algorithm.warmup_steps": "1000"}}
     benchmark = read(tracking, write_benchmark(tracking, cells, suite="warm", params=params, algorithms={"never": "PLAS"}))
-    plas, never, iql = benchmark.cells
+    plas, never, iql, cql, rllib = benchmark.cells
+    assert (cql.best, cql.n_evaluations) == ({0: 98.0, 1: 96.0}, {0: (3, 1), 1: (3, 1)})  # each algorithm's own setting
+    assert rllib.best == {0: 99.0, 1: 97.0}
     # evaluations at steps 500 and 1,000 are of a policy that no critic has taught anything
     assert (plas.best, plas.final) == ({0: 20.0, 1: 30.0}, {0: 20.0, 1: 5.0})
     assert {seed: values.tolist() for seed, values in plas.evaluations.items()} == {0: [10.0, 20.0], 1: [30.0, 5.0]}
