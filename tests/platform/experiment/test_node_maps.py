@@ -10,6 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import ray
 from ray.cluster_utils import Cluster
@@ -22,6 +23,9 @@ from d3ray.platform.experiment.node_maps import NodeMap, _check_same, prepare_no
 
 @ray.remote(num_cpus=1)
 class Trial:
+    def pid(self) -> int:
+        return os.getpid()
+
     def hold(self, where: str) -> None:
         """Maps a dataset for as long as the trial lives."""
         self.held = [*getattr(self, "held", []), Dataset.open(where).columns]
@@ -66,8 +70,11 @@ def hold_every_cpu() -> list:
 
 
 def end(trials: list) -> None:
+    pids = ray.get([trial.pid.remote() for trial in trials])
     for trial in trials:
         ray.kill(trial)
+    while any(map(psutil.pid_exists, pids)):  # Ray gives a CPU back before its process, and what that has mapped, is gone
+        time.sleep(0.1)
     while ray.available_resources().get("CPU", 0) < 2:
         time.sleep(0.1)
 
