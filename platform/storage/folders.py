@@ -22,6 +22,7 @@ from ...data.files import Place, storage_errors, write_atomically
 from .lease import Clock, Lease, LostError
 
 _COMMIT_SECONDS = 120.0  # longest wait for another writer's rename
+_HUNG_SECONDS = 10.0  # a rename takes far less: a worker that holds up its successor for longer hangs
 _LOOK_SECONDS = 0.2  # whoever only asks whether a lock is free holds it for some microseconds; a taker outwaits that
 
 
@@ -173,16 +174,29 @@ class Folder(Place):
     # ---- locks
 
     @contextmanager
-    def commit_lock(self) -> Generator[None]:
-        """Held by a trial's writer from looking at the attempt number until its rename. Local folders only; elsewhere nothing."""
+    def commit_lock(self, *, take_over: bool = False) -> Generator[None]:
+        """Held by a trial's writer from looking at the attempt number until its rename. Local folders only; elsewhere nothing.
+
+        Args:
+            take_over: Whether a holder that does not let go is passed by, as one that was stopped with its machine. Whoever does so
+                must clear away what the other would rename.
+        """
         if self.local is None:
             yield
             return
+        file = self.local / ".commit.lock"
+        lock = FileLock(file, timeout=_HUNG_SECONDS if take_over else _COMMIT_SECONDS)
         try:
-            with FileLock(self.local / ".commit.lock", timeout=_COMMIT_SECONDS):
-                yield
+            lock.acquire()
         except Timeout:
-            raise StorageError(f"{self.name} is held by another writer since {_COMMIT_SECONDS:.0f} s.") from None
+            if not take_over:
+                raise StorageError(f"{self.name} is held by another writer since {_COMMIT_SECONDS:.0f} s.") from None
+            file.unlink(missing_ok=True)  # who hangs keeps the old file's lock, and everybody else asks for the new one's
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 class Lock:

@@ -34,7 +34,7 @@ class Writer:
     def __init__(self, trial: Trial, machine: str = "") -> None:
         self.trial = trial
         self.checkpoints = trial.folder / "checkpoints"
-        with trial.folder.commit_lock():
+        with trial.folder.commit_lock(take_over=True):
             self.attempt = self._attempt() + 1
             trial.folder.write("attempt", str(self.attempt).encode())
             about = {"attempt": self.attempt, "host": socket.gethostname(), "machine": machine}
@@ -45,11 +45,12 @@ class Writer:
         return int(self.trial.folder.read("attempt") or 0)
 
     def _sweep(self) -> None:
-        """Deletes what killed writers left half-made."""
+        """Deletes what killed writers left half-made, and what one that hangs would rename when it goes on."""
         for folder in (self.checkpoints, self.trial.folder / "best", self.trial.folder / "policy"):
             for name in folder.names():
                 if name.startswith((".tmp-", ".deleted-")):
                     (folder / name).remove()
+        self.trial.folder.delete([name for name in self.trial.folder.names() if name.startswith(".status.json.")])
 
     def check(self) -> None:
         """Raises FencedError where another worker has begun this trial."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from d3ray.platform.experiment.fault_log import FILE
 
 from .cluster import LocalCluster
@@ -47,10 +49,14 @@ def test_a_node_killed(cluster: LocalCluster, train: Train, undisturbed: Runs) -
     assert_equal_runs(undisturbed, runs)
 
 
-def test_an_orphan_does_not_overwrite_its_successor(cluster: LocalCluster, train: Train, undisturbed: Runs) -> None:
-    """Only the raylet is killed: its worker, which nobody hears any more, writes a checkpoint that another has written since."""
+@pytest.mark.parametrize("moment", ["write", "parts"])
+def test_an_orphan_does_not_overwrite_its_successor(moment: str, cluster: LocalCluster, train: Train, undisturbed: Runs) -> None:
+    """Only the raylet is killed: its worker, which nobody hears any more, writes a checkpoint that another has written since.
+
+    It stops in the middle of its write, or where it holds the lock and has nothing but the rename left.
+    """
     runs = train()
-    held = runs.hold("write", 3 * EPOCH, 1)
+    held = runs.hold(moment, 3 * EPOCH, 1)
     command = runs.start()
     orphan = command.until(lambda: runs.worker(held[0]))
     lost = cluster.node_of(orphan)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from d3ray.data.errors import ConfigError, StorageError
+from d3ray.platform.storage import folders
 from d3ray.platform.storage.experiments import Experiment, Trial, identity
 from d3ray.platform.storage.folders import Folder, Lock
 from d3ray.platform.storage.writer import FencedError, Writer
@@ -179,6 +180,27 @@ def test_a_successor_that_clears_away_a_write_is_named(tmp_path: Path, monkeypat
         with pytest.raises(FencedError, match="begun again elsewhere"):
             commit(old, 10)
     assert trial.committed == -1
+
+
+def test_a_successor_passes_a_worker_by_that_hangs_in_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the lock, has looked at its attempt number, and is about to rename; then it goes on."""
+    monkeypatch.setattr(folders, "_HUNG_SECONDS", 0.2)
+    trial = a_trial(tmp_path)
+    old, check = Writer(trial), Writer.check
+    newer: list[Writer] = []
+
+    def hang(writer: Writer) -> None:
+        check(writer)
+        if writer is old and not newer:
+            newer.append(Writer(trial))
+            commit(newer[0], 5)
+
+    monkeypatch.setattr(Writer, "check", hang)
+    with pytest.raises(FencedError, match="attempt 2"):
+        commit(old, 10)
+    assert trial.committed == 5
+    commit(newer[0], 10)  # the old one lets its lock go, which is the old file's
+    assert trial.committed == 10
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
