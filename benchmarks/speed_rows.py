@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speed_bench import Bench, Group, Row, Side
+from workers import Worker
 
 # ---- whole `fit`, beside d3rlpy
 
@@ -123,6 +124,29 @@ DT = Fits(
 
 
 @dataclass(frozen=True)
+class Fit:
+    """What one of two workers of ours does in a measurement: `n` updates of an algorithm."""
+
+    label: str
+    algorithm: dict[str, Any]
+    n: int
+    seeds: int = 1
+
+
+@contextmanager
+def both(bench: Bench, device: str, dataset: str, one: Fit, other: Fit) -> Iterator[tuple[Side, Side]]:
+    """Two workers, each warm with its fit."""
+    with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
+
+        def side(worker: Worker, fit: Fit) -> Side:
+            n = bench.amount(fit.n)
+            worker("set_up_fit", dataset=dataset, algorithm=fit.algorithm, device=device, warm=max(4, n // 8), seeds=fit.seeds)
+            return Side(fit.label, lambda: worker("fit", n=n), fit.seeds * n)
+
+        yield side(a, one), side(b, other)
+
+
+@dataclass(frozen=True)
 class Stacked:
     """Eight stacked seeds and one."""
 
@@ -139,19 +163,10 @@ class Stacked:
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         ours = (bench.cartpole() if self.fits.discrete else bench.hopper())[0]
-        with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
-            n, m = bench.amount(self.n), bench.amount(self.m)
-            a("set_up_fit", dataset=ours, algorithm=self.fits.settings(), device=device, warm=max(4, n // 8), seeds=self.seeds)
-            b("set_up_fit", dataset=ours, algorithm=self.fits.settings(), device=device, warm=max(4, m // 8))
-            yield [
-                Row(
-                    f"{self.fits.label}: {self.seeds} stacked seeds and one",
-                    "seed-updates/s",
-                    Side(f"{self.seeds} seeds", lambda: a("fit", n=n), self.seeds * n),
-                    Side("1 seed", lambda: b("fit", n=m), m),
-                    at_least=self.at_least,
-                )
-            ]
+        settings = self.fits.settings()
+        stack, single = Fit(f"{self.seeds} seeds", settings, self.n, self.seeds), Fit("1 seed", settings, self.m)
+        with both(bench, device, ours, stack, single) as (a, b):
+            yield [Row(f"{self.fits.label}: {self.seeds} stacked seeds and one", "seed-updates/s", a, b, at_least=self.at_least)]
 
 
 @dataclass(frozen=True)
@@ -168,20 +183,10 @@ class Beside:
 
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
-        ours = bench.hopper()[0]
-        with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
-            n, m = bench.amount(self.n), bench.amount(self.base.n)
-            a("set_up_fit", dataset=ours, algorithm=self.fits.settings(), device=device, warm=max(4, n // 8))
-            b("set_up_fit", dataset=ours, algorithm=self.base.settings(), device=device, warm=max(4, m // 8))
-            names = [fits.label.partition(",")[0] for fits in (self.fits, self.base)]
-            yield [
-                Row(
-                    f"{self.fits.label}: whole `fit`, beside {names[1]}",
-                    "updates/s",
-                    Side(names[0], lambda: a("fit", n=n), n),
-                    Side(names[1], lambda: b("fit", n=m), m),
-                )
-            ]
+        name, base = (fits.label.partition(",")[0] for fits in (self.fits, self.base))
+        one, other = Fit(name, self.fits.settings(), self.n), Fit(base, self.base.settings(), self.base.n)
+        with both(bench, device, bench.hopper()[0], one, other) as (a, b):
+            yield [Row(f"{self.fits.label}: whole `fit`, beside {base}", "updates/s", a, b)]
 
 
 @dataclass(frozen=True)
@@ -197,21 +202,13 @@ class Mixed:
 
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
-        ours = bench.hopper()[0]
-        with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
-            n = bench.amount(self.fits.n)
-            for side, mixed in ((a, True), (b, False)):
-                choice = {**self.fits.settings(), "mixed_precision": mixed}
-                side("set_up_fit", dataset=ours, algorithm=choice, device=device, warm=max(4, n // 8))
-            yield [
-                Row(
-                    f"{self.fits.label}: bfloat16 and float32",
-                    "updates/s",
-                    Side("bfloat16", lambda: a("fit", n=n), n),
-                    Side("float32", lambda: b("fit", n=n), n),
-                    at_least=self.at_least if device != "cpu" or has_bfloat16() else None,
-                )
-            ]
+        settings, n = self.fits.settings(), self.fits.n
+        mixed, whole = (
+            Fit(label, {**settings, "mixed_precision": on}, n) for label, on in (("bfloat16", True), ("float32", False))
+        )
+        with both(bench, device, bench.hopper()[0], mixed, whole) as (a, b):
+            at_least = self.at_least if device != "cpu" or has_bfloat16() else None
+            yield [Row(f"{self.fits.label}: bfloat16 and float32", "updates/s", a, b, at_least=at_least)]
 
 
 def has_bfloat16() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,8 @@ from typing import Any
 import pytest
 
 from d3ray.algos.environments.scores import reference_score
+from d3ray.platform.benchmark.reading import read_benchmark
+from d3ray.platform.benchmark.results import Benchmark
 from d3ray.platform.storage.outbox import Line
 from d3ray.platform.tracking.runs import Tracking
 
@@ -20,15 +21,9 @@ VERSIONS = "d3ray 0.1.0, torch 2.13.0"
 MACHINE = "A Processor, 2 CPUs, no GPU, Linux x86_64"
 HOPPER, WALKER, PENDULUM = "d3ray-mujoco/hopper-medium-v4", "d3ray-mujoco/walker2d-medium-v4", "d3ray/pendulum-replay"
 ENVIRONMENTS = {HOPPER: "Hopper-v4", WALKER: "Walker2d-v4", PENDULUM: "Pendulum-v1"}
-GROUP = pytest.mark.xdist_group("benchmarks")  # of all tests that use the store: to make one takes seconds
+GROUP = pytest.mark.xdist_group("benchmarks")  # of all tests that use the store
 Runs = Mapping[int, Sequence[float]]  # returns of a seed's evaluations, normalised where D4RL has a reference
 _counter = itertools.count()
-
-
-@functools.cache
-def store(folder: Path) -> Tracking:
-    """A store for the benchmarks of all tests of a process, made once. Give it pytest's base folder."""
-    return Tracking.open(str(folder / "benchmarks"))
 
 
 def write_benchmark(
@@ -148,3 +143,8 @@ def _data(dataset: str, fingerprint: str) -> dict[str, Any]:
         "environment": ENVIRONMENTS.get(dataset),
         "schema": {},
     }
+
+
+def read(tracking: Tracking, cells: Mapping[tuple[str, str], Runs], **options: Any) -> Benchmark:
+    """A benchmark written, and read again."""
+    return read_benchmark(tracking, tracking.client.get_run(write_benchmark(tracking, cells, **options)))

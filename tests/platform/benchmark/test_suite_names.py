@@ -12,19 +12,9 @@ from d3ray.platform.benchmark.report import SCORES
 from d3ray.platform.benchmark.suite import suite_of
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import GROUP, HOPPER, store, write_benchmark
+from .fake_benchmark import GROUP, HOPPER, write_benchmark
 
 pytestmark = GROUP
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.getbasetemp() / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> Tracking:
-    return store(tmp_path_factory.getbasetemp())
 
 
 def test_a_further_name_is_that_suite() -> None:

@@ -19,7 +19,6 @@ from PIL import Image
 from d3ray.jobs.base import BAD_INPUT, run_command
 from d3ray.platform.benchmark.charts import budget_figure, curves_figure, profiles_figure, styles
 from d3ray.platform.benchmark.formats import latex, markdown_table
-from d3ray.platform.benchmark.reading import read_benchmark
 from d3ray.platform.benchmark.report import BUDGET, CURVES, PROFILES, SCORES, compose, page, write
 from d3ray.platform.benchmark.results import Benchmark
 from d3ray.platform.benchmark.tables import Entry, Head, Table, Tables
@@ -27,7 +26,7 @@ from d3ray.platform.report import charts
 from d3ray.platform.tracking.runs import Tracking
 
 from ..report.test_report_seen import CHROMIUM, browse
-from .fake_benchmark import GROUP, HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, store, write_benchmark
+from .fake_benchmark import GROUP, HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, read, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
 CELLS = {
@@ -44,16 +43,6 @@ pytestmark = GROUP
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.getbasetemp() / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> Tracking:
-    return store(tmp_path_factory.getbasetemp())
-
-
-@pytest.fixture(scope="module")
 def whole(tracking: Tracking) -> Benchmark:
     return read(tracking, CELLS, suite="whole")
 
@@ -61,10 +50,6 @@ def whole(tracking: Tracking) -> Benchmark:
 @pytest.fixture(scope="module")
 def files(whole: Benchmark) -> dict[str, bytes]:
     return compose(whole)
-
-
-def read(tracking: Tracking, cells: Mapping[tuple[str, str], Any], **options: Any) -> Benchmark:
-    return read_benchmark(tracking, tracking.client.get_run(write_benchmark(tracking, cells, **options)))
 
 
 def of(benchmark: Benchmark) -> Tables:

@@ -16,17 +16,12 @@ from d3ray.platform.benchmark.reading import find_benchmark, read_benchmark
 from d3ray.platform.benchmark.results import Benchmark, grouped
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import GROUP, HOPPER, PENDULUM, WALKER, store, write_benchmark
+from .fake_benchmark import GROUP, HOPPER, PENDULUM, WALKER, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
 
 
 pytestmark = GROUP
-
-
-@pytest.fixture
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> Tracking:
-    return store(tmp_path_factory.getbasetemp())
 
 
 def read(tracking: Tracking, parent: str) -> Benchmark:

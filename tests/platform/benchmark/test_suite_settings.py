@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-
-import pytest
 
 from d3ray import BC, IQL, ReBRAC
 from d3ray.algos.base import Algorithm
-from d3ray.platform.benchmark.reading import read_benchmark
 from d3ray.platform.benchmark.report import compose
-from d3ray.platform.benchmark.results import Benchmark
 from d3ray.platform.benchmark.settings import settings_of
 from d3ray.platform.storage.experiments import flatten
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import GROUP, HOPPER, WALKER, store, write_benchmark
+from .fake_benchmark import GROUP, HOPPER, WALKER, read
 
 pytestmark = GROUP
-
-
-@pytest.fixture
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> Tracking:
-    return store(tmp_path_factory.getbasetemp())
-
-
-def read(tracking: Tracking, cells: Any, **options: Any) -> Benchmark:
-    return read_benchmark(tracking, tracking.client.get_run(write_benchmark(tracking, cells, **options)))
 
 
 def test_the_settings_are_told_by_preset_with_its_source_and_what_is_otherwise(tracking: Tracking) -> None:
