@@ -20,7 +20,7 @@ from ..experiment.evaluation import evaluation_seed
 from ..storage.experiments import Experiment, Trial, is_better
 from .runs import Tracking
 
-CANDIDATE, CHAMPION = "candidate", "champion"
+CANDIDATE = "candidate"
 
 
 def register(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial], parent: str) -> None:

@@ -32,9 +32,10 @@ from ...data.errors import ConfigError, StorageError, did_you_mean
 from ...data.spec import Environment
 from ..statistics import bootstrap_interval
 from ..uris import without_password
+from .models import CANDIDATE
 from .registered import registered_package, tracking_uri
 
-CANDIDATE, CHAMPION = "candidate", "champion"
+CHAMPION = "champion"
 FEWEST = 20  # episodes of which a bootstrap may be asked for a lower bound
 _HISTORY = "d3ray.champions"
 _KEPT = 200  # versions of the history: a tag has 5,000 characters
