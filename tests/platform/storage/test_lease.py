@@ -67,7 +67,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 def test_a_lease_is_held_however_long_whatever_its_holder_does(folder: Folder) -> None:
     """Nothing but the clock goes on: the holder reads folders, starts Ray, packs trials."""
-    clock = HandClock()
+    clock, before = HandClock(), set(threading.enumerate())
     ours, theirs = Lock(folder, clock), Lock(folder, clock)
     assert ours.acquire()
     clock.settle(1)
@@ -81,7 +81,7 @@ def test_a_lease_is_held_however_long_whatever_its_holder_does(folder: Folder) -
     assert theirs.is_free()
     assert theirs.acquire()
     theirs.release()
-    assert not [thread for thread in threading.enumerate() if thread.name == "d3ray-lease"]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "d3ray-lease"]
 
 
 def test_a_holder_that_died_is_outwaited(folder: Folder) -> None:
