@@ -13,6 +13,7 @@ import pytest
 
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.storage.folders import Lock
+from d3ray.platform.tracking.delivery import deliver
 from d3ray.platform.tracking.place import keep_place, recorded_place
 from d3ray.platform.tracking.runs import Tracking
 from d3ray.platform.tracking.settling import settle
@@ -120,6 +121,24 @@ def test_an_experiment_goes_on_where_it_began_unless_another_server_is_named(
     caplog.clear()
     keep_place(case.experiment, now.place)
     assert caplog.text == ""
+
+
+def test_a_server_that_has_got_no_more_than_the_experiments_own_run_gets_the_rest(
+    team: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is noted of a trial that has ended is of the server before."""
+    results = tmp_path / "results"
+    case = Case(results, "told")
+    case.train(10)
+    case.trial.settle({0: {"status": "FINISHED", "step": 10, "metrics": {}}})
+    case.deliver(Tracking.open(str(results)))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", team)
+    there = Tracking.open(str(results), note(case))
+    keep_place(case.experiment, there.place)
+    deliver(there, case.experiment, [])  # there its command was killed
+    again = Tracking.open(str(results), note(case))
+    case.deliver(again)
+    assert case.history(again) == [(10, 10.0)]
 
 
 def test_a_storage_that_was_moved_has_its_runs_in_its_own_database(team: str, tmp_path: Path) -> None:

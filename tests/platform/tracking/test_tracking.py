@@ -160,6 +160,26 @@ def test_a_crash_anywhere_in_a_delivery_doubles_nothing(tracking: Tracking, stor
         assert runs[str(seed)].data.tags["d3ray.reason"] == "of a reason"
 
 
+def test_what_failed_twice_and_then_finishes_is_told_of_each_attempt(tracking: Tracking, storage: Path) -> None:
+    case = Case(storage, "again")
+    for attempt in (1, 2):  # the second for the same reason as the first
+        case.train(10 * attempt)
+        case.trial.settle({0: {"status": "FAILED", "reason": "of a reason", "step": 10}})
+        case.deliver(Tracking.open(str(storage)))
+        run = case.runs(tracking)["0"]
+        assert case.history(tracking)[-1] == (10 * attempt, 10.0 * attempt)
+        assert run.info.status == "FAILED"
+        assert run.data.tags.items() >= {"d3ray.attempt": str(attempt), "d3ray.reason": "of a reason"}.items()
+        case.trial.reopen()
+    case.train(30)
+    case.trial.settle({0: {"status": "FINISHED", "step": 30, "metrics": {}}})
+    case.deliver(Tracking.open(str(storage)))
+    run = case.runs(tracking)["0"]
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["d3ray.attempt"] == "3"
+    assert "d3ray.reason" not in run.data.tags
+
+
 def test_the_next_command_settles_what_died(tracking: Tracking, storage: Path) -> None:
     dead, alive = Case(storage, "dead"), Case(storage, "alive")
     for case in (dead, alive):
