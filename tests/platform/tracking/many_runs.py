@@ -1,6 +1,6 @@
 """A finished sweep of thousands of child runs: folders and a SQLite store, made by copying what one real delivery left.
 
-python -m tests.platform.many_runs FOLDER 10000        # from the repository's root; prints how long looking at it takes
+python -m tests.platform.tracking.many_runs FOLDER 10000        # from the repository's root; prints how long looking at it takes
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.runs import ServerAwayError, Tracking, check_tracking
 from d3ray.platform.tracking.settling import settle
 
+from .many_runs import SWEEP, score, write_trial
+
 CONFIGURATION = {"algorithm": {"name": "DQN", "gamma": 0.9}, "n_steps": 40}
 DATASET = {
     "name": "tiny",
@@ -178,6 +180,22 @@ def test_what_failed_twice_and_then_finishes_is_told_of_each_attempt(tracking: T
     assert run.info.status == "FINISHED"
     assert run.data.tags["d3ray.attempt"] == "3"
     assert "d3ray.reason" not in run.data.tags
+
+
+def test_a_configuration_is_scored_once_and_over_all_its_seeds(tracking: Tracking, storage: Path) -> None:
+    experiment = Experiment.begin(str(storage), "scored", {**SWEEP, "seeds": [0, 1, 2]}, DATASET)
+    experiment.set_state("RUNNING")
+    for seed in (0, 1, 2):  # a command each
+        write_trial(experiment, 0, seed)
+        deliver(Tracking.open(str(storage)), experiment, experiment.trials())
+    deliver(Tracking.open(str(storage)), experiment, experiment.trials())
+    runs = tracking.client.search_runs([tracking.experiment_id], "tags.`d3ray.experiment` = 'scored'")
+    scores = {"seed": "configuration/objective", "sweep": "objective"}
+    kinds = [run.data.tags["d3ray.kind"] for run in runs]
+    assert sorted(kinds) == ["seed", "seed", "seed", "sweep"]
+    for run, kind in zip(runs, kinds, strict=True):
+        (only,) = tracking.client.get_metric_history(run.info.run_id, scores[kind])
+        assert only.value == pytest.approx(sum(score(0, seed) for seed in (0, 1, 2)) / 3)
 
 
 def test_the_next_command_settles_what_died(tracking: Tracking, storage: Path) -> None:
