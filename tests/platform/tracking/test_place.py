@@ -79,6 +79,20 @@ def test_a_dead_experiment_is_told_of_where_its_runs_are(
     assert caplog.text == ""
 
 
+def test_a_dead_experiment_waits_for_a_server_that_goes_away_meanwhile(team: str, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    here = Tracking.open(str(results))
+    case = died(results, "waiting", here, 10)
+    with closing(sqlite3.connect(results / "mlflow.db")) as database:
+        database.execute("ALTER TABLE tags RENAME TO away")
+    assert settle(str(results), here) == []
+    assert case.experiment.state["status"] == "RUNNING"  # as far as anybody has been told
+    with closing(sqlite3.connect(results / "mlflow.db")) as database:
+        database.execute("ALTER TABLE away RENAME TO tags")
+    assert settle(str(results), Tracking.open(str(results))) == ["waiting"]
+    assert statuses(case, Tracking.open(str(results))) == {"KILLED"}
+
+
 def test_another_name_of_mlflows_experiment_makes_no_second_set_of_runs(
     team: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
