@@ -16,7 +16,7 @@ from d3ray.algos.package import read_package, write_package
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.spec import Environment
 from d3ray.jobs.base import run_command
-from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.experiments import Experiment, Status
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.tracking import promotion
 from d3ray.platform.tracking.delivery import deliver
@@ -60,8 +60,8 @@ class Model:
     def __init__(self, storage: Path, packages: Path) -> None:
         self.storage, self.packages, self.name = str(storage), packages, "rules"
 
-    def train(self, *rules: str, value: float | None = 1.0, **dataset: Any) -> None:
-        """A finished experiment whose seed k learned rule k; the value by which seeds are compared grows with k."""
+    def train(self, *rules: str, value: float | None = 1.0, status: Status = "FINISHED", **dataset: Any) -> None:
+        """An experiment that has ended, whose seed k learned rule k; the value by which seeds are compared grows with k."""
         about = {**DATASET, **dataset}
         experiment = Experiment.begin(self.storage, self.name, SETTINGS, about, replace=True)
         trial = experiment.trial(SETTINGS, tuple(range(len(rules))))
@@ -78,7 +78,7 @@ class Model:
             metrics = {} if value is None else {"evaluation/return": value + seed}
             ended[seed] = {"status": "FINISHED", "step": 40, "time": 0, "metrics": metrics}
         trial.settle(ended)
-        experiment.set_state("FINISHED")
+        experiment.set_state(status)
         deliver(Tracking.open(self.storage), experiment, experiment.trials())
         experiment.close()
 
@@ -123,6 +123,23 @@ def test_the_best_seed_is_the_candidate_and_nobody_the_champion(model: Model) ->
     model.train("fair", "bad")
     assert model.aliases == {"candidate": "2"}  # seed 1 has the higher value, whatever its policy is worth
     assert model.tags("2").items() >= {"d3ray.seed": "1", "d3ray.value": "2.0", "d3ray.data_return": "25.0"}.items()
+
+
+def test_what_was_stopped_has_no_candidate_yet(model: Model) -> None:
+    """When it goes on another configuration may turn out to be the best."""
+    model.train("fair", status="KILLED")
+    assert model.name not in [registered.name for registered in model.client.search_registered_models()]
+
+
+def test_a_mean_above_is_not_enough(model: Model) -> None:
+    model.train("fair", return_mean=1e9)
+    played = model.promote().candidate
+    assert played is not None
+    assert played.lower < played.mean
+    model.train("fair", return_mean=(played.lower + played.mean) / 2)
+    assert not model.promote().passed
+    model.train("fair", return_mean=played.lower - 0.01)
+    assert model.promote().passed
 
 
 def test_the_first_champion_must_be_better_than_its_data(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
