@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 CARTPOLE, PENDULUM = "d3rlpy/cartpole_replay.h5", "d3rlpy/pendulum_replay.h5"
@@ -114,7 +114,44 @@ def _expert(task: str, name: str, algorithm: dict[str, Any], note: str, n_steps:
     )
 
 
+def _experts(task: str) -> list[Study]:
+    rebrac = {"name": "ReBRAC", "batch_size": 256, "actor_beta": 1.0, "critic_beta": 0.01}
+    cql = {"name": "CQL", "preset": "d3rlpy", "conservative_weight": 10.0, "cloning_steps": 2_000}
+    plas = {"name": "PLAS", "preset": "d3rlpy", "max_latent": 0.5, "warmup_steps": 7_000}
+    transformer = {"name": "DecisionTransformer", "preset": task.lower(), "batch_size": 16, "context": 10}
+    return [
+        _expert(task, "bc", {"name": "BC"}, "As the simulator does, actions are clipped to [-1, 1]."),
+        _expert(task, "awac", {"name": "AWAC", "preset": "d3rlpy", "batch_size": 256}, "d3rlpy's but for a quarter of its batch."),
+        _expert(
+            task,
+            "crr",
+            {"name": "CRR", "preset": "d3rlpy", "log_std_bounds": [-2.0, 2.0]},
+            "d3rlpy's but for deviations of at least exp(-2).",
+        ),
+        _expert(task, "rebrac", rebrac, "The paper's but for stronger cloning and a quarter of its batch."),
+        _expert(task, "cql", cql, "d3rlpy's but for ω = 10 and an actor that clones in the first half.", 4_000),
+        _expert(task, "bcq", {"name": "BCQ", "preset": "d3rlpy"}, "d3rlpy's.", 2_000),
+        _expert(
+            task, "bear", {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 2_000}, "d3rlpy's but for a shorter warm-up.", 4_000
+        ),
+        _expert(task, "plas", plas, "d3rlpy's but for latents that reach no further than those it draws, and a shorter warm-up."),
+        _expert(task, "dt", {**transformer, "target_returns": [EXPERTS[task]]}, "Asked for the file's return; a smaller batch."),
+    ]
+
+
+def _bfloat16(study: Study) -> Study:
+    """The same in bfloat16, where scores are so alike over the seeds that a loss would be seen."""
+    return replace(
+        study,
+        name=f"{study.name}-bfloat16",
+        algorithm={**study.algorithm, "mixed_precision": True},
+        at_least=(study.name, 0.95),
+        note="The same with encoders in bfloat16.",
+    )
+
+
 EXPERTS = {"Hopper": 3_717.0, "HalfCheetah": 4_034.0}  # mean returns of the files' two episodes
+EXPERT = {study.name: study for task in EXPERTS for study in _experts(task)}
 CRITIC_SIZES: dict[str, dict[str, int]] = {
     "qr": {},
     "iqn": {"n_quantiles": 16, "n_target_quantiles": 16, "n_greedy_quantiles": 16},
@@ -146,8 +183,8 @@ STUDIES = (
         at_least=400.0,
         note="Defaults of both sides.",
     ),
-    _expert("Hopper", "bc", {"name": "BC"}, "As the simulator does, actions are clipped to [-1, 1]."),
-    _expert("HalfCheetah", "bc", {"name": "BC"}, "As the simulator does, actions are clipped to [-1, 1]."),
+    *EXPERT.values(),
+    *(_bfloat16(EXPERT[f"hopper-{name}"]) for name in ("bcq", "bear", "cql")),
     Study(
         name="hopper-bc-unscaled",
         data="cs285/expert_data_Hopper-v4.pkl",
