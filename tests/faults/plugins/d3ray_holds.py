@@ -6,7 +6,7 @@ of committing STEP, and the trial says so in `MOMENT-STEP-seed-K.reached`. Momen
     commit     the metrics of the epoch are in memory only
     write      the checkpoint's files are being written aside
     parts      the outbox has the metrics, the checkpoint is not renamed yet
-    renamed    the checkpoint stands, older ones are not deleted yet
+    renamed    the checkpoint stands, nothing is done after it yet
     policy     (STEP is the last) everything is trained, nothing is said of how it ended
 """
 
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from d3ray.platform.experiment import trial_run
-from d3ray.platform.storage import outbox
+from d3ray.platform.storage import outbox, writer
+from d3ray.platform.storage.folders import Folder
 
 
 def hold(moment: str, step: int, trial: Path) -> None:
@@ -60,14 +61,15 @@ def write(self: outbox.Outbox, step: int, call: Any = outbox.Outbox.write) -> No
     hold("parts", step, self.folder.local.parents[1])  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def written(self: outbox.Outbox, call: Any = outbox.Outbox.written) -> None:
+def guarded(self: writer.Writer, folder: Folder, name: str, *rest: Any, call: Any = writer.Writer._guarded) -> None:
     """After a checkpoint's rename."""
-    call(self)
-    hold("renamed", self.last, self.folder.local.parents[1])  # pyright: ignore[reportOptionalMemberAccess]
+    call(self, folder, name, *rest)
+    if folder is self.checkpoints:
+        hold("renamed", int(name.removeprefix("step-")), folder.local.parent)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 os.fsync = fsync
 outbox.Outbox.write = write
-outbox.Outbox.written = written
+writer.Writer._guarded = guarded
 trial_run.TrialRun.commit = before("commit", trial_run.TrialRun.commit)
 trial_run.TrialRun._write_policy = before("policy", trial_run.TrialRun._write_policy)
