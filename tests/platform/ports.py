@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,7 +45,6 @@ class Watch:
     """Looks at a process and all its descendants, again and again, until `stop`."""
 
     root: int
-    probe_all: bool = False  # every method that Ray has, not one of each service
     ports: dict[Port, str] = field(default_factory=dict[Port, str])  # with the command that listened
     answers: dict[Port, list[str]] = field(default_factory=dict[Port, list[str]])  # to a stranger, of ports that others reach
     commands: set[bytes] = field(default_factory=set[bytes])
@@ -77,7 +77,7 @@ class Watch:
                 first = first_seen.setdefault(port, time.monotonic())
                 if port.is_loopback or port in self.answers or time.monotonic() - first < 1:  # it may only just be starting
                     continue
-                answers = [http_answer(port), *grpc_answers(port, self.probe_all)]
+                answers = [http_answer(port), *grpc_answers(port)]
                 if port in listeners(descendants(self.root)):  # it was there all the while
                     self.answers[port] = answers
 
@@ -107,7 +107,7 @@ def listeners(processes: list[int]) -> dict[Port, str]:
     found: dict[Port, str] = {}
     for process in processes:
         with suppress(OSError):
-            command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
+            command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
             for descriptor in Path(f"/proc/{process}/fd").iterdir():
                 with suppress(OSError):
                     if port := listening.get(str(descriptor.readlink())):
@@ -134,12 +134,12 @@ def http_answer(port: Port) -> str:
         return type(error).__name__
 
 
-def grpc_answers(port: Port, every: bool, token: str = "") -> list[str]:
-    """What Ray's remote procedures say to an empty request, as "OK /ray.rpc.…"; one of each service, or every one there is."""
+def grpc_answers(port: Port, names: Sequence[str] = (), token: str = "") -> list[str]:
+    """What Ray's remote procedures say to an empty request, as "OK /ray.rpc.…"; without names every one that there is."""
     metadata = [("authorization", f"Bearer {token}")] if token else None
     found: list[str] = []
     with grpc.insecure_channel(port.address) as channel:
-        for method in methods(every):
+        for method in names or methods():
             call: Any = channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
             try:
                 call(b"", timeout=5, metadata=metadata)
@@ -153,9 +153,8 @@ def grpc_answers(port: Port, every: bool, token: str = "") -> list[str]:
 
 
 @cache
-def methods(every: bool) -> list[str]:
+def methods() -> list[str]:
     """Names of Ray's remote procedures, from the code that it generates, and of those that have no such code in Python."""
     generated = Path(next(iter(ray.core.generated.__path__)))
     texts = [file.read_text() for file in generated.glob("*_pb2_grpc.py")]
-    names = sorted({name for text in texts for name in re.findall(r"'(/ray\.[\w.]+/\w+)'", text)} | set(_OF_OBJECTS))
-    return names if every else list({name.rpartition("/")[0]: name for name in reversed(names)}.values())
+    return sorted({name for text in texts for name in re.findall(r"'(/ray\.[\w.]+/\w+)'", text)} | set(_OF_OBJECTS))
