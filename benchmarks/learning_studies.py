@@ -115,6 +115,7 @@ def _expert(task: str, name: str, algorithm: dict[str, Any], note: str, n_steps:
 
 
 def _experts(task: str) -> list[Study]:
+    """BC, and what it is held against; settings that are not a preset's were chosen on Hopper, with a seed that no cell has."""
     rebrac = {"name": "ReBRAC", "batch_size": 256, "actor_beta": 1.0, "critic_beta": 0.01}
     cql = {"name": "CQL", "preset": "d3rlpy", "conservative_weight": 10.0, "cloning_steps": 2_000}
     plas = {"name": "PLAS", "preset": "d3rlpy", "max_latent": 0.5, "warmup_steps": 7_000}

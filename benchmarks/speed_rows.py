@@ -124,8 +124,8 @@ DT = Fits(
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What one of two workers of ours does in a measurement: `n` updates of an algorithm."""
+class Updates:
+    """What one of two workers of ours does in a measurement: `n` calls of the update of an algorithm, alone or of stacked seeds."""
 
     label: str
     algorithm: dict[str, Any]
@@ -134,11 +134,11 @@ class Fit:
 
 
 @contextmanager
-def both(bench: Bench, device: str, dataset: str, one: Fit, other: Fit) -> Iterator[tuple[Side, Side]]:
+def both(bench: Bench, device: str, dataset: str, one: Updates, other: Updates) -> Iterator[tuple[Side, Side]]:
     """Two workers, each warm with its fit."""
     with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
 
-        def side(worker: Worker, fit: Fit) -> Side:
+        def side(worker: Worker, fit: Updates) -> Side:
             n = bench.amount(fit.n)
             worker("set_up_fit", dataset=dataset, algorithm=fit.algorithm, device=device, warm=max(4, n // 8), seeds=fit.seeds)
             return Side(fit.label, lambda: worker("fit", n=n), fit.seeds * n)
@@ -164,7 +164,7 @@ class Stacked:
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         ours = (bench.cartpole() if self.fits.discrete else bench.hopper())[0]
         settings = self.fits.settings()
-        stack, single = Fit(f"{self.seeds} seeds", settings, self.n, self.seeds), Fit("1 seed", settings, self.m)
+        stack, single = Updates(f"{self.seeds} seeds", settings, self.n, self.seeds), Updates("1 seed", settings, self.m)
         with both(bench, device, ours, stack, single) as (a, b):
             yield [Row(f"{self.fits.label}: {self.seeds} stacked seeds and one", "seed-updates/s", a, b, at_least=self.at_least)]
 
@@ -184,7 +184,7 @@ class Beside:
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         name, base = (fits.label.partition(",")[0] for fits in (self.fits, self.base))
-        one, other = Fit(name, self.fits.settings(), self.n), Fit(base, self.base.settings(), self.base.n)
+        one, other = Updates(name, self.fits.settings(), self.n), Updates(base, self.base.settings(), self.base.n)
         with both(bench, device, bench.hopper()[0], one, other) as (a, b):
             yield [Row(f"{self.fits.label}: whole `fit`, beside {base}", "updates/s", a, b)]
 
@@ -204,7 +204,7 @@ class Mixed:
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         settings, n = self.fits.settings(), self.fits.n
         mixed, whole = (
-            Fit(label, {**settings, "mixed_precision": on}, n) for label, on in (("bfloat16", True), ("float32", False))
+            Updates(label, {**settings, "mixed_precision": on}, n) for label, on in (("bfloat16", True), ("float32", False))
         )
         with both(bench, device, bench.hopper()[0], mixed, whole) as (a, b):
             at_least = self.at_least if device != "cpu" or has_bfloat16() else None
