@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from d3ray.data.errors import StorageError
 from d3ray.platform.experiment.driver import Progress
@@ -58,9 +62,31 @@ class HandClock(Clock):
         assert self._changed.wait_for(done, 30)
 
 
+class Upload(MemoryFile):
+    """An object that is there once it is whole."""
+
+    def close(self) -> None:
+        self.commit()
+
+
+class Bucket(MemoryFileSystem):
+    """Objects as a bucket has them. fsspec's own store in memory shows what is half written, and its readers share one position."""
+
+    protocol = "bucket"
+
+    def _open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
+        path = self._strip_protocol(path)
+        return Upload(self, path) if mode == "wb" else io.BytesIO(self.cat_file(path))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bucket() -> None:
+    fsspec.register_implementation("bucket", Bucket, clobber=True)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    made = Folder(f"fsspec+memory://{tmp_path.name}/first")
+    made = Folder(f"fsspec+bucket://{tmp_path.name}/first")
     yield made
     made.remove()
 
@@ -161,7 +187,7 @@ def test_a_store_that_is_away_for_a_moment_loses_nothing(folder: Folder, monkeyp
 
 
 def test_an_experiment_that_was_taken_over_writes_no_state(tmp_path: Path) -> None:
-    storage = f"fsspec+memory://{tmp_path.name}"
+    storage = f"fsspec+bucket://{tmp_path.name}"
     experiment = Experiment.begin(storage, "first", {"n_steps": 1}, {"name": "tiny", "fingerprint": "aa"})
     experiment.set_state("RUNNING")
     note = {"owner": "another", "time": time.time()}
