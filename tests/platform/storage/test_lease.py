@@ -55,11 +55,13 @@ class HandClock(Clock):
         with self._changed:
             self._settle(waiting)
 
-    def _settle(self, waiting: int) -> None:
-        def done() -> bool:
+    def settled(self, waiting: int) -> bool:
+        """Whether so many threads wait, and will go on to wait."""
+        with self._changed:
             return len(self._until) == waiting and all(until > self.time for until in self._until.values())
 
-        assert self._changed.wait_for(done, 30)
+    def _settle(self, waiting: int) -> None:
+        assert self._changed.wait_for(lambda: self.settled(waiting), 30)
 
 
 class Upload(MemoryFile):
@@ -115,7 +117,7 @@ def test_a_holder_that_died_is_outwaited(folder: Folder) -> None:
     folder.write_json("lock", {"owner": "dead", "time": clock.now()})
     taken: list[bool] = []
     ours = Lock(folder, clock)
-    taker = threading.Thread(target=lambda: taken.append(ours.acquire(wait=True)))
+    taker = threading.Thread(target=lambda: taken.append(ours.acquire(wait=True)), daemon=True)
     taker.start()
     clock.settle(1)
     clock.move(55)
@@ -132,13 +134,14 @@ def test_a_holder_that_lives_is_not_waited_for(folder: Folder) -> None:
     assert ours.acquire()
     clock.settle(1)
     taken: list[bool] = []
-    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=True)))
+    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=True)), daemon=True)
     taker.start()
     clock.settle(2)
     clock.move(10, waiting=2)
     assert not taken
     clock.time += 5  # the holder renews: whoever waits sees it now or five seconds later
     until(lambda: folder.read_json("lock")["time"] == clock.time)
+    until(lambda: bool(taken) or clock.settled(2))
     clock.time += 5
     taker.join(30)
     assert taken == [False]
