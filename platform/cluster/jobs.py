@@ -19,6 +19,7 @@ from ...data.errors import StorageError, did_you_mean
 from ..tracking.surroundings import CARRIED, git_state
 from .check import ANSWER
 from .staging import Cargo, requirements
+from .token import keep_token_private
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -92,6 +93,7 @@ class Cluster:
         self.address = named or "this machine"
         for name in _CHATTY:  # after the import, which sets their levels itself
             logging.getLogger(name).setLevel(logging.ERROR)
+        keep_token_private()
         with self._errors(), _without_addresses():
             self.client: JobSubmissionClient = JobSubmissionClient(named, headers=_token())
             self.address = self.client.get_address()

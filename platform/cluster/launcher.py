@@ -18,6 +18,7 @@ from typing import Any, Literal
 import yaml
 
 from ...data.errors import ConfigError, StorageError
+from .token import keep_token_private
 
 _HOW: dict[
     str, tuple[dict[str, str], str]
@@ -98,6 +99,7 @@ class ClusterFile:
 
     def launch(self, action: Literal["up", "down"]) -> None:
         """Runs Ray's launcher, whose output goes to this terminal. Raises StorageError: it failed."""
+        keep_token_private()
         command = [sys.executable, "-m", "ray.scripts.scripts", action, "--yes", str(self.path.absolute())]
         environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
         done = subprocess.run(command, cwd=self.path.absolute().parent, env=environment, check=False)  # where its paths start

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...data.errors import StorageError
 from .staging import LOAD_SECRETS, load_secrets
+from .token import keep_token_private
 
 # Ray's ports for Prometheus are open to the whole network and ask for no token: those of its agent, its autoscaler and its
 # dashboard's process. A port that cannot be, its programs note in their logs and go on without.
@@ -50,6 +51,7 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
         os.environ.pop("RAY_AUTH_MODE", None)
     else:
         options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
+    keep_token_private(make=address == "local")
     if load_secrets():  # in the job's driver; its workers do the same as they start
         options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": LOAD_SECRETS}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
