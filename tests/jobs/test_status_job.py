@@ -159,7 +159,7 @@ def test_watch_follows_until_the_experiment_ends(
         experiment.set_state("FINISHED")
 
     monkeypatch.setattr(live_view, "line", line)
-    finisher = threading.Thread(target=finish)
+    finisher = threading.Thread(target=finish, daemon=True)
     finisher.start()
     assert run_command("status", ["one", f"storage={tmp_path}", "watch=true"]) == 0
     finisher.join()

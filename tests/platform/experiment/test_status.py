@@ -199,7 +199,7 @@ def test_looking_changes_nothing_and_holds_nobody_up(tmp_path: Path) -> None:
             reader.experiment.lock.is_free()
             time.sleep(0.0005)
 
-    askers = [threading.Thread(target=ask) for _ in range(2)]
+    askers = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
     for asker in askers:
         asker.start()
     lock = Lock(Folder(tmp_path / "one"))
