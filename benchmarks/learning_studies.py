@@ -153,6 +153,7 @@ def _bfloat16(study: Study) -> Study:
 
 EXPERTS = {"Hopper": 3_717.0, "HalfCheetah": 4_034.0}  # mean returns of the files' two episodes
 EXPERT = {study.name: study for task in EXPERTS for study in _experts(task)}
+PLASES = (("plas", "PLAS"), ("plas+p", "PLASWithPerturbation"))
 CRITIC_SIZES: dict[str, dict[str, int]] = {
     "qr": {},
     "iqn": {"n_quantiles": 16, "n_target_quantiles": 16, "n_greedy_quantiles": 16},
@@ -160,6 +161,7 @@ CRITIC_SIZES: dict[str, dict[str, int]] = {
 }
 SAME = "Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are d3rlpy's defaults."
 WARM = SAME.removesuffix(".") + ", but for a warm-up that is as much shorter as the training is."
+OPEN = "The same with a decoder of the behaviour that does not end in tanh: d3rlpy's has none, the authors' has one, as ours."
 DEFAULTS = "Defaults, the first 1,000 steps at random; fewer than 15,000 steps of the environment."
 STUDIES = (
     Study(
@@ -223,7 +225,11 @@ STUDIES = (
     _pendulum("bear", {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 500}, ("BEAR", {"warmup_steps": 500}), WARM, 4_000),
     *(
         _pendulum(name, {"name": kind, "preset": "d3rlpy", "warmup_steps": 5_000}, (kind, {"warmup_steps": 5_000}), WARM, 10_000)
-        for name, kind in (("plas", "PLAS"), ("plas+p", "PLASWithPerturbation"))
+        for name, kind in PLASES
+    ),
+    *(
+        _pendulum(f"{name}-open", {"name": f"Open{kind}", "preset": "d3rlpy", "warmup_steps": 5_000}, None, OPEN, 10_000)
+        for name, kind in PLASES
     ),
     _pendulum("spot", {"name": "SPOT", "warmup_steps": 2_000}, None, WARM, 10_000),
     _pendulum("mcq", {"name": "MCQ"}, None, SAME, 10_000),
@@ -242,6 +248,7 @@ STUDIES = (
 )
 BY_NAME = {study.name: study for study in STUDIES}
 BESIDE, FURTHER, CRITICS = "ours beside d3rlpy's", "further ones beside d3rlpy's", "other critics beside the mean critic"
+OPENED = "with d3rlpy's decoder beside d3rlpy's"
 COMPARISONS = (
     *(
         Comparison(family, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))
@@ -251,5 +258,6 @@ COMPARISONS = (
         )
         for name in names
     ),
+    *(Comparison(OPENED, (f"pendulum-{name}-open", "d3ray"), (f"pendulum-{name}", "d3rlpy")) for name, _ in PLASES),
     *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
 )

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import as_d3rlpy  # noqa: F401  # makes them known
 from workers import serve, timed
 
 from d3ray.algos.environments.evaluate import evaluate
