@@ -209,7 +209,7 @@ def learning(name: str) -> list[str]:
     cells: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for file in sorted((RESULTS / "learning").glob("*.json")):
         cell = json.loads(file.read_text())
-        if cell["protocol"]["algorithm"]["name"] == name:
+        if cell["protocol"]["algorithm"]["name"].removeprefix("Open") == name:  # benchmarks/as_d3rlpy.py has those
             cells[cell["study"], cell["side"]].append(cell)
     rows = [
         f"| {study} | {side} | {found[0]['protocol']['n_steps']:,} | {len(found)} | {fmean(cell['last'] for cell in found):,.1f} | "
