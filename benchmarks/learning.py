@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -151,7 +152,7 @@ def undecided() -> list[Cell]:
 
 def shown(found: list[float]) -> str:
     mean, half = interval(found)
-    return f"{mean:,.1f} ± {half:,.1f}"
+    return f"{mean:,.1f}" if math.isnan(half) else f"{mean:,.1f} ± {half:,.1f}"
 
 
 def asked(study: Study, side: str, cells: list[dict[str, Any]]) -> str:
