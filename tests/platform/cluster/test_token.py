@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from d3ray.data.errors import StorageError
+from d3ray.platform.cluster.jobs import Cluster
 from d3ray.platform.cluster.token import keep_token_private
 
 from ..ports import Port, grpc_answers
@@ -50,11 +52,12 @@ def test_commands_that_start_at_once_have_one_token(token: Path) -> None:
     assert list(token.parent.iterdir()) == [token]
 
 
-def test_a_token_that_ray_wrote_is_closed_to_others(token: Path) -> None:
+def test_a_token_that_ray_wrote_is_closed_to_others_by_whoever_talks_to_a_cluster(token: Path) -> None:
     token.parent.mkdir()
     token.write_text("ray's")
     token.chmod(0o644)
-    keep_token_private()
+    with pytest.raises(StorageError):
+        Cluster("http://127.0.0.1:1")
     assert (token.read_text(), mode(token)) == ("ray's", 0o600)
 
 
