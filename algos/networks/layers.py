@@ -35,7 +35,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight if self.spectral is None else self.spectral(self.weight)
         if self.members is None:
-            return torch.addmm(self.bias, x, weight) if x.ndim == 2 else x @ weight + self.bias
+            return _affine(x, weight, self.bias)
         if x.ndim == 2:
             x = x.expand(self.members, *x.shape)
         n, bias = x.shape[0], self.bias
@@ -43,7 +43,14 @@ class Linear(nn.Module):
             weight, bias = weight[:n], bias[:n]
         if n > 1 and weight.shape[-1] == 1:  # one output: on a CPU a batched product takes four times as long as a sum
             return (x * weight.mT).sum(-1, keepdim=True) + bias
-        return torch.baddbmm(bias, x, weight)
+        return _affine(x, weight, bias)
+
+
+def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Gives x W + b. A CPU adds b in place: as fast as within the product, and faster under `vmap`, which takes those apart."""
+    if not x.is_cuda or x.ndim != weight.ndim:
+        return (x @ weight).add_(bias)
+    return torch.addmm(bias, x, weight) if x.ndim == 2 else torch.baddbmm(bias, x, weight)
 
 
 class Convolution(nn.Module):
