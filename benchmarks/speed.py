@@ -148,6 +148,18 @@ def while_shared(report: dict[str, Any]) -> list[str]:
     return [f"Other work shared the machine with {', '.join(busy)}:", "there only ratios hold, those by processor time best."]
 
 
+def processors(report: dict[str, Any]) -> list[str]:
+    """Names the processor that most rows were measured on, and which rows were on others."""
+    groups: dict[str, list[str]] = {}
+    for result in [*report["results"], *report["spent"]]:
+        groups.setdefault(result["cpu"], []).append(result["group"])
+    most, *others = sorted(groups, key=lambda cpu: -len(groups[cpu]))
+    return [
+        f"{most}{';' if not others else ', but for rows on'}",
+        *(f"{cpu}: {', '.join(dict.fromkeys(groups[cpu]))};" for cpu in others),
+    ]
+
+
 def markdown(report: dict[str, Any]) -> str:
     """The tables, and what they were measured on."""
     there, used = report["machine"], report["versions"]
@@ -180,7 +192,8 @@ def markdown(report: dict[str, Any]) -> str:
             "",
             *SAMPLED,
             "",
-            f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']}; accelerators: {accelerators};",
+            *processors(report),
+            f"{there['cores']} cores, {there['memory_gib']} GiB, {there['system']}; accelerators: {accelerators};",
             f"load average {loads[0]:.2f} to {loads[-1]:.2f} where rows began. {', '.join(dates)}.",
             f"{both}.",
             "",
@@ -198,7 +211,7 @@ def merged(new: dict[str, Any]) -> dict[str, Any]:
         alike = [
             r for r in old.get(kind, []) if r["group"] in groups and all(r.get(key) == new[key] for key in ("repeat", "threads"))
         ]
-        kept = [r for r in alike if (r["group"], r["device"]) not in fresh]
+        kept = [{"cpu": old["machine"]["cpu"], **r} for r in alike if (r["group"], r["device"]) not in fresh]
         new[kind] = sorted([*kept, *new[kind]], key=lambda r: (r["device"], groups.index(r["group"])))
     return new
 
@@ -243,7 +256,8 @@ def run(name: str, bench: Bench, device: str, report: dict[str, Any], options: a
     group = GROUPS[name]
     when = {"group": name, "device": device, "repeat": options.repeat, "threads": options.threads}
     when |= {"algorithm": getattr(group, "algorithm", None)}  # None: of no one
-    when |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": machine()["load_average"]}
+    there = machine()
+    when |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": there["load_average"], "cpu": there["cpu"]}
     if not options.spent:
         with group(bench, device) as rows:
             for row in rows:
