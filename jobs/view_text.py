@@ -264,6 +264,8 @@ def time_left(view: View) -> str:
         return "finishing"
     if view.eta is None:
         return "time left: unknown before the first epoch"
+    if view.eta == 0 and not view.may_stop:
+        return "time left: unknown, this epoch takes longer than those before it"
     at = time.strftime("%H:%M" if view.eta < 20 * 3600 else "%d %b %H:%M", time.localtime(view.now + view.eta))
     return f"{'at most' if view.may_stop else 'about'} {duration(view.eta)} left, until {at}"
 

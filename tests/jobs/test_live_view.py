@@ -23,7 +23,7 @@ from rich.console import Console
 
 from d3ray.jobs import live_view
 from d3ray.jobs.live_view import showing
-from d3ray.jobs.view_text import Drawing, duration, line, number, seeds_words
+from d3ray.jobs.view_text import Drawing, duration, line, number, seeds_words, time_left
 from d3ray.platform.experiment.status import View
 from d3ray.platform.experiment.status_reader import StatusReader
 from d3ray.platform.storage.experiments import Experiment
@@ -124,6 +124,15 @@ def test_seeds_of_one_configuration_have_a_row_each(tmp_path: Path) -> None:
     said = line(view)
     assert said.startswith("three: 45 % of 4 seeds of 1,000 updates, 20 updates/s, about ")
     assert said.endswith("; 1 running, 1 pending, 1 failed")  # no mean: seed 3 has not been measured
+
+
+def test_an_epoch_that_takes_longer_than_those_before_it_has_no_time_left_that_is_known(tmp_path: Path) -> None:
+    experiment = begin(tmp_path, "one")
+    now = time.time()
+    write_trial(experiment, (0,), epochs=[(100 * k, now - 90 + 10 * k, {0: 1.0}) for k in range(1, 10)])  # the last is due in 10 s
+    view = StatusReader(str(tmp_path), "one").read()
+    assert time_left(view.at(now + 5)).startswith("about 5 s left, until ")
+    assert time_left(view.at(now + 15)) == "time left: unknown, this epoch takes longer than those before it"
 
 
 def test_words() -> None:
