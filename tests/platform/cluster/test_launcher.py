@@ -48,7 +48,10 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_rays_launcher_is_asked_with_a_token_in_the_folder_of_the_file(
     ready: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    token = tmp_path / ".ray" / "auth_token"
+    token.chmod(0o644)  # as Ray writes it
     assert run_command("up", [str(ready), "--yes"]) == 0
+    assert token.stat().st_mode & 0o777 == 0o600
     out = capsys.readouterr()
     assert out.err == "Starting local: a head and at most 2 workers.\n"
     assert f"end it:   d3ray down {ready}" in out.out
