@@ -10,7 +10,8 @@ scores swing. Both sides are reset with the same seeds.
 
 Whether one side's scores lie below the other's is asked with Welch's one-sided test, Holm-corrected over the rows of a family, at
 1 %. Where the answer is yes, ten new seeds a side decide; they were named in advance, are run once all first seeds are there, and
-are shown whatever they say.
+are shown whatever they say. A "no" is not parity, for five seeds show only large losses: so the difference and its interval stand
+beside it, and what random actions return (`at_random.py`), since two sides that learned nothing are alike too.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ import math
 import os
 import sys
 import tempfile
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from arrays import for_peer
+from at_random import at_random
 from learning_studies import BY_NAME, COMPARISONS, NEW_SEEDS, STUDIES, Comparison, Study
 from ours import open_dataset
-from significance import below, holm, interval
+from significance import below, difference, holm, interval
 from workers import HERE, Worker, machine, table
 
 from d3ray.algos.environments.evaluate import episode_seeds
@@ -108,6 +111,7 @@ def run(cell: Cell, data: Path, worker: Worker, folder: Path) -> dict[str, Any]:
         **returned,
         "versions": worker("versions"),
         "threads": worker.threads,
+        "cpu": machine()["cpu"],
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     CELLS.mkdir(parents=True, exist_ok=True)
@@ -151,8 +155,16 @@ def undecided() -> list[Cell]:
 
 
 def shown(found: list[float]) -> str:
-    mean, half = interval(found)
+    return within(*interval(found))
+
+
+def within(mean: float, half: float) -> str:
     return f"{mean:,.1f}" if math.isnan(half) else f"{mean:,.1f} ± {half:,.1f}"
+
+
+def nothing_learned(study: Study) -> str:
+    """What random actions return in its evaluation."""
+    return f"{at_random(study.environment, study.episodes, EVALUATION_SEED):,.1f}"
 
 
 def asked(study: Study, side: str, cells: list[dict[str, Any]]) -> str:
@@ -184,11 +196,12 @@ def score_rows() -> list[list[str]]:
             rows.append(
                 [
                     study.name,
-                    side,
+                    study.called(side),
                     ", ".join(f"{score:,.1f}" for score in last),
                     shown(last),
                     ", ".join(f"{score:,.1f}" for score in best),
                     f"{cells[0]['data_return']:,.1f}" if study.data else "",
+                    nothing_learned(study),
                     asked(study, side, cells),
                 ]
             )
@@ -208,8 +221,10 @@ def test_rows() -> list[list[str]]:
         verdict = f"unfinished: {there}" if min(map(len, found)) < len(a.seeds) else "waits for the other rows of its family"
         if row in answers:
             p, corrected = (f"{value:.3f}" for value in answers[row])
-            verdict = "met" if answers[row][1] >= ALPHA else decision(row)
-        rows.append([row.family, f"{a.name} {a_side} : {b.name} {b_side}", *(shown(s) for s in found), p, corrected, verdict])
+            verdict = "no" if answers[row][1] >= ALPHA else decision(row)
+        names = f"{a.name} {a.called(a_side)} : {b.name} {b.called(b_side)}"
+        apart = within(*difference(*found))
+        rows.append([row.family, names, *(shown(s) for s in found), apart, nothing_learned(a), p, corrected, verdict])
     return rows
 
 
@@ -217,15 +232,31 @@ def decision(row: Comparison) -> str:
     """What ten new seeds a side say."""
     a, b = (scores(study, side, NEW_SEEDS) for study, side in sides(row))
     if min(len(a), len(b)) < len(NEW_SEEDS):
-        return f"below at first; new seeds to decide: {len(a)} and {len(b)} of {len(NEW_SEEDS)}"
+        return f"yes at first; new seeds to decide: {len(a)} and {len(b)} of {len(NEW_SEEDS)}"
     p = below(a, b)
     told = "; ".join(", ".join(f"{score:,.1f}" for score in found) for found in (a, b))
-    return f"{'met' if p >= ALPHA else 'NOT met'} by ten new seeds, p = {p:.3f}: {shown(a)} and {shown(b)} ({told})"
+    return (
+        f"{'no' if p >= ALPHA else 'YES'}, by ten new seeds, p = {p:.3f}: {shown(a)} and {shown(b)}, "
+        f"{within(*difference(a, b))} apart ({told})"
+    )
+
+
+def processors() -> list[str]:
+    """Lines on what the cells were trained on, as far as their files tell."""
+    cells = [cell for s in STUDIES for side in s.sides() for seed in (*s.seeds, *NEW_SEEDS) if (cell := finished(s, side, seed))]
+    named = Counter(cell["cpu"] for cell in cells if "cpu" in cell)
+    silent = len(cells) - named.total()
+    told = [f"{cpu}: {n} cells" for cpu, n in sorted(named.items())]
+    told += [f"{silent} older cells do not tell their processor"] if silent else []
+    return [
+        f"{'; '.join(told)}.",
+        "Cells ran on more than one machine, some of them shared with other work, so their seconds are not comparable. Each",
+        "cell's file has its evaluations, seconds, threads, versions and date.",
+    ]
 
 
 def markdown() -> str:
     """The tables of all cells that are there."""
-    there = machine()
     notes = [
         f"- **{study.name}**: {study.data or 'online'}, {json.dumps(study.algorithm)}, {study.n_steps:,} gradient steps, evaluated "
         f"in {study.environment} every {study.every:,} over {study.episodes} episodes. {study.note}"
@@ -239,28 +270,36 @@ def markdown() -> str:
         "mean, 95 %",
         "best of the evaluations",
         "the data's mean return",
+        "random actions",
         "asked",
     ]
-    tests = ["family", "A : B", "A", "B", "p", "Holm", f"A not below B (p ≥ {ALPHA:g})"]
+    tests = ["family", "A : B", "A", "B", "A - B, 95 %", "random actions", "p", "Holm"]
+    tests += [f"A shown to be below B? (Holm p < {ALPHA:g})"]
     return "\n".join(
         [
             "# Learning",
             "",
             table(header, score_rows()),
             "",
-            "A score is the mean return of the greedy policy over episodes whose resets have the same seeds in each evaluation and",
-            "on both sides. *Last* follows the last gradient step; `asked` is held against it. d3rlpy 2.8.1 gets the same",
-            "transitions, with rewards in the row of their action and with timeouts. ± is half of Student's 95 % interval over the",
-            "seeds.",
+            "A score is the mean return of the policy that `predict` gives over episodes whose resets have the same seeds in",
+            "each evaluation and on both sides. Ours is deterministic, and so is d3rlpy's, but for its CRR, BCQ and BEAR, which",
+            "draw anew at each call: BCQ and BEAR take the best of what they drew, CRR one of it by the softmax of Q. *Last*",
+            "follows the last gradient step; `asked` is held against it. d3rlpy 2.8.1 gets the same transitions, with rewards in",
+            "the row of their action and with timeouts. ± is half of Student's 95 % interval over the seeds. *Random actions* are",
+            "uniform, in the same evaluation.",
             "",
             table(tests, test_rows()),
             "",
             "Welch's one-sided test that A's mean is below B's, over the last scores of seeds, Holm-corrected over the rows of a",
-            f"family. Where it says so, seeds {NEW_SEEDS[0]} to {NEW_SEEDS[-1]}, named before any was run, decide.",
+            f"family. Where it says so, seeds {NEW_SEEDS[0]} to {NEW_SEEDS[-1]}, named before any was run, decide. A *no* is not",
+            "parity: five seeds show only large losses, and A - B with Welch's 95 % interval, not corrected, says how large a loss",
+            "they leave open. Where both sides stay near random actions neither learned, and the row says nothing about equality.",
+            "The exploratory rows were added when the means of pendulum-plas and pendulum-plas+p had been seen to lie below",
+            "d3rlpy's: to look for a reason, not to test.",
             "",
             *notes,
             "",
-            f"{there['cpu']}, {there['cores']} cores. Each cell's file has its evaluations, threads, versions and date.",
+            *processors(),
             "",
         ]
     )

@@ -48,6 +48,10 @@ class Study:
     def sides(self) -> list[str]:
         return ["d3ray", "d3rlpy"] if self.peer else ["d3ray"]
 
+    def called(self, side: str) -> str:
+        """A side as tables have it: what no user can choose says so."""
+        return OPEN_SIDE if self.algorithm["name"].startswith("Open") else side
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -58,6 +62,7 @@ class Comparison:
     b: tuple[str, str]
 
 
+SAME = "Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are d3rlpy's defaults."
 SCALED = {"action_scaler": "min_max"}
 HUNDREDTH = {"name": "multiply", "multiplier": 0.01}
 TRANSFORMER = {"name": "DecisionTransformer", "preset": "d3rlpy", "batch_size": 16, "reward_scaler": HUNDREDTH}
@@ -140,6 +145,11 @@ def _experts(task: str) -> list[Study]:
     ]
 
 
+def _warm(steps: int, default: int, told: str = SAME) -> str:
+    """A note that goes on: the training is shorter than usual, and so is what comes before it."""
+    return f"{told.rstrip('.')}; the warm-up is {steps:,} steps (by default {default:,})."
+
+
 def _bfloat16(study: Study) -> Study:
     """The same in bfloat16, where scores are so alike over the seeds that a loss would be seen."""
     return replace(
@@ -154,14 +164,20 @@ def _bfloat16(study: Study) -> Study:
 EXPERTS = {"Hopper": 3_717.0, "HalfCheetah": 4_034.0}  # mean returns of the files' two episodes
 EXPERT = {study.name: study for task in EXPERTS for study in _experts(task)}
 PLASES = (("plas", "PLAS"), ("plas+p", "PLASWithPerturbation"))
-CRITIC_SIZES: dict[str, dict[str, int]] = {
-    "qr": {},
-    "iqn": {"n_quantiles": 16, "n_target_quantiles": 16, "n_greedy_quantiles": 16},
-    "fqf": {"n_quantiles": 16},
+CRITIC_SIZES: dict[str, tuple[dict[str, int], str]] = {
+    "qr": ({}, "the default 32 quantiles"),
+    "iqn": (
+        {"n_quantiles": 16, "n_target_quantiles": 16, "n_greedy_quantiles": 16},
+        "16 fractions where the defaults are 64, 64 and 32",
+    ),
+    "fqf": ({"n_quantiles": 16}, "16 fractions where the default is 32"),
 }
-SAME = "Actions lie in [-2, 2] and both sides scale them to [-1, 1]; all else are d3rlpy's defaults."
-WARM = SAME.removesuffix(".") + ", but for a warm-up that is as much shorter as the training is."
-OPEN = "The same with a decoder of the behaviour that does not end in tanh: d3rlpy's has none, the authors' has one, as ours."
+OURS = "Defaults, but for the action scaler: d3rlpy has no "
+OPEN = (
+    "The same with a decoder of the behaviour that does not end in tanh: d3rlpy's has none, the authors' has one, as ours. This "
+    "variant is the benchmark's own (`benchmarks/as_d3rlpy.py`); no setting of d3ray's chooses it."
+)
+OPEN_SIDE = "d3ray, decoder without tanh (not shipped)"
 DEFAULTS = "Defaults, the first 1,000 steps at random; fewer than 15,000 steps of the environment."
 STUDIES = (
     Study(
@@ -204,7 +220,7 @@ STUDIES = (
     _pendulum("bc", {"name": "BC", "preset": "d3rlpy"}, ("BC", {}), SAME),
     _pendulum("iql", {"name": "IQL", "preset": "d3rlpy"}, ("IQL", {}), SAME),
     _pendulum("sac", {"name": "SAC", "preset": "d3rlpy"}, ("SAC", {}), SAME),
-    _pendulum("xql", {"name": "XQL"}, None, "Defaults, but for the action scaler: d3rlpy has no XQL.", 10_000),
+    _pendulum("xql", {"name": "XQL"}, None, f"{OURS}XQL.", 10_000),
     _pendulum("bc-10-percent", {"name": "BC", "preset": "10-percent"}, None, "BC of the best tenth of the steps.", 10_000),
     _pendulum("awr", {"name": "AWR"}, None, "Defaults, but for the action scaler: d3rlpy 2 has no AWR.", 10_000),
     _pendulum("cal-ql", {"name": "CalQL", "preset": "d3rlpy"}, ("CalQL", {}), SAME, 4_000),
@@ -219,28 +235,40 @@ STUDIES = (
     _pendulum("cql", {"name": "CQL", "preset": "d3rlpy"}, ("CQL", {}), SAME, 4_000),
     _pendulum("awac", {"name": "AWAC", "preset": "d3rlpy"}, ("AWAC", {}), SAME, 10_000),
     _pendulum("crr", {"name": "CRR", "preset": "d3rlpy"}, ("CRR", {}), SAME, 10_000),
-    _pendulum("sac-n", {"name": "SACN"}, None, "Defaults, but for the action scaler: d3rlpy has no SAC-N.", 10_000),
-    _pendulum("edac", {"name": "EDAC"}, None, "Defaults, but for the action scaler: d3rlpy has no EDAC.", 10_000),
+    _pendulum("sac-n", {"name": "SACN"}, None, f"{OURS}SAC-N.", 10_000),
+    _pendulum("edac", {"name": "EDAC"}, None, f"{OURS}EDAC.", 10_000),
     _pendulum("bcq", {"name": "BCQ", "preset": "d3rlpy"}, ("BCQ", {}), SAME, 2_000),
-    _pendulum("bear", {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 500}, ("BEAR", {"warmup_steps": 500}), WARM, 4_000),
+    _pendulum(
+        "bear",
+        {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 500},
+        ("BEAR", {"warmup_steps": 500}),
+        _warm(500, 40_000),
+        4_000,
+    ),
     *(
-        _pendulum(name, {"name": kind, "preset": "d3rlpy", "warmup_steps": 5_000}, (kind, {"warmup_steps": 5_000}), WARM, 10_000)
+        _pendulum(
+            name,
+            {"name": kind, "preset": "d3rlpy", "warmup_steps": 5_000},
+            (kind, {"warmup_steps": 5_000}),
+            _warm(5_000, 500_000),
+            10_000,
+        )
         for name, kind in PLASES
     ),
     *(
         _pendulum(f"{name}-open", {"name": f"Open{kind}", "preset": "d3rlpy", "warmup_steps": 5_000}, None, OPEN, 10_000)
         for name, kind in PLASES
     ),
-    _pendulum("spot", {"name": "SPOT", "warmup_steps": 2_000}, None, WARM, 10_000),
-    _pendulum("mcq", {"name": "MCQ"}, None, SAME, 10_000),
+    _pendulum("spot", {"name": "SPOT", "warmup_steps": 2_000}, None, _warm(2_000, 100_000, f"{OURS}SPOT."), 10_000),
+    _pendulum("mcq", {"name": "MCQ"}, None, f"{OURS}MCQ.", 10_000),
     *(
         _pendulum(
             f"td3+bc-{name}",
             {"name": "TD3PlusBC", "q_function": {"name": name, **size}},
             None,
-            "As pendulum-td3+bc, with critics that estimate the return's distribution; fewer fractions than the default 64 or 32.",
+            f"As pendulum-td3+bc, with critics that estimate the return's distribution, by {told}.",
         )
-        for name, size in CRITIC_SIZES.items()
+        for name, (size, told) in CRITIC_SIZES.items()
     ),
     _online("td3", {"name": "TD3"}, 5, {"random_steps": 1_000}, DEFAULTS),
     _online("sac", {"name": "SAC"}, 5, {"random_steps": 1_000}, DEFAULTS),
@@ -248,7 +276,7 @@ STUDIES = (
 )
 BY_NAME = {study.name: study for study in STUDIES}
 BESIDE, FURTHER, CRITICS = "ours beside d3rlpy's", "further ones beside d3rlpy's", "other critics beside the mean critic"
-OPENED = "with d3rlpy's decoder beside d3rlpy's"
+OPENED = "exploratory, added afterwards: with d3rlpy's decoder beside d3rlpy's"
 COMPARISONS = (
     *(
         Comparison(family, (f"pendulum-{name}", "d3ray"), (f"pendulum-{name}", "d3rlpy"))

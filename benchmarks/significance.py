@@ -1,4 +1,4 @@
-"""Whether a mean is below another one, over few seeds: Welch's test, Holm's correction, and Student's interval."""
+"""Whether a mean is below another one, over few seeds: Welch's test and interval, Holm's correction, and Student's interval."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ def interval(scores: Sequence[float], level: float = 0.95) -> tuple[float, float
     if n < 2:
         return statistics.mean(scores), float("nan")
     return statistics.mean(scores), float(stats.t.ppf((1 + level) / 2, n - 1)) * statistics.stdev(scores) / n**0.5
+
+
+def difference(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """The mean of `a` less that of `b`, and the half-width of its interval by Welch; of single scores it is not known (nan)."""
+    apart = statistics.mean(a) - statistics.mean(b)
+    if min(len(a), len(b)) < 2:
+        return apart, float("nan")
+    if statistics.variance(a) == statistics.variance(b) == 0:
+        return apart, 0.0
+    found = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
+    return apart, float(found.high - found.low) / 2
 
 
 def below(a: Sequence[float], b: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +27,16 @@ def test_welch_one_sided(significance: ModuleType):
     a, b = [1, 2, 3, 4, 5], [2, 4, 6, 8, 10]
     assert significance.below(a, b) == pytest.approx(0.1075 / 2, abs=5e-5)
     assert significance.below(b, a) == pytest.approx(1 - 0.1075 / 2, abs=5e-5)
+
+
+def test_difference(significance: ModuleType):
+    # as above: the standard error is √2.5, and Student's t for 5.8824 degrees of freedom lies between 2.4469 (6) and 2.5706 (5)
+    apart, half = significance.difference([1, 2, 3, 4, 5], [2, 4, 6, 8, 10])
+    assert apart == -3
+    assert 2.4469 * 2.5**0.5 < half < 2.5706 * 2.5**0.5
+    assert half == pytest.approx(2.4587 * 2.5**0.5, abs=2e-3)
+    assert significance.difference([2.0, 2.0], [5.0, 5.0]) == (-3, 0)
+    assert math.isnan(significance.difference([2.0], [5.0, 6.0])[1])
 
 
 def test_scores_without_spread_are_compared_as_they_are(significance: ModuleType):
