@@ -8,8 +8,8 @@ r"""Critic-regularised regression (CRR): cloning of those of the data's actions 
 Q is the mean of the ensemble. The target networks π' and Q' are copied every n-th step, or follow softly.
 
 Symbols   β = `beta`, w = `max_weight`, k < `n_action_samples`, n = `target_update_interval`; ' marks targets.
-When      Data of mixed quality, many action entries. As a weighted regression it is hard to make diverge; with long training it
-          may fit the data too closely.
+When      Data of mixed quality, many action entries. The actor is a weighted regression and does not climb the critic, yet it can
+          still fail: pendulum-crr in learning.md is no better than random actions, in d3rlpy too. Long training may overfit.
 Paper     Wang, Novikov, Zolna et al.: Critic Regularized Regression, NeurIPS 2020, arXiv:2006.15134.
 Code      github.com/google-deepmind/acme, agents/jax/crr (Apache 2.0). Read, not copied.
 Choices   1. π is normal with a deviation that depends on the state, as in d3rlpy 2.8.1; in the paper a mixture of five.

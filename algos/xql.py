@@ -7,7 +7,8 @@ r"""Extreme Q-learning (XQL): IQL whose value is the soft maximum of Q over the 
 
 At its least L_V has V(s) = β log E[exp(Q̂(s, a) / β)]: β → 0 is the best of the data's actions, β → ∞ their mean. Q̂ is the target.
 
-Symbols   β = `gumbel_temp`, w_z = `max_clip`, δ = `huber_delta`, 1 / T = `weight_temp`; the others as in `iql.py`.
+Symbols   β = `gumbel_temp`, w_z = `max_clip`, δ = `huber_delta`; the others as in `iql.py`, but for its β, which is
+          1 / T here: `weight_temp` weighs the actor's advantages, and has nothing to do with the β of `gumbel_temp`.
 When      As IQL, where its expectile is hard to choose; a small β makes the loss explode.
 Paper     Garg, Hejna, Geist, Ermon: Extreme Q-Learning: MaxEnt RL without Entropy, ICLR 2023, arXiv:2301.02328.
 Code      github.com/Div99/XQL, offline/critic.py and learner.py, commit dff09af. Read, not copied.
