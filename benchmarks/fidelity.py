@@ -283,7 +283,7 @@ def main() -> None:
                     }
                     found_rows[peer, case.label] = one
     there = [(case, one) for peer in SIDES for case in ROWS if case.peer == peer and (one := found_rows.get((peer, case.label)))]
-    report["rows"] = [one for _, one in there]
+    report["rows"] = [{**one, "difference": case.difference} for case, one in there]
     text = markdown(report, [row(case, one["tensors"]) for case, one in there])
     print(text)
     RESULTS.mkdir(exist_ok=True)

@@ -19,8 +19,8 @@ BEARS: dict[str, Any] = {
 }
 RAW = "M is of actions before tanh here, of the behaviour's after it there, for `with_squash` as in BCQ: theirs was given ours"
 CANCELS = (
-    "in their actor's gradient α's step leaves -∇ α M, which cancels the loss's +∇ α M: α's step was kept from it. Losses are not "
-    "compared, for L_α is in ours; the temperature's rate is 1e-12, for theirs is stepped before the actor's loss"
+    "in their actor's gradient α's step leaves -∇ α M, which cancels the loss's +∇ α M: α's step was kept from it. The actor's "
+    "loss is not compared, for L_α is in ours; the temperature's rate is 1e-12, for theirs is stepped before the actor's loss"
 )
 
 
