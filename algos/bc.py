@@ -51,8 +51,8 @@ class BCConfig(ContinuousConfig):
 class BC(DistributionPolicy):
     """Behaviour cloning.
 
-    Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at. Expect
-    what the data did in a state on average: above their mean return where behaviours vary, below it where errors add up.
+    Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at.
+    Expect what the data did in a state on average: above their mean return where behaviours vary, below it where errors add up.
     """
 
     Config: ClassVar = BCConfig

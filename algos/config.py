@@ -29,7 +29,7 @@ class AlgorithmConfig(Config):
     """Settings that every algorithm has. Floats are coefficients: tensors while training runs, one a seed."""
 
     batch_size: int = setting(256, "transitions in a gradient step", gt=0)
-    gamma: float = setting(0.99, "γ: discount of one step", ge=0, le=1)
+    gamma: float = setting(0.99, "γ: discount of one step", source="SAC, Table 1; the authors' code of TD3", ge=0, le=1)
     td_steps: int = setting(1, "n of the n-step return", gt=0)
     sampler: Sampling | None = setting(
         None, "how transitions are drawn: epoch, weighted, prioritized, or uniform with its settings; None: uniform"

@@ -1,7 +1,7 @@
 """What benchmarks ask of d3rlpy 2.8.1, in a process of its own and its own environment: see `workers.py`.
 
 d3rlpy runs as its users run it, less what costs time and is not training: no files are logged, no progress is shown, nothing is
-evaluated while a measurement runs. Networks, batch sizes and optimisers are those of our side.
+evaluated while a measurement runs. What a request does not name (networks, batch size, Adam's ε, scalers, …) is d3rlpy's default.
 """
 
 from __future__ import annotations

@@ -256,6 +256,7 @@ def run(name: str, bench: Bench, device: str, report: dict[str, Any], options: a
     group = GROUPS[name]
     when = {"group": name, "device": device, "repeat": options.repeat, "threads": options.threads}
     when |= {"algorithm": getattr(group, "algorithm", None)}  # None: of no one
+    when |= {"settings": getattr(group, "ours", {})}  # less the networks, which the label has
     there = machine()
     when |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": there["load_average"], "cpu": there["cpu"]}
     if not options.spent:

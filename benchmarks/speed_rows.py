@@ -159,6 +159,10 @@ class Stacked:
     def algorithm(self) -> str:
         return self.fits.algorithm
 
+    @property
+    def ours(self) -> dict[str, Any]:
+        return self.fits.ours
+
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         ours = (bench.cartpole() if self.fits.discrete else bench.hopper())[0]
@@ -180,6 +184,10 @@ class Beside:
     def algorithm(self) -> str:
         return self.fits.algorithm
 
+    @property
+    def ours(self) -> dict[str, Any]:
+        return self.fits.ours
+
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         name, base = (fits.label.partition(",")[0] for fits in (self.fits, self.base))
@@ -198,6 +206,10 @@ class Mixed:
     @property
     def algorithm(self) -> str:
         return self.fits.algorithm
+
+    @property
+    def ours(self) -> dict[str, Any]:
+        return self.fits.ours
 
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:

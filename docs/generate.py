@@ -8,16 +8,19 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import runpy
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel
 
 from d3ray.algos.behaviour_model import BehaviourConfig, BehaviourModel
+from d3ray.algos.config import AlgorithmConfig
+from d3ray.algos.networks.encoders import DefaultEncoder, VectorEncoder
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.data.doctor import KINDS, SEVERITIES
 from d3ray.jobs.base import job_names, load_job
@@ -26,8 +29,16 @@ from d3ray.jobs.describe import help_text
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 PEERS = {"d3rlpy": "d3rlpy 2.8.1", "pfrl": "PFRL 0.4.0", "slow": "a slow version in float64, by loops over single samples"}
+INTERVAL = runpy.run_path(str(RESULTS.parent / "significance.py"))["interval"]
+OPEN = (
+    "Studies named *open* are of a variant that no setting chooses: the behaviour's decoder does not end in tanh, as d3rlpy's does "
+    "not. They were added after the others had been seen."
+)
 MODEL = "behaviour_model"
 WIDTH = 132
+UNITS: tuple[int, ...] = VectorEncoder.model_fields["hidden_units"].default
+LAYERS = f" ({len(UNITS)} layers of {' and '.join(str(width) for width in dict.fromkeys(UNITS))}; images: convolutions first)"
+LABELLED = ("batch_size", "q_function")  # settings of a speed row that its label has, as it has its layers
 LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 FINDINGS = re.compile(r"(<!-- findings of the doctor, written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
 OPTIONS = re.compile(r"(<!-- options of (\w+), written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -86,7 +97,7 @@ def page(name: str) -> str:
         *block(about, name),
         "## Settings",
         "",
-        *settings(algorithm.Config),
+        *settings(algorithm.Config, algorithm.exemptions),
         "",
         "## Presets",
         "",
@@ -142,10 +153,12 @@ def block(about: str, page: str) -> list[str]:
     return ["```text", text, "```", "", *([f"Named there: {links}.", ""] if links else [])]
 
 
-def settings(config: Any) -> Iterator[str]:
-    """A list of the fields of a config."""
+def settings(config: Any, unused: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """A list of the fields of a config; `unused`: why some have no effect."""
     for setting, field in config.model_fields.items():
-        yield from item(f"`{setting}` = {shown(field.default)}{limits(field)}: {field.description}", source(field))
+        why = f"; no effect: {unused[setting]}" if setting in unused else ""
+        origin = "" if why and setting in AlgorithmConfig.model_fields else source(field)
+        yield from item(f"`{setting}` = {shown(field.default)}{limits(field)}: {field.description}{why}", origin)
 
 
 def wrapped(lines: list[str]) -> Iterator[str]:
@@ -165,7 +178,7 @@ def shown(value: Any) -> str:
     """A value as it is written in a config."""
     if isinstance(value, BaseModel):
         entries = {key: entry for key, entry in value.model_dump(mode="json").items() if entry not in (None, False)}
-        return f"`{json.dumps(entries)}`"
+        return f"`{json.dumps(entries)}`{LAYERS if isinstance(value, DefaultEncoder) else ''}"
     return f"`{value if isinstance(value, str) else repr(value)}`"
 
 
@@ -191,7 +204,7 @@ def evidence(name: str) -> list[str]:
 
 
 def fidelity(name: str) -> list[str]:
-    """The largest difference from each peer, over all tensors of all its rows."""
+    """The largest difference from each peer, over all tensors of all its rows, and what had to be brought in line for it."""
     rows = [row for row in read("fidelity.json")["rows"] if row["algorithm"] == name]
     lines: list[str] = []
     for peer in dict.fromkeys(row["peer"] for row in rows):
@@ -201,6 +214,9 @@ def fidelity(name: str) -> list[str]:
             f"- Beside {PEERS[peer]}, from the same weights, batch and random numbers: losses, gradients and new weights differ by "
             f"at most {worst:.1e} of a tensor's norm ({'; '.join(row['label'] for row in mine)})."
         )
+        for differs in dict.fromkeys(row["difference"] for row in mine if row["difference"]):
+            labels = "; ".join(row["label"] for row in mine if row["difference"] == differs)
+            lines.append(f"- After bringing in line what no setting can ({labels}): {differs}.")
     return [*lines, ""] if lines else []
 
 
@@ -211,43 +227,100 @@ def learning(name: str) -> list[str]:
         cell = json.loads(file.read_text())
         if cell["protocol"]["algorithm"]["name"].removeprefix("Open") == name:  # benchmarks/as_d3rlpy.py has those
             cells[cell["study"], cell["side"]].append(cell)
-    rows = [
-        f"| {study} | {side} | {found[0]['protocol']['n_steps']:,} | {len(found)} | {fmean(cell['last'] for cell in found):,.1f} | "
-        f"{min(cell['last'] for cell in found):,.1f} to {max(cell['last'] for cell in found):,.1f} |"
-        for (study, side), found in cells.items()
+    if not cells:
+        return ["No learning study yet.", ""]
+    head = ["study", "environment", "side", "settings", "gradient steps", "seeds", "mean return after the last step, 95 %"]
+    head += ["least to most", "the data's mean return", "random actions"]
+    rows = [head, ["---"] * len(head), *(scores(study, side, found) for (study, side), found in cells.items())]
+    told = [
+        "± is half of Student's 95 % interval over the seeds. Settings that are not named are each side's defaults.",
+        *([OPEN] if any("-open" in study for study, _ in cells) else []),
+        "Studies stand in [learning.md](../../benchmarks/results/learning.md), with what may be read from them.",
     ]
-    head = [
-        "| study | side | gradient steps | seeds | mean return after the last step | least to most |",
-        "|---|---|---|---|---|---|",
+    return [*("| " + " | ".join(row) + " |" for row in rows), "", " ".join(told), ""]
+
+
+def scores(study: str, side: str, cells: list[dict[str, Any]]) -> list[str]:
+    """A row of that table."""
+    protocol, last = cells[0]["protocol"], [cell["last"] for cell in cells]
+    chosen = {key: value for key, value in protocol["algorithm"].items() if key != "name"}
+    mean, half = INTERVAL(last)
+    by_chance = read("at_random.json")[protocol["environment"]][str(protocol["episodes"])]
+    return [
+        study,
+        protocol["environment"],
+        "d3ray, decoder without tanh" if protocol["algorithm"]["name"].startswith("Open") else side,
+        ", ".join(f"`{key}` = `{value if isinstance(value, str) else json.dumps(value)}`" for key, value in chosen.items()),
+        f"{protocol['n_steps']:,}",
+        str(len(cells)),
+        f"{mean:,.1f}" if len(cells) == 1 else f"{mean:,.1f} ± {half:,.1f}",
+        f"{min(last):,.1f} to {max(last):,.1f}",
+        f"{cells[0]['data_return']:,.1f}" if protocol["data"] else "",
+        f"{by_chance:,.1f}",
     ]
-    told = "Studies and their settings stand in [learning.md](../../benchmarks/results/learning.md)."
-    return [*head, *rows, "", told, ""] if rows else []
 
 
 def speed(name: str) -> list[str]:
-    """Updates a second beside d3rlpy's, and what else was timed."""
+    """Updates a second beside d3rlpy's, what else was timed, and with which settings."""
     report = read("speed.json")
-    lines: list[str] = []
-    for row in (row for row in report["results"] if row.get("algorithm") == name):
-        busy = row["load_average"] > 2 * report["machine"]["cores"] and row["processor_ratio"] is not None
-        processor = f"; {row['processor_ratio']:.2f} by processor time, for the machine was busy" if busy else ""
-        lines.append(
-            f"- {row['label']}, {row['device']}: {row['sides']['a']} has {row['ratio']['median']:.2f} times the speed of "
-            f"{row['sides']['b']} ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f}{processor})."
-        )
+    rows = [row for row in report["results"] if row.get("algorithm") == name]
+    lines = [timed(row, 2 * report["machine"]["cores"]) for row in rows]
     lines += [limit(found) for found in report["spent"] if found.get("algorithm") == name]
-    told = "Both sides in one run, in turn: [speed.md](../../benchmarks/results/speed.md)."
-    return [*lines, "", told] if lines else []
+    if not lines:
+        return []
+    ran = ", or ".join(dict.fromkeys(ran_with(name, row["settings"]) for row in rows))
+    same = "batch, layers and warm-up" if any("warmup_steps" in row["settings"] for row in rows) else "batch and layers"
+    beside = any(row["sides"]["b"] == "d3rlpy" for row in rows)
+    theirs = f" d3rlpy ran with its defaults, but for the same {same}." if beside else ""
+    told = f"d3ray ran with the batch and layers of the label and {ran}.{theirs}"
+    return [*lines, "", f"{told} Both sides in one run, in turn: [speed.md](../../benchmarks/results/speed.md)."]
+
+
+def timed(row: dict[str, Any], crowd: int) -> str:
+    """A ratio in words; `crowd`: the load from which a machine is called busy."""
+    ratio, sides = row["ratio"], row["sides"]
+    busy = row["load_average"] > crowd and row["processor_ratio"] is not None
+    processor = f"; {row['processor_ratio']:.2f} by processor time, for the machine was busy" if busy else ""
+    spread = f"({ratio['min']:.2f} to {ratio['max']:.2f}{processor})"
+    missed = f"; the target, {row['at_least']:g}, was NOT met" if row["met"] is False else ""
+    does = f"{sides['a']} has {ratio['median']:.2f} times the speed of {sides['b']} {spread}"
+    if row["unit"] == "seed-updates/s":
+        seeds = int(sides["a"].partition(" ")[0])
+        does = (
+            f"{seeds} stacked seeds do {ratio['median']:.2f} times the seed-updates a second of one alone {spread}: "
+            f"all {seeds} take {seeds / ratio['median']:.1f} times as long as one"
+        )
+    return f"- {row['label']}, {row['device']}: {does}{missed}."
+
+
+def ran_with(name: str, settings: dict[str, Any]) -> str:
+    """The settings of a speed row, less those that its label has, and what their preset changes."""
+    algorithm: Any = algorithm_class(name)
+    chosen = {key: value for key, value in settings.items() if key not in ("name", "preset", *LABELLED)}
+    others = ", ".join(f"`{key}` = {shown(value)}" for key, value in chosen.items())
+    if "preset" not in settings:
+        return f"its defaults{f' but for {others}' if others else ''}"
+    changes = [
+        changed(key, value, algorithm.Config.model_fields[key].default)
+        for key, value in algorithm.presets[settings["preset"]].settings.items()
+        if key not in (*LABELLED, *chosen) and not key.endswith("encoder")
+    ]
+    told = f"not its defaults: {'; '.join(changes)}" if changes else "its defaults"
+    return f"preset `{settings['preset']}` ({told}){f' with {others}' if others else ''}"
+
+
+def changed(key: str, value: Any, default: Any) -> str:
+    """What a preset changes; of what has settings of its own the name is enough."""
+    if isinstance(default, BaseModel):
+        return f"`{key}`"
+    return f"`{key}` = {shown(value)}, by default {shown(default)}"
 
 
 def limit(found: dict[str, Any]) -> str:
-    """Where an update's time goes, and what the speed of matrix products leaves."""
+    """Where an update's time goes, and what the speed of matrix products leaves to be gained."""
     part, share = found["products"] / found["update"], found["flop"] / found["large"] / found["update"]
-    return (
-        f"- {found['label']}, {found['device']}: matrix products take {part:.0%} of an update; at the speed of a large one they "
-        f"would take {share:.0%} of its time, so it could be {max(1.0, 1 / share):.2f} times as fast, "
-        "were all else free."
-    )
+    gain = f"; were only they left, as fast as one large product, it would be {1 / share:.2f} times as fast" if share < part else ""
+    return f"- {found['label']}, {found['device']}: matrix products take {part:.0%} of an update{gain}."
 
 
 def read(name: str) -> Any:
