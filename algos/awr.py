@@ -162,9 +162,14 @@ class AWR(Algorithm):
         return nets.policy(observation)
 
     def sample(self, nets: Nets, observation: Any) -> Tensor:
+        policy = self.distribution(nets, observation)
+        return policy.sample(nets.noise("action", policy.mean.shape))
+
+    def distribution(self, nets: Nets, observation: Any) -> Gaussian:
+        """π with the deviation that it has now."""
         mean = nets.policy(observation)
-        return Gaussian(mean, mean.new_tensor(math.log(self.config_.action_std))).sample(nets.noise("action", mean.shape))
+        return Gaussian(mean, mean.new_tensor(math.log(self.fit_.coefficients().action_std)))
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """V(s) for whatever action, [1, B]."""
-        return self.config_.value_scale * nets.value(observation)[None]
+        return self.fit_.coefficients().value_scale * nets.value(observation)[None]

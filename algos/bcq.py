@@ -32,7 +32,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, critic_network
-from .behaviour_model import BCQ_CODE, CLIP, WIDE, BehaviourConfig, BehaviourModel, coefficients, latent_size, perturbed
+from .behaviour_model import BCQ_CODE, CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size, perturbed
 from .config import Preset, sourced
 from .ddpg import LARGE
 from .definition import Network
@@ -139,4 +139,4 @@ class BCQ(BehaviourModel, BestOfSamples):
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         seen = repeated(observation, noise.shape[0])
-        return perturbed(nets.policy, seen, self.behaviour(nets, seen, noise), coefficients(self))
+        return perturbed(nets.policy, seen, self.behaviour(nets, seen, noise), self.fit_.coefficients())

@@ -15,7 +15,7 @@ Choices   d3rlpy 2.8.1 leaves tanh out where its `with_squash` is true, so in tr
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -85,11 +85,6 @@ class BehaviourModel(Algorithm):
                 stacklevel=2,
             )
         return super().fitted(config, dataset)
-
-
-def coefficients(algorithm: Algorithm) -> Hyper:
-    """Settings of one seed that are floats, as they are now, as `h` for what acts: numbers, for any device and type."""
-    return Hyper(cast("dict[str, Tensor]", {name: rows[0] for name, rows in algorithm.fit_.learner.values.items()}))
 
 
 def latent_size(spec: Spec, config: Any) -> int:

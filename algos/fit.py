@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from .diagnostics import DivergenceWarning, divergence, snapshot
 from .environments.spaces import check_spaces
 from .fitted import check_actions, fitted_config, met, sampling
 from .learner import Learner
-from .nets import Nets
+from .nets import Hyper, Nets
 from .policy import Policy, PolicyModule
 
 if TYPE_CHECKING:
@@ -249,6 +249,13 @@ class Fit:
         if len(self.seeds) > 1:
             raise ConfigError("A stack holds several policies: take one with .seed(k).")
         return Nets(self.learner.modules, {}, None, None, self.dtype)
+
+    def coefficients(self) -> Hyper:
+        """Settings of one seed that are floats, as they are now, as `h` for what acts: numbers, for any device and type.
+
+        Those of `config` are what all rows of a stack began with.
+        """
+        return Hyper(cast("dict[str, Tensor]", {name: rows[0] for name, rows in self.learner.values.items()}))
 
     def policy_module(self) -> PolicyModule:
         """Raw observations to raw actions, scalers inside; of a policy that looks back, with its memory: see `ContextModule`."""

@@ -56,7 +56,8 @@ class HeldOut:
         if algorithm.learns_values():
             value = algorithm.predict_value(self.observation, self.action)
             after = algorithm.predict_value(self.next, algorithm.predict(self.next))
-            error = algorithm.fit_.scale_reward(self.reward) + algorithm.config_.gamma * self.alive * after - value
+            gamma = algorithm.fit_.learner.values["gamma"][0]  # its own, where it is a row of a stack
+            error = algorithm.fit_.scale_reward(self.reward) + gamma * self.alive * after - value
             found["td_error"] = float(np.abs(error).mean())
         fit = algorithm.fit_
         return found | losses(fit.learner, fit.fixed_batch(self.dataset, _TRANSITIONS))

@@ -30,7 +30,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .actor_critic import ActorCriticConfig, critic_network
-from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, coefficients, latent_size
+from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, latent_size
 from .config import Preset, sourced
 from .ddpg import LARGE
 from .definition import Network
@@ -124,7 +124,7 @@ class PLAS(BehaviourModel):
         return nets.vae_decoder(observation, h.max_latent * side.policy(observation))
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
-        return self.acting(nets, nets, observation, coefficients(self))
+        return self.acting(nets, nets, observation, self.fit_.coefficients())
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)

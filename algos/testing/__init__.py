@@ -4,7 +4,13 @@ Each check is one sentence about an algorithm, its docstring; what it raises say
 function of `maker(MyAlgorithm, **settings)`.
 """
 
-from .acting import check_actions_stay_in_their_space, check_export_acts_as_predict, check_predictions, check_scalers_act_once
+from .acting import (
+    check_actions_stay_in_their_space,
+    check_export_acts_as_predict,
+    check_predictions,
+    check_row_acts_by_its_own_coefficients,
+    check_scalers_act_once,
+)
 from .alternatives import alternatives, other_floats
 from .contract import CHECKS, check_algorithm
 from .errors import Check, ContractError, Make, check_name, largest_difference
@@ -56,6 +62,7 @@ __all__ = [
     "check_randomness_has_addresses",
     "check_refuses_other_actions",
     "check_resumes_bit_for_bit",
+    "check_row_acts_by_its_own_coefficients",
     "check_row_equals_single_run",
     "check_scalers_act_once",
     "check_settings_are_described",

@@ -11,6 +11,8 @@ from ...data.errors import D3rayError, DataError
 from ..base import Algorithm
 from ..export import onnx_bytes, portable, torchscript_bytes
 from ..golden import BATCHES
+from ..stack import Stack
+from .alternatives import other_floats
 from .errors import ContractError, Make, check, largest_difference, live
 from .tiny import answers, data_for, tiny_arrays
 
@@ -61,6 +63,39 @@ def check_actions_stay_in_their_space(make: Make) -> None:
                 f"{algorithm.name}.{said} leaves the space of actions: it gives {given.min():.4g} to {given.max():.4g}, "
                 f"and actions lie in {low.min():.4g} to {high.max():.4g}. What `act` and `sample` give is in [-1, 1], or 0 … n - 1."
             )
+
+
+@check
+def check_row_acts_by_its_own_coefficients(make: Make) -> None:
+    """A row of a stack acts, draws and values with its own coefficients, as its seed alone does, not with its stack's: to 1e-6."""
+    row = other_floats(make)
+    if not (wrong := _answered_otherwise(make, row)):
+        return
+    read = [name for name, value in row.items() if wrong == _answered_otherwise(make, {name: value})]
+    raise ContractError(
+        f"{make().name}: {wrong} of a row of a stack is not that of its settings alone{f': it is in {read[0]!r}' if read else ''}. "
+        "Where it acts, draws or values read coefficients as self.fit_.coefficients(), not from the config."
+    )
+
+
+def _answered_otherwise(make: Make, row: dict[str, float]) -> str:
+    """What a row with these coefficients answers otherwise than its seed alone; "" where nothing is."""
+    dataset = data_for(make)
+    stacked = Stack(make(dtype="float64"), (3, 4), [{}, row]).fit(dataset, 5, 5).seed(1)
+    alone = make(dtype="float64", seed=4, **row).fit(dataset, 5, 5)
+    observation, action = (dataset.columns[column][:8] for column in ("observation", "action"))
+    pairs = zip(_asked(stacked, observation, action).items(), _asked(alone, observation, action).values(), strict=True)
+    return next((said for (said, found), wanted in pairs if not np.allclose(found, wanted, 1e-6, 1e-6)), "")
+
+
+def _asked(algorithm: Algorithm, observation: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
+    """All that an algorithm answers, by what is asked."""
+    found = {said: answer(observation) for said, answer in answers(algorithm).items()}
+    if algorithm.learns_values():
+        found["predict_value"] = algorithm.predict_value(observation, action)
+    if type(algorithm).log_prob is not Algorithm.log_prob and algorithm.stochastic:
+        found["policy().log_prob"] = algorithm.policy().log_prob(observation, action)
+    return found
 
 
 @check

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Algorithm
-from .acting import check_actions_stay_in_their_space, check_export_acts_as_predict, check_predictions, check_scalers_act_once
+from .acting import (
+    check_actions_stay_in_their_space,
+    check_export_acts_as_predict,
+    check_predictions,
+    check_row_acts_by_its_own_coefficients,
+    check_scalers_act_once,
+)
 from .errors import Check, ContractError, check_name
 from .losses import (
     check_bootstraps_by_the_batchs_discount,
@@ -53,6 +59,7 @@ CHECKS: tuple[Check, ...] = (
     check_resumes_bit_for_bit,
     check_predictions,
     check_actions_stay_in_their_space,
+    check_row_acts_by_its_own_coefficients,
     check_export_acts_as_predict,
     check_scalers_act_once,
     check_settings_matter,

@@ -267,6 +267,12 @@ class CountsActionsFromOne(DiscreteBC):
         return super().act(nets, observation) + 1
 
 
+@caught_by(testing.check_row_acts_by_its_own_coefficients, "predict_value of a row .*: it is in 'gamma'")
+class ValuesByItsStacksCoefficients(DQN):
+    def values(self, nets, observation, action):
+        return super().values(nets, observation, action) / (1.1 - self.config_.gamma)
+
+
 @caught_by(testing.check_scalers_act_once, "with the observation_scaler .* losses scale nothing")
 class ScalesInItsLoss(DQN):
     def critic_loss(self, nets, batch, h):

@@ -154,6 +154,13 @@ def test_held_out_losses_are_the_same_ones_however_seldom_an_update_is_due():
     assert found == [{"critic_loss", "actor_loss", "td_error", "action_error"}] * 2
 
 
+def test_held_out_errors_of_a_row_discount_by_its_own_gamma():
+    train, test = DATA.split(0.3, seed=0)
+    stack = Stack(maker(TD3PlusBC)(dtype="float64"), (3, 4), [{}, {"gamma": 0.1}]).fit(train, 3, 3)
+    alone = maker(TD3PlusBC)(dtype="float64", seed=4, gamma=0.1).fit(train, 3, 3)
+    assert HeldOut(test)(stack.seed(1), 1)["td_error"] == pytest.approx(HeldOut(test)(alone, 1)["td_error"], rel=1e-6)
+
+
 def test_held_out_losses_rank_runs_and_rest_their_dropout():
     train, test = DATA.split(0.3, seed=0)
     held = HeldOut(test)

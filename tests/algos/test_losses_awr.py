@@ -107,6 +107,17 @@ def test_phases_alternate_and_returns_are_of_the_values_before():
     assert told["policy"][1] != told["policy"][2] != told["policy"][4] == told["policy"][6]
 
 
+def test_coefficients_that_are_written_in_place_count_at_once():
+    """As for a trial that goes on with the learner of another one."""
+    made, _, batch = prepared(AWR, value_scale=2.0)
+    seen, action = batch.observation.numpy(), batch.action.numpy()
+    value, learner = made.predict_value(seen, action), made.fit_.learner
+    learner.set_hyper("value_scale", [6.0])
+    np.testing.assert_allclose(made.predict_value(seen, action), 3 * value, rtol=1e-9)
+    learner.set_hyper("action_std", [1e-6])
+    np.testing.assert_allclose(made.sample_action(seen), made.predict(seen), atol=1e-4)
+
+
 def test_it_learns_online_from_whole_episodes():
     made = maker(AWR, horizon=4)(seed=1).fit_online(Walk, n_steps=6, n_steps_per_epoch=6, show_progress=False)
     assert made.step == 6

@@ -6,7 +6,6 @@ import torch
 
 from d3ray.algos.bcq import BCQ
 from d3ray.algos.bear import BEAR
-from d3ray.algos.behaviour_model import coefficients
 from d3ray.algos.export import portable
 from d3ray.algos.golden import nudged
 from d3ray.algos.mcq import MCQ
@@ -106,7 +105,7 @@ def test_a_row_acts_by_its_own_coefficients():
     alone = make(seed=4, action_flexibility=1.0).fit(dataset, 3, 3)
     seen = dataset.columns["observation"][:8]
     np.testing.assert_allclose(stack.seed(1).predict(seen), alone.predict(seen), atol=1e-4)
-    assert coefficients(stack.seed(1)).action_flexibility == 1.0
+    assert stack.seed(1).fit_.coefficients().action_flexibility == 1.0
 
 
 @pytest.mark.parametrize(("still", "says"), [((0, 1, 2), "and the actions of 'still'"), ((1,), "and entries 1 of the actions")])
