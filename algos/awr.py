@@ -165,6 +165,9 @@ class AWR(Algorithm):
         policy = self.distribution(nets, observation)
         return policy.sample(nets.noise("action", policy.mean.shape))
 
+    def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return self.distribution(nets, observation).log_prob(action)
+
     def distribution(self, nets: Nets, observation: Any) -> Gaussian:
         """π with the deviation that it has now."""
         mean = nets.policy(observation)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from d3ray.algos.awr import AWR
+from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
@@ -116,6 +117,18 @@ def test_coefficients_that_are_written_in_place_count_at_once():
     np.testing.assert_allclose(made.predict_value(seen, action), 3 * value, rtol=1e-9)
     learner.set_hyper("action_std", [1e-6])
     np.testing.assert_allclose(made.sample_action(seen), made.predict(seen), atol=1e-4)
+
+
+def test_its_policy_has_the_density_of_a_normal():
+    """Of its own deviation; draws are cut off at ±1, and densities are the normal's own, as of `Gaussian`."""
+    make, dataset = maker(AWR), tiny_dataset(discrete=False, reach=2.0)
+    stack = Stack(make(dtype="float64", action_scaler="min_max"), (3, 4), [{}, {"action_std": 0.25}]).fit(dataset, 3, 3)
+    made, seen, action = stack.seed(1), dataset.columns["observation"][:8], dataset.columns["action"][:8]
+    low, high = dataset.columns["action"].min(0), dataset.columns["action"].max(0)
+    half = (high - low) / 2
+    error = (action - made.predict(seen)) / half
+    expected = (-0.5 * (error / 0.25) ** 2 - np.log(0.25 * np.sqrt(2 * np.pi)) - np.log(half)).sum(-1)
+    np.testing.assert_allclose(made.policy().log_prob(seen, action), expected, rtol=1e-4)
 
 
 def test_it_learns_online_from_whole_episodes():
