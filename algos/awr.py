@@ -23,6 +23,9 @@ Choices   1. A gradient step is one of value or actor, each on a batch of its ow
              layer begins close to 0, ours as torch's.
           6. Monte-Carlo returns are nothing beyond the step at which an episode was cut; TD(λ) takes V there.
           7. Online, steps are learned from once their episode has ended, as in the code.
+          8. Layers are those of the other algorithms, convolutions for images; the code's, of 128 and 64, are in its presets.
+          9. A batch carries K more observations of each step: of 256 steps with images of 3 × 84 × 84 they take 1.4 GB, so set a
+             lower `horizon` there, or None.
 """
 
 from __future__ import annotations
@@ -44,13 +47,16 @@ from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets, NetworkCall
 from .networks.distributions import Gaussian
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from .networks.heads import DeterministicPolicy, ValueFunction
 from .optimizers import SGD, Optimizer
 
 CODE = "authors' code 831442f, awr_configs.py"
 AGENT = "authors' code 831442f, learning/awr_agent.py"
-SMALL = VectorEncoder(hidden_units=(128, 64))
+PAPER = {
+    "observation_scaler": "standard",
+    **dict.fromkeys(("actor_encoder", "value_encoder"), VectorEncoder(hidden_units=(128, 64))),
+}
 _LEAST = 1e-5  # added to the advantages' deviation, as in the code
 
 
@@ -61,8 +67,8 @@ class AWRConfig(ContinuousConfig):
     value_learning_rate: float = setting(5e-3, "of the value function", source=f"{CODE}; choice 4", gt=0)
     actor_optimizer: Optimizer = setting(SGD(momentum=0.9), "what steps the policy", source=CODE)
     value_optimizer: Optimizer = setting(SGD(momentum=0.9), "what steps the value function", source=CODE)
-    actor_encoder: Encoder = setting(SMALL, "hidden layers of the policy", source=CODE)
-    value_encoder: Encoder = setting(SMALL, "hidden layers of the value function", source=CODE)
+    actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
+    value_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the value function")
     n_value_updates: int = setting(200, "N_V: gradient steps of the value in a round", source=CODE, gt=0)
     n_actor_updates: int = setting(1000, "N_π: gradient steps of the policy in a round", source=CODE, gt=0)
     lam: float = setting(0.95, "λ: share of what follows in a return; 0 is one step", source=CODE, ge=0, le=1)
@@ -84,19 +90,17 @@ class AWR(Algorithm):
     extra_columns: ClassVar = (RETURNS,)
     exemptions: ClassVar = {"one_update_in_float32": "errors of both signs, in units of c, cancel in the gradient of a bias"}
     presets: ClassVar = {
-        "paper": Preset(f"{CODE}: HalfCheetah", {"observation_scaler": "standard"}),
-        "ant": Preset(f"{CODE}: Ant", {"observation_scaler": "standard", "action_std": 0.2}),
-        "hopper": Preset(f"{CODE}: Hopper", {"observation_scaler": "standard", "actor_learning_rate": 1e-4}),
-        "humanoid": Preset(f"{CODE}: Humanoid", {"observation_scaler": "standard", "actor_learning_rate": 1e-5}),
-        "walker2d": Preset(f"{CODE}: Walker2d", {"observation_scaler": "standard", "actor_learning_rate": 2.5e-5}),
+        "paper": Preset(f"{CODE}: HalfCheetah", PAPER),
+        "ant": Preset(f"{CODE}: Ant", {**PAPER, "action_std": 0.2}),
+        "hopper": Preset(f"{CODE}: Hopper", {**PAPER, "actor_learning_rate": 1e-4}),
+        "humanoid": Preset(f"{CODE}: Humanoid", {**PAPER, "actor_learning_rate": 1e-5}),
+        "walker2d": Preset(f"{CODE}: Walker2d", {**PAPER, "actor_learning_rate": 2.5e-5}),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020; its rounds of 2,048 transitions are choice 1",
             {
                 "value_learning_rate": 1e-4,
                 "value_scale": 1.0,
                 "normalize_advantages": False,
-                "actor_encoder": VectorEncoder(),
-                "value_encoder": VectorEncoder(),
             },
         ),
     }

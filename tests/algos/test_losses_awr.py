@@ -131,6 +131,16 @@ def test_its_policy_has_the_density_of_a_normal():
     np.testing.assert_allclose(made.policy().log_prob(seen, action), expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("preset", [None, "d3rlpy-2020"])
+def test_images_get_convolutions(preset):
+    made = AWR() if preset is None else AWR.from_preset(preset)
+    made.create_impl((3, 84, 84), 2)
+    encoders = [made.fit_.learner.modules[name].encoder for name in ("policy", "value")]
+    assert [type(encoder).__name__ for encoder in encoders] == ["PixelNetwork"] * 2
+    states = AWR.from_preset("paper", observation_scaler=None).create_impl((5,), 2).state()[0]
+    assert [tuple(states[f"live/{name}/head.weight"].shape) for name in ("policy", "value")] == [(64, 2), (64, 1)]
+
+
 def test_it_learns_online_from_whole_episodes():
     made = maker(AWR, horizon=4)(seed=1).fit_online(Walk, n_steps=6, n_steps_per_epoch=6, show_progress=False)
     assert made.step == 6
