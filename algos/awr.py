@@ -105,6 +105,12 @@ class AWR(Algorithm):
         ),
     }
 
+    @property
+    def bootstraps(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Not with Monte-Carlo returns."""
+        config: Any = self.config_ if hasattr(self, "fit_") else self
+        return config.horizon is not None
+
     def networks(self, spec: Spec, config: AWRConfig) -> dict[str, Network]:
         policy = DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
         value = ValueFunction(config.value_encoder, spec.observation)

@@ -8,7 +8,7 @@ import torch
 
 from d3ray.algos.awr import AWR
 from d3ray.algos.stack import Stack
-from d3ray.algos.testing import maker, tiny_dataset
+from d3ray.algos.testing import maker, tiny_arrays, tiny_dataset
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
 from d3ray.data.sampling import TransitionSampler
@@ -139,6 +139,24 @@ def test_images_get_convolutions(preset):
     assert [type(encoder).__name__ for encoder in encoders] == ["PixelNetwork"] * 2
     states = AWR.from_preset("paper", observation_scaler=None).create_impl((5,), 2).state()[0]
     assert [tuple(states[f"live/{name}/head.weight"].shape) for name in ("policy", "value")] == [(64, 2), (64, 1)]
+
+
+@pytest.mark.parametrize(("horizon", "drawable"), [(None, 40), (3, 32)])
+def test_monte_carlo_returns_need_no_next_observation(horizon, drawable):
+    """Steps in episodes of five that were cut, what followed them unknown: those at the cut have returns too."""
+    arrays = tiny_arrays(False, 40)
+    cut = {"terminated": np.zeros(40, bool), "truncated": np.arange(40) % 5 == 4, "final_observations": None}
+    data = Dataset.from_arrays(**{**arrays, **cut})
+    made = maker(AWR, horizon=horizon)(seed=1).fit(data, n_steps=3)
+    assert made.fit_.sampler(data).n_windows == drawable
+    batch = replace(made.fit_.sampler(data).sample(3), next_observation=None)
+    if horizon is None:
+        assert np.isfinite(made.update(batch)["actor_loss"])
+    else:
+        with pytest.raises(DataError, match="The batch lacks next_observation"):
+            made.update(batch)
+    again = maker(AWR)().load_state(*made.state())  # its own setting says otherwise
+    assert again.bootstraps is (horizon is not None)
 
 
 def test_it_learns_online_from_whole_episodes():
