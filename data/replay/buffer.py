@@ -60,7 +60,7 @@ class ReplayBuffer:
         self._observation = space_columns(spec.observation)
         kinds = kinds_of({**self._observation, "action": spec.action}, {"reward": (), **self.extra})
         self._rings = Rings(rows, n_envs, kinds, allocate)
-        self._windows: dict[tuple[int, int, Until], Starts] = {}  # by arguments of `windows`, made when first drawn from
+        self._windows: dict[tuple[int, int, Until, int], Starts] = {}  # by arguments of `windows`, made when first drawn from
         self._whole: dict[bool, Starts] = {}  # by whether what cannot be bootstrapped from is left out
         self._samplers: dict[tuple[Any, ...], Any] = {}
 
@@ -152,7 +152,7 @@ class ReplayBuffer:
             ended, cut = bool(ends[k]), bool(cuts[k])
             flags = {"terminated": ended, "truncated": cut and not ended}
             self._write(e, {name: values[k] for name, values in columns.items()} | flags)
-            for (td_steps, frames, until), starts in self._windows.items():  # the row n back is followed by what its window needs
+            for (td_steps, frames, until, _), starts in self._windows.items():  # the row n back has all that its window needs
                 if until != "end" and (row := int(self._rings.head[e]) - 1 - td_steps) >= self._rings.open[e]:
                     self._push(starts, frames, e, row, td_steps)
             if ended or cut:
@@ -191,13 +191,12 @@ class ReplayBuffer:
         first, terminated = int(rings.open[e]), bool(self.columns["terminated"][last])
         seen = final or {name: self.columns[name][last] for name in self._observation}
         self._write(e, seen, closing=True, missing=final is None)
-        closing = int(rings.head[e]) - 1
-        for (td_steps, frames, until), starts in self._windows.items():  # windows that the end makes shorter, or known
+        closing, blind = int(rings.head[e]) - 1, final is None and not terminated
+        for (td_steps, frames, until, ahead), starts in self._windows.items():  # windows that the end makes shorter, or known
             ends = terminated or (final is not None and until != "action")
             for row in range(first if until == "end" else max(first, closing - td_steps), closing):
                 if ends or row < closing - td_steps:
-                    self._push(starts, frames, e, row, min(td_steps, closing - row))
-        blind = final is None and not terminated
+                    self._push(starts, frames, e, row, min(td_steps + ahead, closing - blind - row))
         for bootstrap, whole in self._whole.items():
             if first >= rings.tail[e] and (length := closing - first - (blind and bootstrap)):
                 whole.push(e, rings.slot(e, first), length)
@@ -259,12 +258,12 @@ class ReplayBuffer:
 
         return PrioritizedEpisodeSampler(self, batch_size, seed, **options)
 
-    def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation") -> Starts:
+    def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation", ahead: int = 0) -> Starts:
         """The rows at which n-step windows may start, kept up to date by `append`; `until` what must be known of what follows.
 
-        Raises ConfigError where td_steps is below 1.
+        With `ahead`, which takes `until` "end", they tell of up to so many steps after the window too. ConfigError: td_steps is 0.
         """
-        key = td_steps, frames, until
+        key = td_steps, frames, until, ahead
         if key not in self._windows:
             if td_steps < 1:
                 raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
@@ -283,21 +282,22 @@ class ReplayBuffer:
             self._find_episodes(bootstrap)
         return self._whole[bootstrap]
 
-    def _find_windows(self, td_steps: int, frames: int, until: Until) -> None:
+    def _find_windows(self, td_steps: int, frames: int, until: Until, ahead: int) -> None:
         """Finds anew what `append` would have kept."""
         rings = self._rings
         for e in range(self.n_envs):
             slots = rings.slots(e)
             closing, step, row = self.columns["closing"][slots], rings.step[slots], np.arange(len(slots))
-            blind = self._blind(slots, acted=until == "action")
             ends = np.flatnonzero(closing)
             episode = np.searchsorted(ends, row)
+            finished = episode < len(ends)
             # an unfinished episode has no closing row: windows need the row of their next observation, which is not yet written
             left = np.append(ends, len(slots) - 1)[episode] - row
-            complete = np.append(~blind[ends], False)[episode] & (left > 0)
-            drawable = complete | (left >= td_steps + (episode < len(ends)))
-            drawable &= (row >= np.minimum(step, frames - 1)) & ((episode < len(ends)) | (until != "end"))
-            self._windows[td_steps, frames, until].rebuild(e, slots[drawable], np.minimum(left[drawable], td_steps))
+            blind = np.append(self._blind(slots, acted=until == "action")[ends], True)[episode]
+            drawable = (~blind & (left > 0)) | (left >= td_steps + finished)
+            drawable &= (row >= np.minimum(step, frames - 1)) & (finished | (until != "end"))
+            length = np.minimum(left - (blind & finished), td_steps + ahead)
+            self._windows[td_steps, frames, until, ahead].rebuild(e, slots[drawable], length[drawable])
 
     def _find_episodes(self, bootstrap: bool) -> None:
         for e in range(self.n_envs):

@@ -62,10 +62,12 @@ class Sampler:
         """How many transitions (of an `EpisodeSampler`, episodes) may be drawn now."""
         return self.windows.n
 
-    def _open_windows(self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1, until: Until = "observation") -> Any:
+    def _open_windows(
+        self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1, until: Until = "observation", ahead: int = 0
+    ) -> Any:
         """The transitions that may be drawn."""
         if self.grows:
-            return self.source.windows(td_steps, frames, until)
+            return self.source.windows(td_steps, frames, until, ahead)
         return Windows(self.source, td_steps, bootstrap=bootstrap, until=until, device=self.device)
 
     def between_epochs(self, epoch: int) -> None:

@@ -46,7 +46,7 @@ class TransitionSampler(Sampler):
         extra: Names of further columns that the batch carries in `extra`. "return_to_go" is no column, but the discounted sum of
             the scaled rewards from here to the episode's end; it makes `until` "end".
         endless: See `ReturnsToGo`.
-        ahead: See `Gather`; of the steps after each window, for returns that look further than n steps.
+        ahead: See `Gather`; of the steps after each window, for returns that look further than n steps. It makes `until` "end".
         frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
             another episode. Stacks that a ring has begun to overwrite are not drawn any more.
         frame_padding: What stands for frames from before the episode began, "zero" or "repeat".
@@ -89,9 +89,11 @@ class TransitionSampler(Sampler):
         self.frames, self.unique = frames, unique
         columns_of = tuple(name for name in extra if name != RETURNS)
         stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, columns_of)
-        if RETURNS in extra and until == "observation":
+        if ahead and until == "action" and self.grows:
+            raise ConfigError("A buffer tells what lies ahead of steps whose episode has ended: until='end' goes with ahead.")
+        if (ahead or RETURNS in extra) and until == "observation":
             until = "end"
-        self.windows = self._open_windows(td_steps + (ahead if self.grows else 0), bootstrap, frames, until)
+        self.windows = self._open_windows(td_steps, bootstrap, frames, until, ahead)
         self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
         returns = None
         if RETURNS in extra:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -87,11 +88,11 @@ class Played:
 
 
 def as_buffer(
-    told: list[Story], rows: int, *, images: bool = False, unfinished: int = 0, drawn: tuple[int, int] | None = None
+    told: list[Story], rows: int, *, images: bool = False, unfinished: int = 0, drawn: tuple[Any, ...] | None = None
 ) -> Played:
     """The episodes one after the other; of the last one `unfinished` steps at its end are not played.
 
-    `drawn`: td_steps and frames of windows that are kept up to date from the start, and whole episodes too.
+    `drawn`: arguments of windows that are kept up to date from the start, and whole episodes too.
     """
     played = Played(ReplayBuffer(rows, IMAGE if images else SPEC))
     if drawn:

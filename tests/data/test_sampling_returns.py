@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
+from d3ray.data.replay import ReplayBuffer
 from d3ray.data.sampling import RETURNS, TransitionSampler
 from d3ray.data.scalers import ClipRewardScaler
 
@@ -119,8 +120,14 @@ def test_what_lies_ahead_is_the_rest_of_the_episode(told: list[Story], td_steps:
     """The steps after an n-step window, as far as they go; with an unknown end, to the last observation that is known."""
     told = [*told, Story(len(told), 9, "terminated")]
     by_observation = {float(s.observation(t)): (s, t) for s in told for t in range(s.steps)}
-    source = as_buffer(told, 40).buffer if grows else as_dataset(told)
-    sampler = TransitionSampler(source, 16, gamma=0.5, td_steps=td_steps, ahead=ahead, until="end", dtype=torch.float64)
+    source = as_buffer(told, 40, drawn=(td_steps, 1, "end", ahead)).buffer if grows else as_dataset(told)
+    sampler = TransitionSampler(source, 64, gamma=0.5, td_steps=td_steps, ahead=ahead, dtype=torch.float64)
+    assert sampler.n_windows == TransitionSampler(source, 1, td_steps=td_steps, until="end").n_windows
+    if isinstance(source, ReplayBuffer):
+        found = ReplayBuffer(source.rows, source.spec)
+        found.load_state(source.state())  # its windows are looked for at once
+        again = TransitionSampler(found, 64, gamma=0.5, td_steps=td_steps, ahead=ahead, dtype=torch.float64).sample(0)
+        assert torch.equal(again.extra["ahead/mask"], sampler.sample(0).extra["ahead/mask"])
     batch = sampler.sample(0)
     parts = {name.removeprefix("ahead/"): part for name, part in batch.extra.items()}
     for i, seen in enumerate(batch.observation[:, 0].tolist()):
@@ -134,6 +141,22 @@ def test_what_lies_ahead_is_the_rest_of_the_episode(told: list[Story], td_steps:
             assert parts["discount"][i, k] == (s.discount(j, 0.5) if inside else 0)
             if inside:
                 assert parts["observation"][i, k, 0] == s.observation(j + 1)
+
+
+def test_a_buffer_gives_as_much_of_a_cut_episode_as_its_dataset() -> None:
+    """Ten steps, then a cut without a final observation: the last step alone is left out, however far one looks ahead."""
+    buffer = as_buffer([Story(0, 10, "blind")], 40).buffer
+    parts: list[dict[float, list[float]]] = []
+    for source in (buffer, buffer.to_dataset()):
+        sampler = TransitionSampler(source, 64, gamma=0.5, ahead=65, extra=(RETURNS,))
+        assert sampler.n_windows == 9
+        batch = sampler.sample(0)
+        rows = torch.cat((batch.extra["ahead/mask"], batch.extra["ahead/reward"], batch.extra["ahead/observation"][..., 0]), 1)
+        parts.append(dict(zip(batch.observation[:, 0].tolist(), rows.tolist(), strict=True)))
+    assert parts[0] == parts[1]
+    assert [sum(parts[0][float(Story(0, 10, "blind").observation(t))][:65]) for t in range(9)] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+    with pytest.raises(ConfigError, match="whose episode has ended"):
+        TransitionSampler(buffer, 4, ahead=2, until="action")
 
 
 def test_frames_are_not_stacked_ahead() -> None:
