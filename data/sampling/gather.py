@@ -147,8 +147,12 @@ class Gather:
             "reward": self.reward(rows) * mask,
             "discount": gamma * (mask & ~self.take("terminated", rows)),
             "mask": mask,
-            **{name: self.observation(name, self.take(name, to)) for name in self.columns if name.startswith("observation")},
         }
+        for name in (name for name in self.columns if name.startswith("observation")):
+            if name in self.stacks:
+                found[name] = self._stacked_on(name, place, reach[..., None] + torch.minimum(k + 1, left))
+            else:
+                found[name] = self.observation(name, self.take(name, to))
         return {f"ahead/{name}": part for name, part in found.items()}
 
     def _count(self, place: Place) -> Tensor | None:
@@ -180,16 +184,29 @@ class Gather:
 
         Stacks that follow each other share all frames but one, which are looked up and scaled once, and looked at twice.
         """
-        k, rows, before, wrap = stack.frames, place.rows, place.before, place.wrap
-        assert before is not None, "Frame stacks need to know how many steps come before."
+        k = stack.frames
         offset = torch.arange(1 - k, 1 if count is not None else 2, device=self.device)
         if count is not None:
-            offset = torch.cat((offset.expand(*rows.shape, k), count[..., None] + offset), -1)
-        least = -before[..., None]
+            offset = torch.cat((offset.expand(*place.rows.shape, k), count[..., None] + offset), -1)
+        return self._frames_at(stack, place, offset)
+
+    def _frames_at(self, stack: FrameStack, place: Place, offset: Tensor) -> tuple[Tensor, Tensor | None]:
+        """[..., B, n] rows of the frames so many steps from each window's start, and which were never there, to be blank."""
+        assert place.before is not None, "Frame stacks need to know how many steps come before."
+        least, wrap = -place.before[..., None], place.wrap
         if wrap is not None and wrap[0].ndim:
             wrap = wrap[0][..., None], wrap[1]
-        found = step_rows(rows[..., None], torch.maximum(offset, least), wrap)
+        found = step_rows(place.rows[..., None], torch.maximum(offset, least), wrap)
         return found, None if stack.padding == "repeat" else offset < least
+
+    def _stacked_on(self, name: str, place: Place, steps: Tensor) -> Tensor:
+        """The stacks of an observation `steps` [..., B, K] from each window's start, [..., B, K, *stacked shape]."""
+        stack, lead = self.stacks[name], steps.ndim - 1
+        offset = steps[..., None] + torch.arange(1 - stack.frames, 1, device=self.device)
+        rows, blank = self._frames_at(stack, place, offset.flatten(lead))
+        raw = self.take(name, rows)
+        frames = self.observation(name, raw if blank is None else _blanked(raw, blank))
+        return stack.join(frames.unflatten(lead, (-1, stack.frames)), lead + 1)
 
     def _stacked(self, name: str, rows: Tensor, blank: Tensor | None) -> tuple[Tensor, Tensor]:
         """The stacks of an observation and of the one that the window reaches, [..., B, *stacked shape] each."""

@@ -84,8 +84,6 @@ class TransitionSampler(Sampler):
         super().__init__(source, batch_size, seed, device)
         if td_steps < 1:
             raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
-        if ahead and frames > 1:
-            raise ConfigError("Frames are stacked of single observations, and these look ahead: one of the two.")
         self.frames, self.unique = frames, unique
         columns_of = tuple(name for name in extra if name != RETURNS)
         stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, columns_of)
@@ -157,7 +155,8 @@ class TransitionSampler(Sampler):
         batches = [plain.with_observations(*pair) for *pair, plain in zip(here, there, self._plain[part], strict=True)]
         if not self._gather.ahead:
             return batches
-        place = Place(self._place.index[part], self._place.rows[part], self._place.left[part])
+        before = None if self._place.before is None else self._place.before[part]
+        place = Place(self._place.index[part], self._place.rows[part], self._place.left[part], before)
         more = self._gather.following(place)
         return [batch.with_extra(**{name: column[k] for name, column in more.items()}) for k, batch in enumerate(batches)]
 

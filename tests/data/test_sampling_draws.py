@@ -87,6 +87,29 @@ def test_frame_stacks_of_a_buffer(told: list[Story], rows: int, unfinished: int,
         assert (batch.next_observation[i].numpy() == slow_stack(s, min(t + td_steps, s.steps), frames, "zero")).all()
 
 
+@quick
+@given(stories(6), st.integers(2, 4), st.integers(1, 3), st.sampled_from(["zero", "repeat"]), st.booleans(), st.booleans())
+def test_frame_stacks_of_what_lies_ahead(
+    told: list[Story], frames: int, td_steps: int, padding: Any, channels_last: bool, grows: bool
+) -> None:
+    told, ahead = [*told, Story(len(told), 9, "terminated")], 3
+    by_observation = {float(s.observation(t)): (s, t) for s in told for t in range(s.steps)}
+    source: Any = as_dataset(told, images=True, channels_last=channels_last)
+    if grows:
+        source, channels_last = as_buffer(told, 40, images=True).buffer, False
+    seeds = 3 if grows else (1, 2)
+    batch = TransitionSampler(source, 30, seeds, td_steps=td_steps, frames=frames, frame_padding=padding, ahead=ahead).sample(2)
+    newest = batch.observation[..., -1, -1, -1].flatten() - 128  # of the last frame's second channel
+    stacks = batch.extra["ahead/observation"].flatten(0, -5)
+    masks = batch.extra["ahead/mask"].flatten(0, -2)
+    for seen, stack, mask in zip(newest.tolist(), stacks, masks, strict=True):
+        s, t = by_observation[seen]
+        for k in np.flatnonzero(mask):
+            reached = min(t + td_steps, s.steps) + int(k) + 1
+            assert (stack[k].numpy() == slow_stack(s, reached, frames, padding, channels_last)).all()
+    assert masks.any()
+
+
 def test_stacked_spaces_and_what_cannot_be_stacked() -> None:
     def stacked(*shape: int) -> Any:
         box = Box(shape=shape, dtype="uint8", low=0, high=255)

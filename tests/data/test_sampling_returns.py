@@ -157,8 +157,3 @@ def test_a_buffer_gives_as_much_of_a_cut_episode_as_its_dataset() -> None:
     assert [sum(parts[0][float(Story(0, 10, "blind").observation(t))][:65]) for t in range(9)] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
     with pytest.raises(ConfigError, match="whose episode has ended"):
         TransitionSampler(buffer, 4, ahead=2, until="action")
-
-
-def test_frames_are_not_stacked_ahead() -> None:
-    with pytest.raises(ConfigError, match="look ahead"):
-        TransitionSampler(as_dataset([Story(0, 3, "terminated")], images=True), 4, frames=2, ahead=2)
