@@ -31,15 +31,16 @@ Choices   1. A gradient step is one of value or actor, each on a batch of its ow
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
+from pydantic import model_validator
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..data.batch import Batch
 from ..data.config import setting
-from ..data.sampling import RETURNS, observations
+from ..data.sampling import RETURNS, PrioritizedSampling, observations
 from ..data.spec import Spec
 from .base import Algorithm
 from .config import ContinuousConfig, Preset
@@ -72,7 +73,9 @@ class AWRConfig(ContinuousConfig):
     n_value_updates: int = setting(200, "N_V: gradient steps of the value in a round", source=CODE, gt=0)
     n_actor_updates: int = setting(1000, "N_π: gradient steps of the policy in a round", source=CODE, gt=0)
     lam: float = setting(0.95, "λ: share of what follows in a return; 0 is one step", source=CODE, ge=0, le=1)
-    horizon: int | None = setting(64, "K: steps that a return looks ahead; None: Monte-Carlo returns of the data", gt=0)
+    horizon: int | None = setting(
+        64, "K: steps that a return looks ahead; None: Monte-Carlo returns of the data, whatever lam and td_steps", gt=0
+    )
     beta: float = setting(1.0, "β: temperature of the weight", source=CODE, gt=0)
     max_weight: float = setting(20.0, "w: ceiling of the weight", source=CODE, gt=0)
     normalize_advantages: bool = setting(
@@ -80,6 +83,12 @@ class AWRConfig(ContinuousConfig):
     )
     value_scale: float = setting(100.0, "c: unit of the value network's output; 1 / (1 - γ)", source=AGENT, gt=0)
     action_std: float = setting(0.4, "σ: standard deviation of the policy", source=CODE, gt=0)
+
+    @model_validator(mode="after")
+    def _without_errors(self) -> Self:
+        if isinstance(self.sampler, PrioritizedSampling):
+            raise ValueError("sampler is 'prioritized', and AWR has no TD error to draw by: choose uniform, epoch or weighted.")
+        return self
 
 
 class AWR(Algorithm):

@@ -4,7 +4,7 @@ The batch of a step is a function of (what the source holds, seed, step); only p
 index arithmetic over rows, so it costs the same however large the source is.
 """
 
-from .config import Sampling, UniformSampling
+from .config import PrioritizedSampling, Sampling, UniformSampling
 from .epoch import EpochSampler
 from .frames import FrameStack, stacked_spec
 from .gather import Gather, as_tensors, observations
@@ -31,6 +31,7 @@ __all__ = [
     "Priorities",
     "PrioritizedEpisodeSampler",
     "PrioritizedSampler",
+    "PrioritizedSampling",
     "Runs",
     "Sampling",
     "SequenceSampler",

@@ -10,7 +10,7 @@ from d3ray.algos.awr import AWR
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_arrays, tiny_dataset
 from d3ray.data.dataset import Dataset
-from d3ray.data.errors import DataError
+from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.sampling import TransitionSampler
 
 from . import slow
@@ -189,6 +189,11 @@ def test_a_tiny_problem_is_solved():
 def test_discrete_actions_are_refused():
     with pytest.raises(DataError, match="continuous"):
         AWR().fit(tiny_dataset(discrete=True), n_steps=1)
+
+
+def test_priorities_are_refused_before_any_work():
+    with pytest.raises(ConfigError, match=r"AWR.*no TD error to draw by: choose uniform, epoch or weighted"):
+        AWR(sampler="prioritized").build_with_dataset(tiny_dataset(discrete=False))
 
 
 def test_a_batch_without_what_lies_ahead_is_refused():
