@@ -57,6 +57,9 @@ class AWACConfig(ActorCriticConfig):
     weighting: Literal["softmax", "exp"] = setting("softmax", "weights that are relative in a batch, or bounded", source=CODE)
     max_weight: float = setting(20.0, "ceiling of a weight of weighting=exp", source="d3rlpy's manual of October 2020", gt=0)
     log_std_bounds: Bounds = setting((-6.0, 0.0), "between which log σ lies", source=CODE)
+    update_actor_interval: int = setting(
+        1, "steps of the critic for one of the policy", source="d3rlpy's manual of October 2020", gt=0
+    )
 
 
 class AWAC(DistributionPolicy):
@@ -81,7 +84,8 @@ class AWAC(DistributionPolicy):
         }
 
     def schedule(self, step: int) -> tuple[str, ...]:
-        return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
+        c = self.config_
+        return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
     def critic(self, learner: Learner, batch: Batch) -> None:
         """Every step."""

@@ -93,3 +93,11 @@ def test_the_critics_goal_is_a_drawn_action_of_the_policy(algorithm):
         mine = critics(run, "live", batch.observation[i].numpy(), batch.action[i].numpy(), 2)
         expected.append(sum((value - goal) ** 2 for value in mine))
     np.testing.assert_allclose(evaluate(made, learner, batch, made.critic_loss)[0], expected, rtol=1e-10)
+
+
+def test_awacs_policy_waits_for_its_critics():
+    """Delayed steps fall on steps d, 2 d, …, as those of TD3; targets move all the same."""
+    made, _, _ = prepared(AWAC, update_actor_interval=3)
+    both = ("critic", "actor", "targets")
+    assert [made.schedule(step) for step in range(6)] == [("critic", "targets"), ("critic", "targets"), both] * 2
+    assert prepared(AWAC)[0].schedule(0) == both
