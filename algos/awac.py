@@ -18,6 +18,7 @@ Choices   1. w is a softmax over the batch, times its size, as in the code and i
           3. log σ is a parameter in a sigmoid that spans its bounds, as in code and d3rlpy: σ starts at exp(-3).
           4. Order: critic, actor, target, as in d3rlpy; the code computes the actor's loss before the critic has stepped.
           5. λ = 1 is d3rlpy's; the code's script for MuJoCo sets 1 and then searches over 2 alone.
+          6. Draws of π are cut off at ±1, in the critic's goal and the baseline too; densities are the normal's own.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class AWAC(DistributionPolicy):
         "paper": Preset(CODE, {"lam": 2.0, "actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))}),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/awac.py", {"actor_optimizer": "adam"}),
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {"weighting": "exp"}),
-        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {"actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))}),
+        "d3rlpy-paper": Preset(
+            "Seno and Imai 2021, Table 4; in d3rlpy 1.0.0, algos/torch/awac_impl.py, the policy's draws pass through tanh",
+            {"actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))},
+        ),
     }
 
     def networks(self, spec: Spec, config: AWACConfig) -> dict[str, Network]:

@@ -31,6 +31,8 @@ Choices   1. Entropy, with its temperature, is d3rlpy's; code and paper have non
           8. d3rlpy of October 2020 models the behaviour by a regression, not by a VAE. It compares draws that have passed through
              tanh, each entry for itself, sums over entries and takes no root: M, and so ε, is on another scale there.
           9. log σ of the policy is clipped to -20 and 2, as in d3rlpy; the code has -5 and 2, and so have its presets.
+         10. Kernel and σ of the code's README, Laplacian and 20; left alone, its script has a Gaussian with 50, its trainer a
+             Laplacian with 10.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ from .sac import SAC, SACConfig
 from .sampled_actions import BestOfSamples, best_of, repeated, taken
 
 CODE = "d4rl_evaluations c93b9d2, bear/examples/bear_hdf5_d4rl.py and bear/rlkit/torch/sac/bear.py"
+README = "d4rl_evaluations c93b9d2, bear/README.md"
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bear.py"
 TABLE = "Seno and Imai 2021, Table 4, and d3rlpy 1.0.0, reproductions/offline/bear.py; α is learnt in the warm-up there"
 COLD = {"imitator_encoder": WIDE, "learn_temperature": False, "initial_temperature": 1e-20}
@@ -77,8 +80,8 @@ class BEARConfig(BehaviourConfig, SACConfig):
     alpha_optimizer: Optimizer = setting(Adam(), "what steps α", source=CODE)
     initial_alpha: float = setting(1.0, "α's first value", source=CODE, gt=0)
     alpha_threshold: float = setting(0.05, "ε: MMD at which α rests", source=CODE)
-    mmd_kernel: Kernel = setting("laplacian", "kernel of the MMD", source=CODE)
-    mmd_sigma: float = setting(20.0, "σ: width of the kernel", source=f"{D3RLPY}; the code has 10, 20 or 50", gt=0)
+    mmd_kernel: Kernel = setting("laplacian", "kernel of the MMD", source=f"{README}: Hopper and Walker2d")
+    mmd_sigma: float = setting(20.0, "σ: width of the kernel", source=f"{README}, and {D3RLPY}; choice 10", gt=0)
     lam: float = setting(0.75, "λ: weight of the least critic against the largest", source=CODE, ge=0, le=1)
     n_target_samples: int = setting(10, "N: draws whose best is the critics' goal", source=CODE, gt=0)
     n_mmd_action_samples: int = setting(4, "m: draws that the MMD compares", source=CODE, gt=0)
@@ -95,9 +98,9 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
     Config: ClassVar = BEARConfig
     warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {
-        "paper": Preset(CODE, PAPER),
+        "paper": Preset(f"{CODE}; its kernel is of bear/README.md, for Hopper and Walker2d", PAPER),
         "d3rlpy": Preset(f"{D3RLPY}; choice 6", {"alpha_learning_rate": 1e-4}),
-        "paper-halfcheetah": Preset("d4rl_evaluations c93b9d2, bear/README.md", {**PAPER, "mmd_kernel": "gaussian"}),
+        "paper-halfcheetah": Preset(README, {**PAPER, "mmd_kernel": "gaussian"}),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020, whose σ = 20 is squared; choice 8",
             {

@@ -4,6 +4,7 @@ r"""Critic-regularised regression (CRR): cloning of those of the data's actions 
     actor    L_π = E[ -f(A(s, a)) log π(a|s) ]                                                                   `CRR.actor_loss`
              A(s, a) = Q(s, a) - mean_k Q(s, a_k), or - max_k Q(s, a_k),    a_k ~ π(s)                            `CRR.advantage`
              f(A) = 1 where A > 0, else 0; or min(exp(A / β), w)
+    policy   π acts by its mean; its draws are of π alone
 
 Q is the mean of the ensemble. The target networks π' and Q' are copied every n-th step, or follow softly.
 
@@ -13,8 +14,8 @@ When      Data of mixed quality, many action entries. The actor is a weighted re
 Paper     Wang, Novikov, Zolna et al.: Critic Regularized Regression, NeurIPS 2020, arXiv:2006.15134.
 Code      github.com/google-deepmind/acme, agents/jax/crr (Apache 2.0). Read, not copied.
 Choices   1. π is normal with a deviation that depends on the state, as in d3rlpy 2.8.1; in the paper a mixture of five.
-          2. The policy acts by its mean. The paper and d3rlpy 2.8.1 draw some actions and choose one with softmax(Q), which no two
-             calls agree on.
+          2. The greedy action is the mean of π, the same at every call, and no critic has a say in it. The paper and d3rlpy 2.8.1
+             draw some actions at each call and choose one by softmax(Q); `sample_action` is one draw of π, as d3rlpy's.
           3. Q' comes from the least critic of the ensemble, as in d3rlpy; the paper has one critic.
           4. A distributional Q is a setting, `q_function`; the paper has C51.
           5. `tau=1`, the default, copies the targets; d3rlpy's soft targets are `tau=0.005, target_update_interval=1`.

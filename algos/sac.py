@@ -50,7 +50,7 @@ class SACConfig(ActorCriticConfig):
     temp_learning_rate: float = setting(3e-4, "of the temperature", source=PAPER, gt=0)
     temp_optimizer: Optimizer = setting(Adam(), "what steps the temperature", source=PAPER)
     initial_temperature: float = setting(1.0, "α₀: the temperature's first value", source="d3rlpy 2.8.1; PFRL 0.4.0", gt=0)
-    learn_temperature: bool = setting(True, "whether the temperature is learnt; else it stays α₀", source=PAPER)
+    learn_temperature: bool = setting(True, "whether the temperature is learnt; else it keeps its first value", source=PAPER)
     target_entropy: float | None = setting(None, "H: entropy that is aimed at; None: minus the entries of an action", source=PAPER)
     log_std_bounds: Bounds = setting(
         (-20.0, 2.0), "where the logarithm of σ is clipped", source="d3rlpy 2.8.1, models/builders.py; PFRL's example"
