@@ -5,7 +5,9 @@
               timestep: steps done in the episode. At its start context/return_to_go is the return that is asked for, all else is 0
     outputs   action, and next/… of each part of the memory
 
-A return to go falls by each reward. All is in raw units, but for what the networks see.
+A return to go falls by each reward. The action that comes out is also the last of next/context/action: who does another one in its
+place writes that one there, as an explorer's is, for later decisions look back at it. All is in raw units, but for what the
+networks see.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class ContextModule(PolicyModule):
 
 
 class ContextPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """The same over NumPy arrays, for n environments at once. Its memory is `start`'s, and `rewarded` tells it each reward."""
+    """The same over NumPy arrays, for n environments at once. `executed` and `rewarded` tell its memory what came of a step."""
 
     def __init__(self, module: ContextModule, device: torch.device, target_returns: tuple[float, ...]) -> None:
         Policy.__init__(self, module, module.spec, device)

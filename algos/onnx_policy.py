@@ -68,7 +68,10 @@ class OnnxPolicy:
 
 
 class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """A policy with a memory: `start(n)` or `start(n, target_return)`, `step`, and `rewarded` after each step outside."""
+    """A policy with a memory: `start(n)` or `start(n, target_return)`, `step`, and `rewarded` after each step outside.
+
+    Where another action was done than `step` gave, an explorer's say, `executed` tells it that too, before the next step.
+    """
 
     def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
         OnnxPolicy.__init__(self, model, about, threads)

@@ -1,4 +1,4 @@
-"""Policies with a memory: what the graph hands on from step to step, and the reward that came since. Imports no torch."""
+"""Policies with a memory: what the graph hands on from step to step, what was done and the reward that came. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .policy_inputs import named_inputs, raw_inputs
 from .ports import StateInput
 
 REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
+ACTION = "context/action"  # state: actions of the latest steps, raw; a step writes its own as the last
 RETURN_TO_GO = "context/return_to_go"  # state that starts as the return that is asked for
 
 Memory = dict[str, np.ndarray]
@@ -69,6 +70,12 @@ class Remembering:
         memory = {s.name: array for s, array in zip(self.states, new, strict=True)}
         return {**memory, REWARD: np.zeros_like(state[REWARD])}, action
 
+    def executed(self, state: Memory, action: Any) -> Memory:
+        """The memory once raw actions [n, A] were done where `step` had proposed others: later decisions look back at these."""
+        remembered = state[ACTION].copy()
+        remembered[:, -1] = np.asarray(action).reshape(remembered[:, -1].shape)
+        return {**state, ACTION: remembered}
+
     def rewarded(self, state: Memory, reward: Any) -> Memory:
         """The memory once the environments have given rewards [n], which the return that is left falls by."""
         return {**state, REWARD: state[REWARD] + np.asarray(reward, np.float32)}
@@ -92,17 +99,23 @@ class Asking:
         """Raw observations [n, ...] to the next memory and raw actions."""
         return self.policy.step(state, observation)
 
+    def executed(self, state: Memory, action: Any) -> Memory:
+        """The memory once raw actions [n, A] were done."""
+        return self.policy.executed(state, action)
+
     def rewarded(self, state: Memory, reward: Any) -> Memory:
         """The memory once the environments have given rewards [n]."""
         return self.policy.rewarded(state, reward)
 
 
-class Rewarded(Protocol):
-    """What acts with a memory that rewards enter."""
+class LookingBack(Protocol):
+    """What acts with a memory that actions and rewards enter."""
 
     def start(self, n: int) -> Memory: ...
 
     def step(self, state: Memory, observation: Any) -> tuple[Memory, np.ndarray]: ...
+
+    def executed(self, state: Memory, action: Any) -> Memory: ...
 
     def rewarded(self, state: Memory, reward: Any) -> Memory: ...
 
@@ -114,16 +127,24 @@ class StatefulWrapper:
         policy: Of an algorithm, or out of a package: `policy`, or `policy.asking(1_000.0)`.
     """
 
-    def __init__(self, policy: Rewarded) -> None:
+    def __init__(self, policy: LookingBack) -> None:
         self.policy = policy
         self.reset()
 
-    def predict(self, x: Any, reward: float = 0.0) -> np.ndarray:
-        """The action [A] at an observation [...], and what the last action was rewarded with; at an episode's start that is 0."""
+    def predict(self, x: Any, reward: float = 0.0, action: Any = None) -> np.ndarray:
+        """The action [A] at an observation [...].
+
+        Args:
+            x: The observation.
+            reward: What the last action was rewarded with; 0 at an episode's start.
+            action: What was done at the last step, [A]; None: what was predicted there.
+        """
+        if action is not None:
+            self._memory = self.policy.executed(self._memory, [action])
         self._memory = self.policy.rewarded(self._memory, [reward])
         one = {key: np.asarray(part)[None] for key, part in x.items()} if isinstance(x, Mapping) else np.asarray(x)[None]
-        self._memory, action = self.policy.step(self._memory, one)
-        return action[0]
+        self._memory, proposed = self.policy.step(self._memory, one)
+        return proposed[0]
 
     def reset(self) -> None:
         """Forgets the episode."""

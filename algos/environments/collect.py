@@ -14,7 +14,7 @@ from ...data.errors import ConfigError
 from ...data.steps import steps_from_arrays
 from .explorers import Explorer, random_actions, read_explorer
 from .make import AnyEnvironment, environment_of, is_given, make
-from .vector import Policy, VectorEnvironment, facing, rewarded, rows_of
+from .vector import Policy, VectorEnvironment, facing, looked_back, rows_of
 
 
 def collect(
@@ -123,7 +123,7 @@ def _record(
             action = explorer.explore(np.asarray(action), space, step=step, seed=seed)
         action = np.asarray(action).reshape(n, *space.shape)
         result = vector.step(action, playing)
-        state = rewarded(policy, state, result.reward)
+        state = looked_back(policy, state, action, result.reward)
         done[playing] += result.ended[playing] if by_episodes else 1
         cut = (done == quota) & ~result.ended if not by_episodes else np.zeros(n, bool)
         for i in playing:

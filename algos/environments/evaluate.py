@@ -13,7 +13,7 @@ from ...data.spec import Environment, Spec
 from .make import AnyEnvironment, environment_of, is_given, make
 from .scores import normalized_score
 from .spaces import check_spaces
-from .vector import Policy, VectorEnvironment, facing, rewarded, rows_of
+from .vector import Policy, VectorEnvironment, facing, looked_back, rows_of
 
 if TYPE_CHECKING:
     from .explorers import Explorer
@@ -172,7 +172,7 @@ def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, e
             if explorer is not None:
                 action = explorer.explore(np.asarray(action), vector.spec.action, step=made, seed=seed)
             result = vector.step(action, playing)
-            state = rewarded(policy, state, result.reward[:n])
+            state = looked_back(policy, state, action, result.reward[:n])
             made += 1
             returns[first : first + n] += result.reward[:n]  # zero for those that have finished
             lengths[[first + i for i in playing]] += 1

@@ -14,7 +14,7 @@ from ...data.replay import ReplayBuffer
 from ...data.spec import shapes_of, value_columns
 from .collect import proposal, restarted
 from .explorers import Explorer, random_actions
-from .vector import Policy, VectorEnvironment, rewarded
+from .vector import Policy, VectorEnvironment, looked_back
 
 Arrays = dict[str, np.ndarray]
 
@@ -80,7 +80,7 @@ class Rollout:
         ends = (result.terminated, result.truncated, result.observation)
         self.buffer.append(self.observation, action, result.reward, *ends, **extra)
         self.observation = result.observation
-        self._memory = rewarded(policy, self._memory, result.reward)
+        self._memory = looked_back(policy, self._memory, action, result.reward)
         self._return += result.reward
         self._length += 1
         self.steps += 1

@@ -165,8 +165,10 @@ def facing(policy: Any, spec: Spec) -> Any:
     return policy.facing(spec) if hasattr(policy, "facing") else policy
 
 
-def rewarded(policy: Any, state: Any, reward: np.ndarray) -> Any:
-    """A policy's state once the environments have given rewards [n]; most policies do not look at them."""
+def looked_back(policy: Any, state: Any, action: np.ndarray, reward: np.ndarray) -> Any:
+    """A policy's state once actions [n, ...], an explorer's say, brought rewards [n]; most policies look at neither."""
+    if hasattr(policy, "executed"):
+        state = policy.executed(state, action)
     return policy.rewarded(state, reward) if hasattr(policy, "rewarded") else state
 
 
