@@ -19,6 +19,7 @@ Choices   1. R is of scaled rewards, as in the code and in d3rlpy 2.8.1, and exa
              d3rlpy's buffer sums what an episode has so far.
           4. The last step before a timeout is learned from and enters R; the code's reader drops it.
           5. Policies begin as in `sac.py`; in the code log σ has an offset of -1, and layers begin orthogonal.
+          6. A lower ω online is a matter of `set_params(conservative_weight=…)` before `fit_online`, as in `cql.py`.
 """
 
 from __future__ import annotations

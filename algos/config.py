@@ -44,6 +44,10 @@ class AlgorithmConfig(Config):
     n_augmentations: int = setting(1, "copies of a batch, each augmented for itself; their losses are averaged", gt=0)
     mixed_precision: bool = setting(False, "whether encoders run in bfloat16 while training; parameters stay float32")
 
+    def coefficients(self) -> dict[str, float]:
+        """The settings that are floats, by name: what may change while training runs, and differ between rows of a stack."""
+        return {name: value for name, value in self if isinstance(value, float)}
+
 
 class ContinuousConfig(AlgorithmConfig):
     """Settings of algorithms with continuous actions."""

@@ -25,6 +25,7 @@ Choices   1. ω is fixed by default, at 5, as in the README's command for MuJoCo
           7. `cloning_steps`: the code's actor first clones the data, with log π(a|s) in place of Q; d3rlpy's does not.
           8. κ bounds G, as in d3rlpy 2.8.1, CORL and Cal-QL. In the code and d3rlpy 1 it bounds ω G: theirs is ω times this.
           9. log σ is clipped to -20 and 2, as in d3rlpy; the code has -5 and 2, and so have its presets.
+         10. ω stays as it is when training goes on online; `set_params(conservative_weight=…)` lowers it there.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from .optimizers import Adam, Optimizer
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..data.spec import Spec
+    from .fit import Fit
     from .nets import Nets
 
 
@@ -195,13 +196,36 @@ class Definition:
         return {name: getattr(self, name) for name in (*self.Config.model_fields, "seed", "device", "dtype")}
 
     def set_params(self, **params: Any) -> Self:
-        """Sets constructor arguments. Raises ConfigError for one that there is not."""
+        """Sets constructor arguments; once there are networks, coefficients (floats) alone, which act from the next step on.
+
+        Raises:
+            ConfigError: there is no such argument; or, once there are networks, it would change and is no coefficient, or a value
+                is out of range. Nothing is set then.
+        """
         known = self.get_params()
-        for name, value in params.items():
+        for name in params:
             if name not in known:
                 raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, known)}")
+        fit = vars(self).get("fit_")
+        if fit is not None:
+            fit.set_coefficients(self._coefficients_among(params, fit))
+        for name, value in params.items():
             setattr(self, name, value)
         return self
+
+    def _coefficients_among(self, params: Mapping[str, Any], fit: Fit) -> dict[str, float]:
+        """Of new settings those that are coefficients, checked. Raises ConfigError where another one would change."""
+        before, known = self.check_settings(), self.get_params()
+        now = self.Config.checked({n: {**known, **params}[n] for n in self.Config.model_fields}, title=self.name)
+        coefficients = {n: v for n, v in now.coefficients().items() if n in params and n in fit.learner.values}
+        for name, value in params.items():
+            new, old = (getattr(now, name), getattr(before, name)) if name in self.Config.model_fields else (value, known[name])
+            if name not in coefficients and new != old and new != getattr(fit.config, name, old):
+                raise ConfigError(
+                    f"This {self.name} is built, so its {name} cannot change: make a new algorithm, or set coefficients alone, "
+                    f"which are {', '.join(fit.learner.values)}."
+                )
+        return coefficients
 
     def check_settings(self) -> AlgorithmConfig:
         """The config that the settings make. Raises ConfigError in one sentence."""

@@ -242,6 +242,12 @@ class Fit:
             self._warned[k] = f"step {self.learner.step}: {wrong}"
             warnings.warn(f"{self.algorithm.name}, seed {self.seeds[k]}, {self._warned[k]}.", DivergenceWarning, 3)
 
+    def set_coefficients(self, values: Mapping[str, float]) -> None:
+        """Writes coefficients in place, the same for every row: losses, acting and what is saved have them from here on."""
+        for name, value in values.items():
+            self.learner.set_hyper(name, [value] * len(self.seeds))
+        self.config = self.config.model_copy(update=values)
+
     # ---- acting
 
     def nets(self) -> Nets:
@@ -336,6 +342,7 @@ class Fit:
             raise StorageError(f"The state has the version {meta['state_version']}; this d3ray reads {STATE_VERSION}.")
         config = algorithm.Config.checked(meta["config"], title=algorithm.name)
         algorithm.dtype = meta["dtype"]
+        vars(algorithm).update(config.coefficients())  # they may have been changed on the way
         fit = cls(algorithm, config, Spec.checked(meta["spec"]), meta["seeds"], None)
         for name, tensor in fit.learner.state().items():  # what optimisers remember is not among them yet
             if (found := tensors.get(name)) is None or found.shape != tensor.shape:
@@ -353,6 +360,8 @@ class Fit:
         """The k-th seed as a fit of its own, on tensors of its own."""
         fit = Fit(algorithm, self.config, self.spec, (self.seeds[k],), None)
         fit.learner.load_state(self.learner.row(self.learner.state(), k), self.learner.step)
+        fit.config = self.config.model_copy(update={name: value for name, (value,) in fit.learner.values.items()})
+        vars(algorithm).update(fit.config.coefficients())
         fit.data, fit.met = self.data, self.met
         if kept := self._sampler_state():
             fit._priorities = {name: array if name == "next" else array[k : k + 1] for name, array in kept.items()}

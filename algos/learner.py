@@ -143,8 +143,7 @@ class Learner:
 
     def _set_up_hyper(self, config: AlgorithmConfig, rows: Sequence[Mapping[str, float]]) -> None:
         """`values`: floats by setting, one a row; `hyper`: the same as tensors, written in place by `set_hyper`."""
-        floats = {name: value for name, value in config if isinstance(value, float)}
-        self.values = {name: [float(row.get(name, value)) for row in rows] for name, value in floats.items()}
+        self.values = {name: [float(row.get(name, value)) for row in rows] for name, value in config.coefficients().items()}
         self.hyper = {
             n: torch.tensor(v if self.stacked else v[0], dtype=self.dtype, device=self.device) for n, v in self.values.items()
         }

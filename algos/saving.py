@@ -68,7 +68,7 @@ def load_into(algorithm: Algorithm, path: str | Path) -> None:
                     f"The {algorithm.name} in {path} has other networks: {name.removeprefix('live/')!r} is "
                     f"{_of_shape(found)} there and {_of_shape(have)} here."
                 )
-    algorithm.set_params(**{**other.get_params(), "device": algorithm.device})
+    vars(algorithm).update({**other.get_params(), "device": algorithm.device})
     algorithm.load_state(tensors, meta)
 
 

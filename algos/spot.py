@@ -17,7 +17,8 @@ Code      github.com/thuml/SPOT, SPOT.py and vae.py, commit 4be91cc (MIT). Read,
 Choices   1. The behaviour is modelled for the first `warmup_steps` gradient steps; in the code by a program of its own.
           2. N is the evidence bound, the code's default; its importance-sampled estimate (`iwae`, off there) is not here.
           3. Dropout of the actor, 0.1 in the code, is in the presets; the code drops units of its target too, at rest here.
-          4. The code decays λ and leaves TD3's clipping as it is when it goes on online: set `support_weight` as you go.
+          4. The code decays λ and leaves TD3's clipping as it is when it goes on online: call `set_params(support_weight=…)` as you
+             go, between two trainings or in a callback.
 """
 
 from __future__ import annotations

@@ -125,6 +125,14 @@ class Stack:
         one.fit_ = self.fit_.row(k, one)
         return one
 
+    def set_params(self, **params: Any) -> Self:
+        """Sets settings of all rows, `rows` included; as an algorithm's own, and with its errors."""
+        for algorithm in (*([self.fit_.algorithm] if hasattr(self, "fit_") else []), self.algorithm):
+            algorithm.set_params(**params)
+        if self.rows is not None:
+            self.rows = [{name: value for name, value in row.items() if name not in params} for row in self.rows]
+        return self
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that training goes on from: tensors with an axis of seeds, and JSON."""
         tensors, meta = self.fit_.state()

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ...algos.base import Algorithm
+from ...algos.config import AlgorithmConfig
 from ...algos.held_out import HeldOut
 from ...algos.stack import Stack
 from ...data.config import Config
@@ -229,14 +230,12 @@ class TrialRun:
         else:
             tensors, meta = self._adopted(tensors, meta)
         if self._taken_over:  # the set-up learner stays: whatever was compiled or captured for it holds
-            fit = self.subject.fit_
-            fit.learner.load_state(tensors, int(meta["step"]))
-            fit.config = fit.config.model_copy(update={n: v for n, v in self._settings() if isinstance(v, float)})
+            self.subject.fit_.learner.load_state(tensors, int(meta["step"]))
         else:
             self.subject.load_state(tensors, meta)
         if own and (exploits := trial.get("exploits", 0)):  # its coefficients are no longer those of its configuration
             self._exploited = exploits
-            self._algorithm.set_params(**{n: meta["config"][n] for n, v in self._settings() if isinstance(v, float)})
+            self.subject.set_params(**{name: meta["config"][name] for name in _coefficients(self._settings())})
         self.offset = (trial["logging_step"] if reached is None else reached) - self.subject.step
         self._epochs = None
 
@@ -244,7 +243,7 @@ class TrialRun:
         """A state of another trial with this trial's seeds and coefficients."""
         if len(meta["seeds"]) != len(self.config.seeds):
             raise ConfigError(f"A checkpoint of {len(meta['seeds'])} seeds cannot be taken over by {len(self.config.seeds)}.")
-        floats = {name: value for name, value in self._settings() if isinstance(value, float)}
+        floats = _coefficients(self._settings())
         config = {**meta["config"], **floats}
         hyper = {f"hyper/{name}": torch.full_like(tensors[f"hyper/{name}"], value) for name, value in floats.items()}
         return {**tensors, **hyper}, {**meta, "config": config, "seeds": list(self.config.seeds), "failed": {}}
@@ -263,16 +262,12 @@ class TrialRun:
         """
         before, now = other._settings(), self._settings()
         same = all(getattr(self.config, n) == getattr(other.config, n) for n in _PROGRAM) and type(before) is type(now)
-        if not same or not hasattr(other.subject, "fit_") or other.failed:
+        if not same or not isinstance(now, AlgorithmConfig) or not hasattr(other.subject, "fit_") or other.failed:
             return False
-        for name, value in now:
-            if not isinstance(value, float) and value != getattr(before, name):
-                return False
-        settings = {name: value for name, value in now if isinstance(value, float)}
-        for name, value in settings.items():
-            other.subject.fit_.learner.set_hyper(name, [value] * len(self.config.seeds))
-        self.subject, self._taken_over = other.subject, True
-        self._algorithm.set_params(**settings)
+        shapes = [{name: value for name, value in one if name not in one.coefficients()} for one in (before, now)]
+        if shapes[0] != shapes[1]:
+            return False
+        self.subject, self._taken_over = other.subject.set_params(**now.coefficients()), True
         return True
 
     # ---- what a scheduler has decided
@@ -296,7 +291,7 @@ class TrialRun:
         """Goes on from the donor's weights with new coefficients, both written into the learner that there is."""
         tensors, meta = donated(trial, exploit)
         self.close()
-        self._algorithm.set_params(**exploit.coefficients)
+        self.subject.set_params(**exploit.coefficients)
         self._taken_over = True
         self.load(tensors, meta, own=False, reached=self.step)
         self._exploited += 1
@@ -385,6 +380,11 @@ class TrialRun:
         self._evaluators, self._epochs = [], None
         if self._system is not None:
             self._system.close()
+
+
+def _coefficients(settings: Config) -> dict[str, float]:
+    """Settings that a learner holds as tensors; RLlib's algorithms have none."""
+    return settings.coefficients() if isinstance(settings, AlgorithmConfig) else {}
 
 
 def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapping[str, Any]]) -> None:
