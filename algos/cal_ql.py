@@ -13,8 +13,9 @@ Paper     Nakamoto, Zhai et al.: Cal-QL: Calibrated Offline RL Pre-Training for 
           arXiv:2303.05479.
 Code      github.com/nakamotoo/Cal-QL, JaxCQL/conservative_sac.py, commit ac6eafe. Read, not copied.
 Choices   1. R is of scaled rewards, as in the code and in d3rlpy 2.8.1, and exact for every γ and reward scaler.
-          2. An episode that was cut ends R there, as in code and d3rlpy; `endless` takes one whose rewards are all r to go on so:
-             R = r / (1 - γ), which the code does for sparse rewards that were never earned.
+          2. An episode that was cut ends R there, as in code and d3rlpy; `endless` takes one whose scaled rewards are all r < 0 to
+             go on so: R = r / (1 - γ). The code does that where all are the task's reward of failure, of which it has a table, and
+             which is below 0 once scaled. Without a table any r < 0 counts: that only lowers R, which stays a bound from below.
           3. Online, steps are learned from when their episode has ended, as in the code, which collects whole trajectories;
              d3rlpy's buffer sums what an episode has so far.
           4. The last step before a timeout is learned from and enters R; the code's reader drops it.
@@ -49,7 +50,9 @@ class CalQLConfig(CQLConfig):
     backup: Literal["sampled", "mode", "soft", "max"] = setting("max", "which next action the goal has", source=CODE)
     alpha_threshold: float = setting(1.0, "κ: gap at which a learnt α rests", source=CODE)
     endless: bool = setting(
-        False, "whether an episode that was cut, with the same reward all along, counts as going on so for ever", source=CODE
+        False,
+        "whether an episode that was cut, with the same scaled reward below 0 all along, counts as going on so for ever",
+        source=CODE,
     )
 
 

@@ -53,7 +53,10 @@ def returns_to_go(
 
 
 def endless_returns(out: np.ndarray, reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float) -> None:
-    """Writes r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all one and the same r.
+    """Writes r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all the same r < 0.
+
+    A failure costs at each step, and cost is all that such an episode shows. Rewards that were earned would be summed to far more
+    than an episode can earn: they count as far as they go.
 
     Raises:
         ConfigError: γ is 1, at which such a sum has no end.
@@ -63,8 +66,9 @@ def endless_returns(out: np.ndarray, reward: np.ndarray, first_row: np.ndarray, 
     if not len(steps):
         return
     ends = np.stack((first_row, first_row + steps), 1).ravel()
-    same = np.minimum.reduceat(reward, ends)[::2] == np.maximum.reduceat(reward, ends)[::2]
-    for first, n in zip(first_row[same].tolist(), steps[same].tolist(), strict=True):
+    highest = np.maximum.reduceat(reward, ends)[::2]
+    failed = (np.minimum.reduceat(reward, ends)[::2] == highest) & (highest < 0)
+    for first, n in zip(first_row[failed].tolist(), steps[failed].tolist(), strict=True):
         out[first : first + n] = reward[first] / (1 - gamma)
 
 
@@ -79,7 +83,8 @@ class ReturnsToGo:
         windows: Of a buffer, what is drawn from it: it says when all its rows became others.
         gamma: () or (S,), one a seed.
         transform: How each reward is scaled, before the sum; None: not at all.
-        endless: Whether an episode that was cut, and had the same reward r at each step, counts as going on with it: r / (1 - γ).
+        endless: Whether an episode that was cut, and had the same scaled reward r < 0 at each step, counts as going on with it:
+            r / (1 - γ).
         dtype, device: Of what is given.
     """
 

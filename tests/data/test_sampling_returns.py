@@ -14,7 +14,7 @@ from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
 from d3ray.data.replay import ReplayBuffer
 from d3ray.data.sampling import RETURNS, TransitionSampler
-from d3ray.data.scalers import ClipRewardScaler
+from d3ray.data.scalers import ClipRewardScaler, StandardRewardScaler
 
 from .slow_experience import Story, as_buffer, as_dataset, stories
 
@@ -88,8 +88,17 @@ def test_a_buffer_gives_finished_episodes_with_their_returns(told: list[Story], 
 
 
 def test_an_endless_failure_counts_as_going_on() -> None:
-    """Only an episode that was cut, and earned the same all along."""
-    rewards = {"failure": [-1, -1, -1], "success": [-1, -1, 0], "ended": [-1, -1, -1], "one": [-2], "cut": [-1, -3]}
+    """Only an episode that was cut, and cost the same all along; what was earned counts once, in a fragment of one step too."""
+    rewards = {
+        "failure": [-1, -1, -1],
+        "success": [-1, -1, 0],
+        "ended": [-1, -1, -1],
+        "one": [-2],
+        "cut": [-1, -3],
+        "earned": [1, 1, 1],
+        "one earned": [2],
+        "nothing": [0, 0],
+    }
     parts = []
     for name, earned in rewards.items():
         n, ended = len(earned), name in ("success", "ended")
@@ -103,13 +112,16 @@ def test_an_endless_failure_counts_as_going_on() -> None:
         )
     data = Dataset.concat(parts)
     options: dict[str, Any] = {"extra": (RETURNS,), "dtype": torch.float64}
-    batch = TransitionSampler(data, 64, gamma=0.9, endless=True, **options).sample(0)
+    batch = TransitionSampler(data, 256, gamma=0.9, endless=True, **options).sample(0)
     found = {name: sorted(set(batch.extra[RETURNS][batch.observation[:, 0] == k].tolist())) for k, name in enumerate(rewards)}
     assert found["failure"] == pytest.approx([-10])
     assert found["one"] == pytest.approx([-20])
     assert found["cut"] == pytest.approx([-3.7, -3])
     assert found["ended"] == pytest.approx([-2.71, -1.9, -1])
     assert found["success"] == pytest.approx([-1.9, -1, 0])
+    assert found["earned"] == pytest.approx([1, 1.9, 2.71])
+    assert found["one earned"] == pytest.approx([2])
+    assert found["nothing"] == [0]
     with pytest.raises(ConfigError, match="gamma is 1"):
         TransitionSampler(data, 8, gamma=1.0, endless=True, **options).sample(0)
 
@@ -157,3 +169,18 @@ def test_a_buffer_gives_as_much_of_a_cut_episode_as_its_dataset() -> None:
     assert [sum(parts[0][float(Story(0, 10, "blind").observation(t))][:65]) for t in range(9)] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
     with pytest.raises(ConfigError, match="whose episode has ended"):
         TransitionSampler(buffer, 4, ahead=2, until="action")
+
+
+def test_what_is_negative_is_said_of_scaled_rewards() -> None:
+    """CalQL's rewards of AntMaze, 10 r - 5: five steps at the goal before a cut earn 5 each, and as many elsewhere cost 5."""
+    observations, flags = np.repeat(np.arange(2, dtype=np.float32), 5)[:, None], np.arange(10) % 5 == 4
+    rewards, final = np.repeat(np.float32([1, 0]), 5), np.zeros((2, 1), np.float32)
+    data = Dataset.from_arrays(observations, np.zeros((10, 1), np.float32), rewards, flags & False, flags, final_observations=final)
+    scaler = StandardRewardScaler(mean=0.5, std=1.0, epsilon=0.0, multiplier=10.0)
+    options: dict[str, Any] = {"extra": (RETURNS,), "dtype": torch.float64, "reward_scaler": scaler}
+    batch = TransitionSampler(data, 64, gamma=0.99, endless=True, **options).sample(0)
+    earned = batch.observation[:, 0] == 0
+    returns = batch.extra[RETURNS]
+    assert sorted(set(returns[earned].tolist())) == pytest.approx([5 * sum(0.99**k for k in range(n)) for n in range(1, 6)])
+    assert float(returns[earned].max()) == pytest.approx(24.5, abs=0.01)
+    np.testing.assert_allclose(returns[~earned], -500)
