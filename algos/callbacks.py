@@ -94,6 +94,7 @@ def watching(
     """
     fit: Fit = subject.fit_
     _warn_of_warm_up(fit, n_steps)
+    _warn_of_spent_rates(fit, n_steps)
     loggers = () if logger is None else logger if isinstance(logger, Sequence) else (logger,)
     if show_progress is None:
         show_progress = draws_bars()
@@ -137,6 +138,22 @@ def _warn_of_warm_up(fit: Fit, n_steps: int) -> None:
             f"this training ends with step {end:,}: ask for more n_steps, or set a smaller {warm_up}.",
             stacklevel=6,
         )
+
+
+def _warn_of_spent_rates(fit: Fit, n_steps: int) -> None:
+    """Warns of a training in which a schedule has brought a learning rate to 0, or will; once, for it may be done in many parts."""
+    end, networks = fit.learner.step + n_steps, fit.learner.networks.items()
+    schedules = [(name, o.schedule) for name, each in networks for o in (each.optimizer, *(part.optimizer for part in each.groups))]
+    fallen = [(name, schedule) for name, schedule in schedules if schedule and (schedule.spent() or end) < end]
+    if n_steps < 1 or fit.told_of_rates or not fallen:
+        return
+    fit.told_of_rates, (name, schedule) = True, fallen[0]
+    warnings.warn(
+        f"{fit.algorithm.name}: the learning rate of the network {name!r} is 0 from gradient step {schedule.spent():,} on, where "
+        f"its {schedule.name} schedule ends, and this training goes on to step {end:,}: make the algorithm with an optimizer that "
+        "has a longer schedule or none, or begin the schedule anew by set_grad_step(0).",
+        stacklevel=6,
+    )
 
 
 def stops(callback: Callable[..., None], *arguments: Any) -> bool:

@@ -81,6 +81,7 @@ class Fit:
         self._priorities: dict[str, np.ndarray] | None = None  # of a restored fit, until it has its sampler
         self.met = False  # whether the settings have met data, as they do once
         self.told_of_warm_up = False  # whether it was said that a training ends too early, which is said once
+        self.told_of_rates = False  # whether it was said that a learning rate is 0, which is said once
         self.data: dict[str, Any] = {}  # name and fingerprint of what it was trained on
         self.largest_reward: float | None = None  # max |r| of the data as losses see it
         self._warned: dict[int, str] = {}  # rows whose values diverge, and since when

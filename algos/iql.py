@@ -15,7 +15,8 @@ Code      github.com/ikostrikov/implicit_q_learning, commit 09d7002 (MIT). Read,
 Choices   1. Order: value, actor, critic, target in every step, as in the code (`learner.py`); the paper's Algorithm 1 extracts the
              policy after the values have been learned. d3rlpy 2.8.1 steps value and critic at once, the critic towards the old V.
           2. The critics' errors are summed, as in the code and d3rlpy; CORL and unifloral take their mean.
-          3. The actor's learning rate falls along a cosine, as in the code; d3rlpy keeps it constant.
+          3. The actor's learning rate falls along a cosine to 0 at 10⁶ steps, as in the code; d3rlpy keeps it constant, and so does
+             the code's config for going on online: `actor_optimizer="adam"`, from the first step on.
           4. log σ is clipped to its bounds, as in the code; d3rlpy passes a parameter through a sigmoid that spans them.
           5. A deterministic policy's square is summed over an action's entries, as in CORL: a normal one of deviation 1/√2.
           6. Layers begin as torch's; in the code (`common.py`) all begin orthogonal, with gain √2, and their biases at 0.
@@ -43,6 +44,9 @@ from .optimizers import Adam, Cosine, Optimizer
 from .schedule import due
 
 RETURNS = {"name": "return_based", "multiplier": 1000.0}
+ANTMAZE: dict[str, Any] = {
+    "expectile": 0.9, "weight_temp": 10.0, "reward_scaler": {"name": "constant_shift", "shift": -1.0},
+}  # fmt: skip
 CODE = "authors' code 09d7002, configs/mujoco_config.py"
 
 
@@ -80,7 +84,11 @@ class IQL(DistributionPolicy):
         "paper": Preset(f"D4RL locomotion: {CODE} and train_offline.py", {"reward_scaler": RETURNS}),
         "antmaze": Preset(
             "D4RL AntMaze: authors' code, configs/antmaze_config.py and train_offline.py",
-            {"expectile": 0.9, "weight_temp": 10.0, "reward_scaler": {"name": "constant_shift", "shift": -1.0}},
+            ANTMAZE,
+        ),
+        "antmaze-finetune": Preset(
+            "D4RL AntMaze, to go on online: authors' code, configs/antmaze_finetune_config.py and train_finetune.py",
+            {**ANTMAZE, "actor_optimizer": "adam"},
         ),
         "kitchen": Preset(
             "D4RL Kitchen and Adroit: authors' code, configs/kitchen_config.py",

@@ -14,11 +14,14 @@ Paper     Garg, Hejna, Geist, Ermon: Extreme Q-Learning: MaxEnt RL without Entro
 Code      github.com/Div99/XQL, offline/critic.py and learner.py, commit dff09af. Read, not copied.
 Choices   1. exp(m) divides each batch's gradient by a number of its own, as in the code, where outliers would blow it up.
           2. Order: V, `n_value_updates` times on one batch; actor; critic; target, as in the code.
-          3. `n_critics=1` is the code's `double=False`. Its `log_loss`, which its own arguments break, is left out.
+          3. `n_critics=1` is the code's `double=False`. Its `log_loss`, which its own arguments break, is left out, and so is its
+             `grad_pen`, off there, a penalty of weight `lambda_gp` on the critics' slope in the action where that is above 1.
           4. By task L_V sees the data's actions with noise (`perturb_actions`), or uniform ones beside them (`n_random_actions`);
              Q̂ is then asked there. The actor's weight is of the data's own.
           5. Layer norm follows an activation here, and precedes it in the code. The code's dropout of V is never switched on.
           6. A Q-function other than the mean has its own loss in place of Huber's.
+          7. The actor's rate falls to 0 at 10⁶ steps, as in `iql.py`. The code's configs for going on online keep it constant, as
+             does `actor_optimizer="adam"` from the first step on: preset `mujoco-finetune`, and all of AntMaze's.
 """
 
 from __future__ import annotations
@@ -85,6 +88,10 @@ class XQL(IQL):
     Config: ClassVar = XQLConfig
     presets: ClassVar = {
         "paper": Preset(f"{SCRIPTS}/mujoco: one setting for all tasks", {"reward_scaler": RETURNS}),
+        "mujoco-finetune": Preset(
+            "to go on online: authors' code dff09af, offline/configs/mujoco_config_finetune.py and train_finetune.py; β by task",
+            {"reward_scaler": RETURNS, "actor_optimizer": "adam"},
+        ),
         **{
             f"d4rl-{task}": Preset(f"{SCRIPTS}/mujoco", {"reward_scaler": RETURNS, **settings}) for task, settings in MUJOCO.items()
         },

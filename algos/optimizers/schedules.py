@@ -24,6 +24,10 @@ class WarmUp(Config):
         """Of the set rate, at a gradient step from 0."""
         return min((step + 1) / self.warm_up, 1.0)
 
+    def spent(self) -> int | None:
+        """The first gradient step from which on the share is 0; None: there is none."""
+        return None
+
 
 class _Falling(Config):
     """Rises over `warm_up` steps, falls over `duration` steps more, and stays."""
@@ -38,6 +42,10 @@ class _Falling(Config):
             return (step + 1) / self.warm_up
         done = min((step - self.warm_up) / self.duration, 1.0)
         return self.final + (1 - self.final) * self._left(done)
+
+    def spent(self) -> int | None:
+        """The first gradient step from which on the share is 0; None: there is none."""
+        return None if self.final else self.warm_up + self.duration
 
     def _left(self, done: float) -> float:
         """What is left of the fall, 1 to 0, when the share `done` of its steps is done."""

@@ -9,8 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
-from d3ray import BCQ, BEAR, CQL, PLAS, SPOT, TD3, Dataset, DecisionTransformer, PLASWithPerturbation, Stack, load
+from d3ray import BCQ, BEAR, CQL, IQL, PLAS, SPOT, TD3, XQL, Dataset, DecisionTransformer, PLASWithPerturbation, Stack, load
 from d3ray.algos.testing import maker, tiny_arrays, tiny_dataset
 from d3ray.data.errors import DataError
 
@@ -115,3 +116,38 @@ def test_the_default_training_of_plas_is_told_of() -> None:
         Stack(PLAS(batch_size=2), (0, 1)).fit(DATA, 1)
     with pytest.warns(UserWarning, match="PLAS: .* first 500,000"):
         PLAS(batch_size=2, action_scaler="min_max").fit_online("Pendulum-v1", n_steps=1)
+
+
+def with_schedule(schedule: dict[str, Any]) -> Any:
+    return maker(IQL, actor_optimizer={"name": "adam", "schedule": schedule})()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_rate_that_has_fallen_to_0_is_told_of_once_and_not_by_the_run_that_ends_there() -> None:
+    made = with_schedule({"name": "cosine", "duration": 4, "warm_up": 2}).fit(DATA, 3, 3).fit(DATA, 3, 3)
+    before = made.state()[0]
+    with pytest.warns(
+        UserWarning,
+        match="IQL: the learning rate of the network 'policy' is 0 from gradient step 6 on, where its cosine schedule ends, and "
+        "this training goes on to step 8: .*longer schedule or none, .*set_grad_step",
+    ):
+        made.fit(DATA, 2, 2)
+    after = made.fit(DATA, 2, 2).state()[0]  # and no more is said
+    moved = {name.split("/")[1] for name in before if name.startswith("live/") and not torch.equal(before[name], after[name])}
+    assert moved == {"value", "critic"}
+    made.set_grad_step(0)
+    assert any(not torch.equal(after[n], t) for n, t in made.fit(DATA, 2, 2).state()[0].items() if n.startswith("live/policy"))
+    for schedule in ({"name": "linear", "duration": 2, "final": 0.1}, {"name": "warm_up", "warm_up": 2}):
+        with_schedule(schedule).fit(DATA, 5, 5)
+
+
+def test_a_training_that_runs_into_a_rate_of_0_is_told_of_online_and_in_a_stack() -> None:
+    schedule = {"name": "linear", "duration": 3}
+    with pytest.warns(UserWarning, match="IQL: .* 'policy' is 0 from gradient step 3 on, .* linear schedule ends, .* to step 4"):
+        Stack(with_schedule(schedule), (0, 1)).fit(DATA, 4, 2)
+    made = with_schedule(schedule).set_params(action_scaler="min_max")
+    with pytest.warns(UserWarning, match="IQL: .* 'policy' is 0 from gradient step 3 on"):
+        made.fit_online("Pendulum-v1", n_steps=4, n_steps_per_epoch=4)
+    assert IQL().actor_optimizer.schedule.spent() == 1_000_000
+    for algorithm, preset in ((IQL, "antmaze-finetune"), (XQL, "mujoco-finetune")):
+        assert algorithm.from_preset(preset).check_settings().actor_optimizer.schedule is None
