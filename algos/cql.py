@@ -21,7 +21,7 @@ Choices   1. ω is fixed by default, at 5, as in the README's command for MuJoCo
              the temperature first, which actor and critic then see, and works out the actor's loss before the critic steps; in
              d3rlpy 2.8.1 the critic sees α after its step, and the actor the temperature.
           5. The constant -log(3 N) of the mean over a_k is left out, as in code and d3rlpy: it moves no gradient but α's.
-          6. α is bounded by 1e6, as in the code.
+          6. α rises no further than 1e6, as in the code, where it stays for ever once it is beyond, for a clamp has no gradient.
           7. `cloning_steps`: the code's actor first clones the data, with log π(a|s) in place of Q; d3rlpy's does not.
           8. κ bounds G, as in d3rlpy 2.8.1, CORL and Cal-QL. In the code and d3rlpy 1 it bounds ω G: theirs is ω times this.
           9. log σ is clipped to -20 and 2, as in d3rlpy; the code has -5 and 2, and so have its presets.
@@ -47,6 +47,7 @@ from .networks.encoders import VectorEncoder
 from .networks.heads import Temperature
 from .networks.q_functions import reduced
 from .optimizers import Adam, Optimizer
+from .prices import price_loss
 from .sac import SAC, SACConfig
 from .sampled_actions import apart, repeated
 
@@ -141,8 +142,10 @@ class CQL(SAC):
         if not self.config_.learn_alpha:
             return loss + h.conservative_weight * gap, metrics
         excess = h.conservative_weight * (gap - h.alpha_threshold)
-        alpha = (h.initial_alpha * nets.alpha()).clamp(max=_LARGEST)
-        return loss + alpha.detach() * excess - alpha * excess.detach() / len(gap), {**metrics, "alpha": alpha}
+        price = h.initial_alpha * nets.alpha()
+        alpha = price.detach().clamp(max=_LARGEST)
+        dual = price_loss(price, excess.detach(), 0.0, _LARGEST) / len(gap)
+        return loss + alpha * excess + dual, {**metrics, "alpha": alpha}
 
     def clone(self, learner: Learner, batch: Batch) -> None:
         """In place of the actor; choice 7."""

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from d3ray.algos.cal_ql import CalQL
 from d3ray.algos.cql import CQL
+from d3ray.algos.prices import price_loss
 
 from .losses import evaluate, networks, prepared
 
@@ -76,6 +78,30 @@ def test_a_learnt_weight_grows_while_the_gap_is_above_its_threshold():
         excess = weight * (gap - threshold)
         np.testing.assert_allclose(loss, (td + alpha * excess).sum(0) - alpha * excess.mean(0), rtol=1e-9)
         assert metrics["alpha"] == pytest.approx(alpha)
+
+
+@pytest.mark.parametrize("algorithm", [CQL, CalQL])
+def test_alpha_stops_beyond_its_bound_and_comes_back(algorithm):
+    settings = {"learn_alpha": True, "n_action_samples": 2, "alpha_optimizer": "sgd", "alpha_learning_rate": 1e-12}
+    _, learner, batch = prepared(algorithm, alpha_threshold=-1e4, **settings)
+    with torch.no_grad():
+        learner.live["alpha"]["log"].fill_(14.0)  # α = 1.2e6
+    learner.update(batch)
+    assert learner.live["alpha"]["log"].item() == 14.0  # the gap is far above κ, and α is beyond its bound already
+    assert learner.read_metrics()[0]["alpha"] == pytest.approx(1e6)  # what the critics see
+    learner.set_hyper("alpha_threshold", [1e4])
+    for _ in range(3):
+        learner.update(batch)
+    assert 13.5 < learner.live["alpha"]["log"].item() < 13.9  # a step is 1e-12 · α ω (κ - G), some 0.06 and less each time
+
+
+def test_a_price_moves_within_its_bounds_and_back_into_them():
+    for log, excess, moves in ((0.0, 1.0, 1), (0.0, -1.0, 1), (3.1, 1.0, 0), (3.1, -1.0, 1), (-2.1, -1.0, 0), (-2.1, 1.0, 1)):
+        price = torch.tensor(log, dtype=torch.float64, requires_grad=True)
+        off = torch.tensor([excess - 0.5, excess + 0.5], dtype=torch.float64)
+        loss = price_loss(price.exp(), off, math.exp(-2.0), math.exp(3.0))
+        (gradient,) = torch.autograd.grad(loss.mean(), [price])
+        assert gradient.item() == pytest.approx(-moves * math.exp(log) * excess)
 
 
 @pytest.mark.parametrize("backup", ["sampled", "mode", "soft", "max"])
