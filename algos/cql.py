@@ -53,6 +53,7 @@ from .sampled_actions import apart, repeated
 
 CODE = "authors' code d67dbe9, d4rl/examples/cql_mujoco_new.py"
 README = "authors' code d67dbe9, README"
+TABLE = "Seno and Imai 2021, Table 4; d3rlpy 1.0.0, algos/torch/cql_impl.py, for the goal"
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/cql.py"
 THREE = dict.fromkeys(("actor_encoder", "critic_encoder"), VectorEncoder(hidden_units=(256, 256, 256)))
 PAPER: dict[str, Any] = {"cloning_steps": 40_000, "log_std_bounds": (-5.0, 2.0), **THREE}
@@ -83,10 +84,9 @@ class CQL(SAC):
     Config: ClassVar = CQLConfig
     warm_up: ClassVar = "cloning_steps"
     exemptions: ClassVar = {
-        "alpha_learning_rate": "only learn_alpha has an α",
-        "alpha_optimizer": "only learn_alpha has an α",
-        "initial_alpha": "only learn_alpha has an α",
-        "alpha_threshold": "only learn_alpha has an α",
+        **dict.fromkeys(
+            ("alpha_learning_rate", "alpha_optimizer", "initial_alpha", "alpha_threshold"), "only learn_alpha has an α"
+        ),
         "terminated_steps_look_no_further": "the gap's sum has the policy's actions of s', which are judged at s",
     }
     presets: ClassVar = {
@@ -114,10 +114,8 @@ class CQL(SAC):
                 "backup": "soft",
             },
         ),
-        "d3rlpy-paper": Preset(
-            "Seno and Imai 2021, Table 4; ω is 10 for medium datasets there; d3rlpy 1.0.0, algos/torch/cql_impl.py, for the goal",
-            {"backup": "mode", **THREE},
-        ),
+        "d3rlpy-paper": Preset(TABLE, {"backup": "mode", **THREE}),
+        "d3rlpy-paper-medium": Preset(f"{TABLE}: medium datasets", {"backup": "mode", "conservative_weight": 10.0, **THREE}),
     }
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
@@ -144,8 +142,7 @@ class CQL(SAC):
         excess = h.conservative_weight * (gap - h.alpha_threshold)
         price = h.initial_alpha * nets.alpha()
         alpha = price.detach().clamp(max=_LARGEST)
-        dual = price_loss(price, excess.detach(), 0.0, _LARGEST) / len(gap)
-        return loss + alpha * excess + dual, {**metrics, "alpha": alpha}
+        return loss + alpha * excess + price_loss(price, excess.detach(), 0.0, _LARGEST) / len(gap), {**metrics, "alpha": alpha}
 
     def clone(self, learner: Learner, batch: Batch) -> None:
         """In place of the actor; choice 7."""
@@ -188,8 +185,7 @@ class CQL(SAC):
             density_anywhere = torch.full_like(density_here, -math.log(2) * shape[-1])
             density = torch.cat((density_anywhere, density_here, density_there))  # [3 N, B], logarithms
         actions = torch.cat((anywhere, here, there, batch.action[None])).flatten(0, 1)
-        values = apart(nets.critic(repeated(batch.observation, 3 * n + 1), actions), 3 * n + 1)
-        values = self.counted(values, batch)
+        values = self.counted(apart(nets.critic(repeated(batch.observation, 3 * n + 1), actions), 3 * n + 1), batch)
         others, data = values[:, :-1], values[:, -1]
         return (others - density if self.config_.importance_sampling else values).logsumexp(1) - data
 

@@ -20,6 +20,9 @@ Choices   1. The mean over steps that are there and over an action's entries, as
           5. Timesteps' embeddings begin with deviation 1, as in the code; d3rlpy's with 0.02, and its ε of layer norms is 3e-3.
           6. Timesteps count from 0, as in the code; d3rlpy's from 1, with 0 for padding, which is masked.
           7. The code's heads for states and returns are left out: nothing trains them.
+          8. d3rlpy's global position encoding and its version for discrete actions are left out.
+          9. Where another action is done than was proposed, an explorer's say, that one is looked back at; who steps a policy by
+             hand, or out of a package, tells it by `executed` beside `rewarded`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ Choices   1. Steps at which an episode was cut are left out, for no a' follows, 
              Its layer norm adds 1e-6 to the variance, torch's 1e-5.
           5. β₁ and β₂ are chosen by dataset in the paper: presets `d4rl-DATASET`. Bare defaults are those of halfcheetah-medium.
           6. With td_steps = n, a' follows the n-th step.
+          7. The code moves the actor's target towards the actor as it was before its step, and the critics' towards the critics
+             after theirs; here both move after all steps.
 """
 
 from __future__ import annotations

@@ -44,6 +44,8 @@ class SequenceConfig(ContinuousConfig):
                 f"reward_scaler is {self.reward_scaler.name!r}, under which a return that is asked for has no scaled value; "
                 f"choose {' or '.join(_SCALES)}."
             )
+        if self.td_steps != 1:
+            raise ValueError(f"td_steps is {self.td_steps}, and nothing is bootstrapped here: leave it out.")
         if self.sampler not in (None, UniformSampling()):
             raise ValueError("sampler is for single transitions; stretches are drawn uniformly: leave it out.")
         return self
@@ -56,7 +58,7 @@ class SequenceAlgorithm(Algorithm):
     bootstraps: ClassVar = False
     exemptions: ClassVar = {
         "gamma": "returns to go are not discounted",
-        "td_steps": "nothing is bootstrapped",
+        "td_steps": "nothing is bootstrapped, and no other value is taken",
         "sampler": "stretches are drawn uniformly",
     }
 

@@ -19,6 +19,7 @@ Choices   1. The behaviour is modelled for the first `warmup_steps` gradient ste
           3. Dropout of the actor, 0.1 in the code, is in the presets; the code drops units of its target too, at rest here.
           4. The code decays λ and leaves TD3's clipping as it is when it goes on online: call `set_params(support_weight=…)` as you
              go, between two trainings or in a callback.
+          5. Q is always divided by its mean size; `without_Q_norm` of the code, off there, is left out.
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ def test_cql() -> None:
     assert maze.conservative_weight * maze.alpha_threshold == 5.0  # --lagrange_thresh, which bounds ω G
     assert maze.alpha_learning_rate == maze.critic_learning_rate
     assert maze.reward_scaler.transform(np.array([0.0, 1.0])).tolist() == [-2.0, 2.0]  # (r - 0.5) · 4
+    theirs, medium = config(CQL, "d3rlpy-paper"), config(CQL, "d3rlpy-paper-medium")
+    assert (theirs.conservative_weight, medium.conservative_weight) == (5.0, 10.0)  # Table 4: α = 5, and 10 for medium datasets
+    assert medium == theirs.model_copy(update={"conservative_weight": 10.0})
     old = config(CQL, "d3rlpy-2020")
     assert old.alpha_threshold == 10 + math.log(3 * old.n_action_samples)  # of a mean there, of a sum here
 
