@@ -37,6 +37,7 @@ Choices   1. Entropy, with its temperature, is d3rlpy's; code and paper have non
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -56,6 +57,7 @@ from .networks.distributions import SquashedGaussian
 from .networks.heads import Temperature
 from .networks.q_functions import reduced
 from .optimizers import Adam, Optimizer
+from .prices import price_loss
 from .sac import SAC, SACConfig
 from .sampled_actions import BestOfSamples, best_of, repeated, taken
 
@@ -161,7 +163,7 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         value, temperature = reduced(nets.critic(batch.observation, action), "min"), self.temperature(nets, h)
         distance, alpha = self.discrepancy(nets, policy, batch, h), self.alpha(nets, h)
         excess = distance - h.alpha_threshold
-        loss = temperature.detach() * log_prob - value + alpha.detach() * excess + self.alpha_loss(nets, alpha, excess.detach())
+        loss = temperature.detach() * log_prob - value + alpha.detach() * excess + self.alpha_loss(alpha, excess.detach(), h)
         if self.config_.learn_temperature:
             loss = loss + self.temperature_loss(temperature, log_prob.detach(), h)
         return loss, {"value": value, "entropy": -log_prob, "temperature": temperature, "mmd": distance, "alpha": alpha}
@@ -179,11 +181,9 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         """α, ()."""
         return h.initial_alpha * nets.alpha()
 
-    def alpha_loss(self, nets: Nets, alpha: Tensor, excess: Tensor) -> Tensor:
+    def alpha_loss(self, alpha: Tensor, excess: Tensor, h: Hyper) -> Tensor:
         """L_α of each sample, [B]; choice 5: nothing where α would leave its bounds."""
-        log, rises = nets.alpha().detach().log(), excess.mean() > 0
-        leaves = torch.where(rises, log >= _MOST, log <= _LEAST)
-        return torch.where(leaves, torch.zeros_like(excess), -alpha * excess)
+        return price_loss(alpha, excess, h.initial_alpha * math.exp(_LEAST), h.initial_alpha * math.exp(_MOST))
 
     @property
     def noise_size(self) -> int:
