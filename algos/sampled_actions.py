@@ -19,7 +19,7 @@ from .networks.q_functions.reductions import Reduction
 from .networks.vectors import Repeated
 
 _VECTORS = 2  # axes of a batch of vectors; what has more is worth encoding once for all its copies
-_ROWS = 1024  # of a seed, with activations that a CPU's cache holds; 512 to 5,120 are alike alone, and stacked seeds share it
+_ROWS = 512  # of a seed, with activations that a CPU's cache holds; 512 to 5,120 are alike alone, and stacked seeds share it
 
 
 def repeated(observation: Any, n: int) -> Any:
