@@ -21,6 +21,8 @@ Choices   1. R is of scaled rewards, as in the code and in d3rlpy 2.8.1, and exa
           4. The last step before a timeout is learned from and enters R; the code's reader drops it.
           5. Policies begin as in `sac.py`; in the code log σ has an offset of -1, and layers begin orthogonal.
           6. A lower ω online is a matter of `set_params(conservative_weight=…)` before `fit_online`, as in `cql.py`.
+          7. Bounds of G and a temperature in it (`cql_clip_diff_min`, `cql_clip_diff_max`, `cql_temp`), off in the code, are left
+             out; CORL's configs of AntMaze bound G at -200.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Choices   1. Order: SAC's. In the code all losses are computed before anything s
           2. N = 10 is the code's default; the paper chooses N by task, and takes hundreds where the data are narrow: presets
              `d4rl-TASK` have CORL's choices.
           3. Layers begin as torch's; in the code biases begin at 0.1 and last layers close to 0.
+          4. The code's `--max_q_backup` and `--deterministic_backup`, off there, are left out; its README has the first for
+             EDAC on pen-cloned.
 """
 
 from __future__ import annotations
