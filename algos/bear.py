@@ -163,7 +163,7 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         value, temperature = reduced(nets.critic(batch.observation, action), "min"), self.temperature(nets, h)
         distance, alpha = self.discrepancy(nets, policy, batch, h), self.alpha(nets, h)
         excess = distance - h.alpha_threshold
-        loss = temperature.detach() * log_prob - value + alpha.detach() * excess + self.alpha_loss(alpha, excess.detach(), h)
+        loss = temperature.detach() * log_prob - value + alpha.detach() * excess + self.alpha_loss(nets, excess.detach(), h)
         if self.config_.learn_temperature:
             loss = loss + self.temperature_loss(temperature, log_prob.detach(), h)
         return loss, {"value": value, "entropy": -log_prob, "temperature": temperature, "mmd": distance, "alpha": alpha}
@@ -181,9 +181,9 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         """α, ()."""
         return h.initial_alpha * nets.alpha()
 
-    def alpha_loss(self, alpha: Tensor, excess: Tensor, h: Hyper) -> Tensor:
+    def alpha_loss(self, nets: Nets, excess: Tensor, h: Hyper) -> Tensor:
         """L_α of each sample, [B]; choice 5: nothing where α would leave its bounds."""
-        return price_loss(alpha, excess, h.initial_alpha * math.exp(_LEAST), h.initial_alpha * math.exp(_MOST))
+        return h.initial_alpha * price_loss(nets.alpha(), excess, math.exp(_LEAST), math.exp(_MOST))
 
     @property
     def noise_size(self) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def price_loss(price: Tensor, excess: Tensor, least: float | Tensor, most: float | Tensor) -> Tensor:
+def price_loss(price: Tensor, excess: Tensor, least: float, most: float) -> Tensor:
     """-price · excess of each sample, as `excess`; 0 for all where a step would lead the price further beyond a bound.
 
     A clamp would hold the price there too, but has no gradient beyond its bound, so that it could not come back.

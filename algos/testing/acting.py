@@ -74,7 +74,7 @@ def check_row_acts_by_its_own_coefficients(make: Make) -> None:
     read = [name for name, value in row.items() if wrong == _answered_otherwise(make, {name: value})]
     raise ContractError(
         f"{make().name}: {wrong} of a row of a stack is not that of its settings alone{f': it is in {read[0]!r}' if read else ''}. "
-        "Where it acts, draws or values read coefficients as self.fit_.coefficients(), not from the config."
+        "Read coefficients where it acts, draws or values, as self.fit_.coefficients(), not where its networks are built."
     )
 
 

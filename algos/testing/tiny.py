@@ -48,6 +48,9 @@ def tiny_arrays(
     action = (chance[:, 1] * 1e4 % actions).astype(np.int64) if discrete else reach * np.tanh(draw(2, (n, actions)))
     observation, following = draw(1, (n, observation_size)), draw(4, (n, observation_size))
     last = np.flatnonzero(end | (np.arange(n) == n - 1))
+    reward = draw(3, (n,))
+    alone = end & np.append(True, end[:-1]) & ~terminated
+    reward[alone] = -0.01  # an episode that was cut and had nothing but cost, which CalQL's `endless` looks for
     if cut:
         after = np.roll(observation, -1, 0)
         after[last] = following[last]
@@ -55,7 +58,7 @@ def tiny_arrays(
     return {
         "observations": observation,
         "actions": action,
-        "rewards": draw(3, (n,)),
+        "rewards": reward,
         "terminated": terminated,
         "truncated": end & ~terminated,
         "final_observations": following[last],

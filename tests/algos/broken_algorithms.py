@@ -269,8 +269,12 @@ class CountsActionsFromOne(DiscreteBC):
 
 @caught_by(testing.check_row_acts_by_its_own_coefficients, "predict_value of a row .*: it is in 'gamma'")
 class ValuesByItsStacksCoefficients(DQN):
+    def networks(self, spec, config):
+        self.built_with = config.gamma
+        return super().networks(spec, config)
+
     def values(self, nets, observation, action):
-        return super().values(nets, observation, action) / (1.1 - self.config_.gamma)
+        return super().values(nets, observation, action) / (1.1 - self.built_with)
 
 
 @caught_by(testing.check_scalers_act_once, "with the observation_scaler .* losses scale nothing")

@@ -223,7 +223,7 @@ def test_alpha_grows_with_the_excess_and_keeps_to_its_bounds(log, excess, slope)
     with torch.no_grad():
         learner.live["alpha"]["log"].fill_(log)
     nets = evaluate(made, learner, batch, made.actor_loss)[2]
-    loss = made.alpha_loss(made.alpha(nets, learner._h), torch.full((4,), excess, dtype=torch.float64), learner._h).mean()
+    loss = made.alpha_loss(nets, torch.full((4,), excess, dtype=torch.float64), learner._h).mean()
     (gradient,) = torch.autograd.grad(loss, [learner.live["alpha"]["log"]])
     np.testing.assert_allclose(gradient, slope * np.exp(log), rtol=1e-10)
 

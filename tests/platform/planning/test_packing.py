@@ -200,7 +200,7 @@ def test_without_hardware_auto_gives_a_gpu_each_and_without_gpus_none(place: Pat
     settings = config(place, name="auto", algorithm="DQN", seeds=(0,), seeds_per_trial=1, resources={"cpu": 1, "gpu": "auto"})
     assert settings.resources.gpu == "auto"
     assert pack(train_work(settings)).config.resources.gpu == 1.0
-    assert not any(path.name.startswith(".rehearsal") for path in (place / "results").iterdir())
+    assert not [*place.glob("results/.rehearsal*")]
     without = [{**node, "Resources": {"CPU": 4}} for node in ray.nodes()]
     monkeypatch.setattr(ray, "nodes", lambda: without)
     assert pack(train_work(settings)).config.resources.gpu == 0.0
