@@ -31,16 +31,15 @@ Choices   1. A gradient step is one of value or actor, each on a batch of its ow
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
-from pydantic import model_validator
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..data.batch import Batch
 from ..data.config import setting
-from ..data.sampling import RETURNS, PrioritizedSampling, observations
+from ..data.sampling import RETURNS, observations
 from ..data.spec import Spec
 from .base import Algorithm
 from .config import ContinuousConfig, Preset
@@ -84,18 +83,13 @@ class AWRConfig(ContinuousConfig):
     value_scale: float = setting(100.0, "c: unit of the value network's output; 1 / (1 - γ)", source=AGENT, gt=0)
     action_std: float = setting(0.4, "σ: standard deviation of the policy", source=CODE, gt=0)
 
-    @model_validator(mode="after")
-    def _without_errors(self) -> Self:
-        if isinstance(self.sampler, PrioritizedSampling):
-            raise ValueError("sampler is 'prioritized', and AWR has no TD error to draw by: choose uniform, epoch or weighted.")
-        return self
-
 
 class AWR(Algorithm):
     """AWR, offline or online, where its own draws explore. Data: continuous actions in [-1, 1] after the action scaler."""
 
     Config: ClassVar = AWRConfig
     actions: ClassVar = "continuous"
+    has_td_errors: ClassVar = False
     extra_columns: ClassVar = (RETURNS,)
     exemptions: ClassVar = {"one_update_in_float32": "errors of both signs, in units of c, cancel in the gradient of a bias"}
     presets: ClassVar = {

@@ -58,6 +58,7 @@ class BC(DistributionPolicy):
     Config: ClassVar = BCConfig
     actions: ClassVar = "continuous"
     bootstraps: ClassVar = False
+    has_td_errors: ClassVar = False
     exemptions: ClassVar = {**UNUSED, "log_std_bounds": "the default policy is deterministic"}
     presets: ClassVar = {
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/bc.py", {}),

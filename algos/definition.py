@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from torch import Tensor, nn
 
 from ..data.errors import ConfigError, did_you_mean
+from ..data.sampling import PrioritizedSampling
 from .config import AlgorithmConfig, Preset
 from .optimizers import Adam, Optimizer
 
@@ -72,6 +73,7 @@ class Definition:
     presets: ClassVar[Mapping[str, Preset]] = {}
     actions: ClassVar[Literal["continuous", "discrete"]]
     bootstraps: ClassVar[bool] = True  # whether losses look at the next observation
+    has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
     sequences: ClassVar[bool] = False  # whether they read `Sequences` of `context` steps, and `act` a `Context` (`sequence.py`)
     needs_next_action: ClassVar[bool] = False
     extra_columns: ClassVar[tuple[str, ...]] = ()
@@ -232,6 +234,10 @@ class Definition:
         if self.dtype not in ("float32", "float64"):
             raise ConfigError(f"{self.name}: dtype is {self.dtype!r}; choose 'float32' or 'float64'.")
         config = self.Config.checked({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)
+        if isinstance(config.sampler, PrioritizedSampling) and not self.has_td_errors:
+            raise ConfigError(
+                f"{self.name} has no TD error for sampler 'prioritized' to draw by: choose uniform, epoch or weighted."
+            )
         if config.mixed_precision and self.dtype != "float32":
             raise ConfigError(f"{self.name}: mixed_precision is of bfloat16 and float32, and dtype is {self.dtype!r}: choose one.")
         return config

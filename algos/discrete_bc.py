@@ -47,6 +47,7 @@ class DiscreteBC(Algorithm):
     Config: ClassVar = DiscreteBCConfig
     actions: ClassVar = "discrete"
     bootstraps: ClassVar = False
+    has_td_errors: ClassVar = False
     exemptions: ClassVar = UNUSED
     presets: ClassVar = {"d3rlpy": Preset(MANUAL, {}), "10-percent": TENTH}
 

@@ -218,7 +218,9 @@ class Fit:
         tell: Any = getattr(source, "update", None)
         if tell is not None and not self.algorithm.warming_up(learner.step - 1):
             if learner.errors is None:
-                raise ConfigError(f"{self.algorithm.name} has no TD error that transitions could be drawn by: use another sampler.")
+                raise ConfigError(
+                    f"No loss of {self.algorithm.name} gives td_error, by which transitions would be drawn: use another sampler."
+                )
             tell(batch.index, learner.errors)
         if self.after_update is not None:
             self.after_update()

@@ -18,11 +18,10 @@ _NUMBERS: dict[type, tuple[Any, ...]] = {float: (0.5, 0.1, 0.01, 1.0, 2.0), int:
 def alternatives(make: Make, name: str) -> Iterator[Any]:
     """Other values of a setting that pass its config's checks, the likeliest to matter first."""
     algorithm = make()
-    given = {n: getattr(algorithm, n) for n in algorithm.Config.model_fields}
     seen = [getattr(algorithm.check_settings(), name)]
     for other in others(algorithm.Config.model_fields[name].annotation, seen[0]):
         try:
-            checked = getattr(algorithm.Config.checked({**given, name: other}), name)
+            checked = getattr(_with(algorithm, {name: other}).check_settings(), name)
         except ConfigError:
             continue
         if checked not in seen:
@@ -39,10 +38,14 @@ def unchecked_alternatives(make: Make, name: str) -> Iterator[Any]:
 def accepted(algorithm: Algorithm, settings: dict[str, Any]) -> bool:
     """Whether an algorithm's settings, with these in place of some, pass their checks."""
     try:
-        algorithm.Config.checked({**{n: getattr(algorithm, n) for n in algorithm.Config.model_fields}, **settings})
+        _with(algorithm, settings).check_settings()
     except ConfigError:
         return False
     return True
+
+
+def _with(algorithm: Algorithm, settings: dict[str, Any]) -> Algorithm:
+    return type(algorithm)(**{**algorithm.get_params(), **settings})
 
 
 def other_floats(make: Make) -> dict[str, float]:

@@ -192,7 +192,9 @@ def test_discrete_actions_are_refused():
 
 
 def test_priorities_are_refused_before_any_work():
-    with pytest.raises(ConfigError, match=r"AWR.*no TD error to draw by: choose uniform, epoch or weighted"):
+    with pytest.raises(
+        ConfigError, match="AWR has no TD error for sampler 'prioritized' to draw by: choose uniform, epoch or weigh"
+    ):
         AWR(sampler="prioritized").build_with_dataset(tiny_dataset(discrete=False))
 
 

@@ -84,12 +84,23 @@ def test_augmented_batches_hand_errors_back_too() -> None:
     assert len(np.unique(algorithm.fit_.sampler(data).state()["priorities"])) > 5  # pyright: ignore[reportAttributeAccessIssue]
 
 
+class Forgetful(DiscreteBC):
+    """One that says it has TD errors, and has none."""
+
+    has_td_errors = True
+
+
 def refusals() -> list[tuple[type[Algorithm], Any, str]]:
     return [
         (DQN, "prioritised", "there is no such sampler; did you mean 'prioritized'"),
         (DQN, {"name": "epoch", "alpha": 1}, "no setting"),
         (DQN, {"name": "prioritized", "alpha": -1}, "alpha is -1"),
-        (DiscreteBC, "prioritized", "DiscreteBC has no TD error"),
+        (
+            DiscreteBC,
+            "prioritized",
+            "DiscreteBC has no TD error for sampler 'prioritized' to draw by: choose uniform, epoch or weigh",
+        ),
+        (Forgetful, "prioritized", "No loss of Forgetful gives td_error, by which transitions would be drawn: use another sampler"),
     ]
 
 
