@@ -141,7 +141,8 @@ class Fit:
 
     def fixed_batch(self, dataset: Dataset, size: int) -> Batch:
         """Transitions of a dataset as losses see them, drawn uniformly: the same at every call and for every seed."""
-        uniform = UniformSampling(frames=sampling(self.config).frames)
+        kind = sampling(self.config)
+        uniform = UniformSampling(frames=kind.frames, frame_padding=kind.frame_padding)
         return self._sampler_over(dataset, uniform, size, 0).sample(0)
 
     def _sampler_over(self, source: Dataset | ReplayBuffer, kind: Any, batch_size: int, seeds: Any) -> Any:

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..data.sampling import TransitionSampler
+from .fitted import sampling
 
 if TYPE_CHECKING:
     from ..data.batch import Batch
@@ -34,33 +38,34 @@ class HeldOut:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        episodes, columns = dataset.episodes, dataset.columns
-        steps, first = np.asarray(episodes.steps, np.int64), np.asarray(episodes.first_row, np.int64)
-        blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded))
-        counts = np.where(blind, steps - 1, steps)  # where the last observation is missing, so is the last step's next one
-        rows = np.concatenate([np.arange(f, f + n) for f, n in zip(first, counts, strict=True)])
-        rows = rows[:: max(1, -(-len(rows) // _TRANSITIONS))]
-        self.observation, self.next = _observations(columns, rows), _observations(columns, rows + 1)
-        self.action, self.reward = columns["action"][rows], columns["reward"][rows].astype(np.float64)
-        self.alive = ~columns["terminated"][rows]
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
         """The errors and losses by name."""
         if algorithm.sequences:
             return self._looking_back(algorithm)
-        predicted = algorithm.predict(self.observation)
+        fit, seen = algorithm.fit_, self.transitions(algorithm)
+        observation, action, after = (
+            pytree.tree_map(Tensor.numpy, x) for x in (seen.observation, seen.action, seen.next_observation)
+        )
+        predicted = algorithm.predict(observation)
         if predicted.dtype.kind == "i":
-            found = {"action_match": float((predicted == self.action).mean())}
+            found = {"action_match": float((predicted == action).mean())}
         else:
-            found = {"action_error": float(((predicted.astype(np.float64) - self.action) ** 2).mean())}
+            found = {"action_error": float(((predicted.astype(np.float64) - action) ** 2).mean())}
         if algorithm.learns_values():
-            value = algorithm.predict_value(self.observation, self.action)
-            after = algorithm.predict_value(self.next, algorithm.predict(self.next))
-            gamma = algorithm.fit_.learner.values["gamma"][0]  # its own, where it is a row of a stack
-            error = algorithm.fit_.scale_reward(self.reward) + gamma * self.alive * after - value
+            value = algorithm.predict_value(observation, action)
+            goal = algorithm.predict_value(after, algorithm.predict(after))
+            error = fit.scale_reward(seen.reward.numpy()) + seen.discount.numpy() * goal - value
             found["td_error"] = float(np.abs(error).mean())
-        fit = algorithm.fit_
         return found | losses(fit.learner, fit.fixed_batch(self.dataset, _TRANSITIONS))
+
+    def transitions(self, algorithm: Algorithm) -> Batch:
+        """Transitions spread evenly over the episodes, unscaled, with as many frames as the algorithm sees and its own discount."""
+        fit = algorithm.fit_
+        kind, gamma = sampling(fit.config), fit.learner.values["gamma"][0]
+        stacks: Any = {"frames": kind.frames, "frame_padding": kind.frame_padding, "dtype": fit.learner.dtype}
+        sampler = TransitionSampler(self.dataset, 1, gamma=gamma, next_action=False, **stacks)
+        return sampler.at(torch.arange(0, sampler.n_windows, -(-sampler.n_windows // _TRANSITIONS)))
 
     @torch.no_grad()
     def _looking_back(self, algorithm: Algorithm) -> dict[str, float]:
@@ -104,9 +109,3 @@ class _LossReader:
 
     def copy(self, network: str) -> None:
         return
-
-
-def _observations(columns: Any, rows: np.ndarray) -> Any:
-    if "observation" in columns:
-        return columns["observation"][rows]
-    return {name.removeprefix("observation/"): c[rows] for name, c in columns.items() if name.startswith("observation/")}

@@ -140,6 +140,10 @@ class TransitionSampler(Sampler):
             self._block, self._drawn = wanted, self._draw_block(block * self._block_steps)
         return self._drawn[at]
 
+    def at(self, numbers: Tensor) -> Batch:
+        """The transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1, in the order of the source."""
+        return self._moved(self._batch(numbers))
+
     def _draw_block(self, first: int) -> list[Batch]:
         """The batches of as many steps as their observations may take memory; all else is drawn for more steps at once."""
         chunk, at = divmod(first, BLOCK)

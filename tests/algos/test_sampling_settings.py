@@ -12,6 +12,7 @@ from d3ray.algos import testing
 from d3ray.algos.base import Algorithm
 from d3ray.algos.discrete_bc import DiscreteBC
 from d3ray.algos.dqn import DQN
+from d3ray.algos.held_out import HeldOut
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
@@ -74,6 +75,26 @@ def test_frames_are_stacked_and_the_network_knows() -> None:
     assert algorithm.predict(np.zeros((5, 6, 12, 12), np.uint8)).shape == (5,)
     batch = algorithm.fit_.sampler(dataset(images=True)).sample(0)
     assert batch.observation.shape == (16, 6, 12, 12)
+
+
+@pytest.mark.parametrize("padding", ["zero", "repeat"])
+def test_held_out_transitions_are_stacked_as_those_of_training(padding: str) -> None:
+    data = dataset(images=True)
+    frames = {"name": "uniform", "frames": 3, "frame_padding": padding}
+    algorithm = dqn(sampler=frames, observation_scaler="pixel").fit(data, n_steps=2)
+    columns, here = data.columns, list[np.ndarray]()
+    for row in range(len(columns["observation"])):
+        begin = row - row % 16  # 15 steps and the closing row
+        stack = [columns["observation"][max(row - k, begin)] * (padding == "repeat" or row - k >= begin) for k in (2, 1, 0)]
+        here.append(np.concatenate(stack))
+    seen, rows = np.stack(here).astype("u1"), np.flatnonzero(~columns["closing"])
+    action, reward, ended = (columns[name][rows] for name in ("action", "reward", "terminated"))
+    found, after = HeldOut(data)(algorithm, 1), algorithm.predict_value(seen[rows + 1], algorithm.predict(seen[rows + 1]))
+    assert found["action_match"] == np.mean(algorithm.predict(seen[rows]) == action)
+    error = reward + 0.99 * ~ended * after - algorithm.predict_value(seen[rows], action)
+    assert found["td_error"] == pytest.approx(np.abs(error).mean(), rel=1e-6)
+    blank = (algorithm.fit_.fixed_batch(data, 90).observation == 0).flatten(2).all(-1).any()
+    assert bool(blank) is (padding == "zero")
 
 
 def test_augmented_batches_hand_errors_back_too() -> None:

@@ -48,9 +48,12 @@ def test_held_out_errors_are_in_scaled_units_and_returns_are_raw():
 
     held = HeldOut(DISCRETE)
     made = maker(DQN, reward_scaler={"name": "constant_shift", "shift": -7.0})().fit(DISCRETE, 1)
-    q = made.predict_value(held.observation, held.action)
-    after = made.predict_value(held.next, made.predict(held.next))
-    by_hand = np.abs(held.reward - 7 + 0.99 * held.alive * after - q).mean()
+    seen = DISCRETE.columns["observation"]
+    rows = np.flatnonzero(~DISCRETE.columns["closing"])
+    here, there, action = seen[rows], seen[rows + 1], DISCRETE.columns["action"][rows]
+    alive, reward = ~DISCRETE.columns["terminated"][rows], DISCRETE.columns["reward"][rows]
+    q, after = made.predict_value(here, action), made.predict_value(there, made.predict(there))
+    by_hand = np.abs(reward - 7 + 0.99 * alive * after - q).mean()
     assert held(made, 1)["td_error"] == pytest.approx(by_hand, rel=1e-6)
     online = DQN(reward_scaler={"name": "multiply", "multiplier": 100.0}, batch_size=8, encoder=testing.SMALL)
     online.fit_online("CartPole-v1", n_steps=2, n_steps_per_epoch=2, random_steps=10)
