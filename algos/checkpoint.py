@@ -15,8 +15,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from ..data.errors import StorageError
-from .parts import Kind, read_parts, write_parts
+from .parts import DamagedError, Kind, read_parts, write_parts
 
 KIND = Kind("d3ray-checkpoint", 1, "checkpoint")
 _NAME = re.compile(r"step-(\d{9})")
@@ -64,7 +63,8 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], di
     """Tensors, meta and further parts of a checkpoint.
 
     Raises:
-        StorageError: it is not there, not whole, was changed, or is of a newer format.
+        DamagedError: it is not there, not whole, or was changed.
+        StorageError: it cannot be read, or is of a newer format.
     """
     contents = read_parts(folder, KIND)
     tensors = safetensors.torch.load(contents.pop("tensors.safetensors"))
@@ -78,11 +78,11 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def newest_valid(folder: Path) -> Path | None:
-    """The newest checkpoint below a folder that is whole, or None."""
+    """The newest checkpoint below a folder that is whole, or None. Raises StorageError where one cannot be read."""
     for path in reversed(checkpoints(folder)):
         try:
             read_checkpoint(path)
-        except StorageError:
+        except DamagedError:
             continue
         return path
     return None

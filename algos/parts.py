@@ -18,9 +18,13 @@ from typing import Any
 from uuid import uuid4
 
 from ..data.errors import StorageError
-from ..data.files import sync_folder
+from ..data.files import storage_errors, sync_folder
 
 MANIFEST = "manifest.json"
+
+
+class DamagedError(StorageError):
+    """A folder of parts that is not whole, or not what was written. It stays so, however often it is read."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,16 @@ def write_parts(folder: Path, kind: Kind, parts: Mapping[str, bytes], before_ren
 
 
 def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
-    """The manifest. Raises StorageError: there is none, or it is of another kind or a newer version."""
+    """The manifest.
+
+    Raises:
+        DamagedError: there is none, or it is not JSON.
+        StorageError: it cannot be read, or is of another kind or a newer version.
+    """
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        raise StorageError(f"{folder} holds no {kind.noun}: its {MANIFEST} is missing or not JSON.") from None
+        manifest = json.loads(_read(folder / MANIFEST) or b"")
+    except ValueError:
+        raise DamagedError(f"{folder} holds no {kind.noun}: its {MANIFEST} is missing or not JSON.") from None
     found = manifest if isinstance(manifest, dict) else {}
     name, version = found.get("format"), found.get("version", 0)
     if name != kind.format or version > kind.version:
@@ -90,18 +99,26 @@ def read_parts(folder: Path, kind: Kind) -> dict[str, bytes]:
     """Every part by name.
 
     Raises:
-        StorageError: it is not there, not whole, was changed (the part is named), or is of a newer format.
+        DamagedError: it is not there, not whole, or was changed; the part is named.
+        StorageError: it cannot be read, or is of another kind or a newer version.
     """
     contents: dict[str, bytes] = {}
     for name, part in read_manifest(folder, kind)["parts"].items():
-        try:
-            data = (folder / Path(name).name).read_bytes()
-        except OSError:
-            raise StorageError(f"The {kind.noun} {folder} is not whole: {name} is missing.") from None
+        if (data := _read(folder / Path(name).name)) is None:
+            raise DamagedError(f"The {kind.noun} {folder} is not whole: {name} is missing.")
         if len(data) != part["bytes"] or hashlib.sha256(data).hexdigest() != part["sha256"]:
-            raise StorageError(f"The {kind.noun} {folder} was damaged: {name} is not what was written.")
+            raise DamagedError(f"The {kind.noun} {folder} was damaged: {name} is not what was written.")
         contents[name] = data
     return contents
+
+
+def _read(path: Path) -> bytes | None:
+    """A file's content, None where it is missing. Raises StorageError where it cannot be read, as while a disk is away."""
+    with storage_errors("read", path):
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
 
 def _may_replace(folder: Path, kind: Kind, names: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ...algos.checkpoint import checkpoint_name
+from ...algos.parts import DamagedError
 from ...data.errors import StorageError
 from .experiments import Trial
 from .folders import Folder
@@ -60,11 +61,15 @@ class Writer:
             )
 
     def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint that is whole, or None. Newer ones that are not are deleted; outboxes must have begun before."""
+        """The newest checkpoint that is whole, or None. Newer ones that are not are deleted; outboxes must have begun before.
+
+        Raises:
+            StorageError: one cannot be read, or is of a newer format: it may be good, so it stays and nothing begins without it.
+        """
         for step in reversed(self.checkpoints.checkpoint_steps()):
             try:
                 tensors, meta, _ = self.checkpoints.read_checkpoint(step)
-            except StorageError:
+            except DamagedError:
                 (self.checkpoints / checkpoint_name(step)).remove()
                 continue
             return tensors, meta

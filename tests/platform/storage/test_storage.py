@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -129,6 +130,38 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     assert found is not None
     assert found[1]["step"] == 10
     assert not part.exists()
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that began without it would train all of it anew: it fails with the reason, and is tried again."""
+    writer = Writer(a_trial(tmp_path))
+    for step in (10, 20):
+        commit(writer, step)
+    read = Path.read_bytes
+
+    def stale(path: Path) -> bytes:
+        if path.name == "tensors.safetensors":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", stale)
+        with pytest.raises(StorageError, match=r"step-000000020/tensors\.safetensors cannot be read: stale file handle"):
+            writer.newest()
+    found = writer.newest()
+    assert found is not None
+    assert found[1]["step"] == 20
+
+
+def test_a_checkpoint_of_a_newer_format_is_kept(tmp_path: Path) -> None:
+    writer = Writer(a_trial(tmp_path))
+    for step in (10, 20):
+        commit(writer, step)
+    manifest = tmp_path / "trial/checkpoints/step-000000020/manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
+    with pytest.raises(StorageError, match="is of the format d3ray-checkpoint 99; this d3ray reads d3ray-checkpoint 1"):
+        writer.newest()
+    assert writer.checkpoints.checkpoint_steps() == [10, 20]
 
 
 def test_an_older_attempt_cannot_commit(tmp_path: Path) -> None:
