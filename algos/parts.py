@@ -77,6 +77,20 @@ def write_parts(folder: Path, kind: Kind, parts: Mapping[str, bytes], before_ren
         shutil.rmtree(old, ignore_errors=True)
 
 
+def rename_parts(folder: Path) -> list[str]:
+    """Gives the parts of a folder file names that there are nowhere else, and notes them in its manifest; the names.
+
+    Where nothing can be renamed into place, as in an object store, such parts may lie beside those of an earlier folder: the
+    manifest that is written last says which count.
+    """
+    manifest, mark = json.loads((folder / MANIFEST).read_bytes()), uuid4().hex[:8]
+    for name, part in manifest["parts"].items():
+        part["file"] = f"{mark}-{name}"
+        (folder / name).rename(folder / part["file"])
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    return [part["file"] for part in manifest["parts"].values()]
+
+
 def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
     """The manifest.
 
@@ -104,7 +118,7 @@ def read_parts(folder: Path, kind: Kind) -> dict[str, bytes]:
     """
     contents: dict[str, bytes] = {}
     for name, part in read_manifest(folder, kind)["parts"].items():
-        if (data := _read(folder / Path(name).name)) is None:
+        if (data := _read(folder / Path(part.get("file", name)).name)) is None:
             raise DamagedError(f"The {kind.noun} {folder} is not whole: {name} is missing.")
         if len(data) != part["bytes"] or hashlib.sha256(data).hexdigest() != part["sha256"]:
             raise DamagedError(f"The {kind.noun} {folder} was damaged: {name} is not what was written.")

@@ -34,6 +34,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 WITHOUT_RAY = {
+    "test_checkpoints_in_stores",
     "test_cluster_file",
     "test_doctor_page",
     "test_kuberay",

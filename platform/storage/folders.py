@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ...algos.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
+from ...algos.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
 from ...data.files import Place, storage_errors, write_atomically
 from .lease import Clock, Lease, LostError
@@ -147,7 +148,7 @@ class Folder(Place):
         steps = sorted(step for name in self.names() if (step := checkpoint_step(Path(name))) is not None)
         if self.local is not None:
             return steps
-        return [s for s in steps if (self / checkpoint_name(s)).sizes(["manifest.json"])["manifest.json"] is not None]
+        return [s for s in steps if (self / checkpoint_name(s)).sizes([MANIFEST])[MANIFEST] is not None]
 
     def read_checkpoint(self, step: int) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, bytes]]:
         """Tensors, meta and further parts. Raises StorageError when it is not whole."""
@@ -157,19 +158,27 @@ class Folder(Place):
     def write_checkpoint(
         self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], before_rename: Callable[[], None]
     ) -> None:
-        """A checkpoint under `name`, whole or not there. `before_rename` is called when only the last move is left."""
+        """A checkpoint under `name`, whole or not there. `before_rename` is called when only the last move is left.
+
+        One that is there stays whole until then. In an object store the last move is the manifest's, which names files of its own.
+        """
         if self.local is not None:
             write_checkpoint(self.local / name, tensors, meta, before_rename=before_rename)
             return
         with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
             source, target = Path(scratch) / name, self / name
             write_checkpoint(source, tensors, meta)
-            target.delete(["manifest.json"])
-            for file in sorted(source.iterdir()):
-                if file.name != "manifest.json":
-                    target.put(file, file.name)
-            before_rename()
-            target.put(source / "manifest.json", "manifest.json")
+            earlier, parts = target.names(), rename_parts(source)
+            try:
+                for part in parts:
+                    target.put(source / part, part)
+                before_rename()
+            except BaseException:
+                with suppress(StorageError):  # a store that is away: they lie there unnamed until the next checkpoint of the name
+                    target.delete(parts)
+                raise
+            target.put(source / MANIFEST, MANIFEST)
+            target.delete(file for file in earlier if file != MANIFEST)
 
     # ---- locks
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import fsspec
 import pytest
-from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from d3ray.data.errors import StorageError
 from d3ray.platform.experiment.driver import Progress
@@ -19,6 +15,8 @@ from d3ray.platform.experiment.run import _checked
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder, Lock
 from d3ray.platform.storage.lease import Clock, LostError
+
+from .bucket import register_bucket
 
 
 class HandClock(Clock):
@@ -64,26 +62,9 @@ class HandClock(Clock):
         assert self._changed.wait_for(lambda: self.settled(waiting), 30)
 
 
-class Upload(MemoryFile):
-    """An object that is there once it is whole."""
-
-    def close(self) -> None:
-        self.commit()
-
-
-class Bucket(MemoryFileSystem):
-    """Objects as a bucket has them. fsspec's own store in memory shows what is half written, and its readers share one position."""
-
-    protocol = "bucket"
-
-    def _open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
-        path = self._strip_protocol(path)
-        return Upload(self, path) if mode == "wb" else io.BytesIO(self.cat_file(path))
-
-
 @pytest.fixture(autouse=True, scope="module")
 def bucket() -> None:
-    fsspec.register_implementation("bucket", Bucket, clobber=True)
+    register_bucket()
 
 
 @pytest.fixture
