@@ -18,7 +18,7 @@ from .outbox import Outbox
 
 
 class FencedError(StorageError):
-    """Another worker has begun this trial since: this one must not write any more."""
+    """Another worker has begun this trial since, or it was replaced: this one must not write any more."""
 
 
 class Writer:
@@ -54,7 +54,9 @@ class Writer:
         self.trial.folder.delete([name for name in self.trial.folder.names() if name.startswith(".status.json.")])
 
     def check(self) -> None:
-        """Raises FencedError where another worker has begun this trial."""
+        """Raises FencedError where another worker has begun this trial, or where another trial has its folder."""
+        if (self.trial.folder.read_json("trial.json") or {}).get("key") != self.trial.key:  # whose attempts count from 1 again
+            raise FencedError(f"The trial {self.trial.identity} was deleted or replaced since this worker began it.")
         if (now := self._attempt()) != self.attempt:
             raise FencedError(
                 f"The trial {self.trial.identity} was begun again elsewhere (attempt {now}); this is attempt {self.attempt}."

@@ -179,6 +179,29 @@ def test_an_older_attempt_cannot_commit(tmp_path: Path) -> None:
     assert trial.committed == 20
 
 
+def test_a_worker_of_a_replaced_experiment_cannot_commit(tmp_path: Path) -> None:
+    """Attempts count from 1 again, and the trial's folder has the same name, even where the data are others."""
+    first = begin(tmp_path)
+    old = Writer(first.trial(CONFIGURATION, (0,)))
+    commit(old, 10)
+    first.close()
+    second = begin(tmp_path, dataset={"name": "tiny", "fingerprint": "bb"}, replace=True)
+    writes = (lambda: commit(old, 20), lambda: old.settle({0: {"status": "FINISHED"}}), lambda: old.keep_best(0, {}, {}))
+    for write in writes:
+        with pytest.raises(FencedError, match="was deleted or replaced"):
+            write()
+    trial = second.trial(CONFIGURATION, (0,))
+    new = Writer(trial)
+    assert (new.attempt, trial.identity) == (old.attempt, old.trial.identity)
+    for write in writes:
+        with pytest.raises(FencedError, match="was deleted or replaced"):
+            write()
+    assert (trial.committed, trial.status) == (-1, {})
+    commit(new, 20)
+    assert trial.committed == 20
+    second.close()
+
+
 def test_a_successor_that_begins_during_a_write_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old writer has everything on the disk and is about to rename when the new one begins."""
     trial = a_trial(tmp_path)
