@@ -30,7 +30,9 @@ class NodeMap:
     seconds: float  # that it took to open or build the map
 
 
-def prepare_node_maps(*where: str | Path, resources: Mapping[str, float] | None = None) -> list[NodeMap]:
+def prepare_node_maps(
+    *where: str | Path, resources: Mapping[str, float] | None = None, recorded: Mapping[str, str] | None = None
+) -> list[NodeMap]:
     """Builds the datasets' maps on every node that will train, all nodes at once; a node that has one already only opens it.
 
     Ray must be initialised. A node that dies meanwhile is left out.
@@ -38,12 +40,14 @@ def prepare_node_maps(*where: str | Path, resources: Mapping[str, float] | None 
     Args:
         where: the folder, URI or catalog name of each dataset, as trials will open it.
         resources: of one trial, such as `{"CPU": 1, "GPU": 0.25}`; nodes that never have so much are left out.
+        recorded: the fingerprint of each dataset by its place, as trials are told it; None: whatever the nodes have alike.
 
     Returns:
         The maps: of each dataset one a node.
 
     Raises:
-        DataError: a node cannot read a dataset, or reads another one under this name; the sentence names the node.
+        DataError: a node cannot read a dataset, or reads another one under this name than other nodes or than was recorded; the
+            sentence names the node.
         StorageError: a node has no room for the maps of all of them at once.
         ConfigError: no node has such resources.
     """
@@ -71,8 +75,8 @@ def prepare_node_maps(*where: str | Path, resources: Mapping[str, float] | None 
             raise _on_node(result, nodes[node], several=len(nodes) > 1)
         found.append([NodeMap(node, nodes[node], fingerprint, seconds) for fingerprint, seconds in result])
     of_each = [list(maps) for maps in zip(*found, strict=True)]
-    for maps in of_each:
-        _check_same(maps)
+    for place, maps in zip(places, of_each, strict=False):  # no maps where no node is there yet
+        _check_same(maps, (recorded or {}).get(str(place)))
     return [one for maps in of_each for one in maps]
 
 
@@ -157,8 +161,13 @@ def _on_node(error: D3rayError, address: str, *, several: bool) -> D3rayError:
     return type(error)(f"On the node {address}: {error}") if several else error
 
 
-def _check_same(maps: list[NodeMap]) -> None:
+def _check_same(maps: list[NodeMap], recorded: str | None = None) -> None:
     for other in maps:
+        if recorded is not None and other.fingerprint != recorded:
+            raise DataError(
+                f"The node {other.address} has another dataset of that name than the machine of this command "
+                f"(fingerprints {other.fingerprint[:12]} and {recorded[:12]}): give a place that all nodes share."
+            )
         if other.fingerprint != maps[0].fingerprint:
             raise DataError(
                 f"The nodes {maps[0].address} and {other.address} have different datasets of that name "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
+from typing import Any
 
 from ...data.errors import D3rayError, DataError
 from .places import Data, open_place
@@ -27,3 +29,18 @@ def open_dataset(place: str) -> Data:
         _opened.clear()
         _opened[place] = dataset
     return _opened[place]
+
+
+def check_recorded(dataset: Data, recorded: Mapping[str, Any]) -> None:
+    """Raises DataError where a dataset that this machine has opened is not the one that a trial was begun with.
+
+    Args:
+        dataset: What this machine has.
+        recorded: What the trial says of its data: `name`, `fingerprint`.
+    """
+    if dataset.fingerprint != recorded["fingerprint"]:
+        both = f"fingerprints {dataset.fingerprint[:12]} and {recorded['fingerprint'][:12]}"
+        raise DataError(
+            f"The machine {socket.gethostname()} has another dataset in the place of {recorded['name']!r} than the trial was begun "
+            f"with ({both}): give a place that all machines share."
+        )

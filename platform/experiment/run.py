@@ -202,7 +202,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                 prepare_environment()
                 with ray_session():
                     packed = pack(work).config
-                    prepare_node_maps(*work.datasets, resources=packed.resources.wanted)
+                    recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
+                    prepare_node_maps(*recorded, resources=packed.resources.wanted, recorded=recorded)
                     delivery.start(runs=True)
 
                     def told(trial: Trial) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from .config import CheckpointConfig, EvaluationConfig, import_plugins
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
 from .evaluation import Every, Returns, environment_to_play
 from .objective import Objective
-from .opened_data import open_dataset
+from .opened_data import check_recorded, open_dataset
 from .subjects import load_best, make_subject, write_package
 from .system_metrics import SystemMetrics
 
@@ -299,13 +299,12 @@ class TrialRun:
     # ---- the trial's own folder
 
     def _take_up(self, trial: Trial) -> None:
-        """Begins an attempt and goes on from the newest checkpoint that is whole."""
+        """Begins an attempt and goes on from the newest checkpoint that is whole. Raises DataError where the data are others."""
+        check_recorded(self.dataset, trial.dataset)
         self.writer = Writer(trial, describe_machine(this_machine()))
         self._outboxes = self.writer.begin_outboxes()
-        found = self.writer.newest()
-        if found is not None:
-            tensors, meta = found
-            self.load(tensors, meta, own=True)
+        if (found := self.writer.newest()) is not None:
+            self.load(*found, own=True)
             self._committed = self.step
 
     def commit(self) -> None:

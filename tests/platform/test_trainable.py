@@ -72,8 +72,9 @@ def config(data: Path, folder: Folder | None = None, **changes: Any) -> TrialCon
     return TrialConfig.checked({**base, **changes})
 
 
-def new_trial(tmp_path: Path, seeds: tuple[int, ...] = (0,)) -> Trial:
-    return Trial.create(Folder(tmp_path / "trial"), {"algorithm": {"name": "DQN"}}, seeds, {"name": "tiny"})
+def new_trial(tmp_path: Path, data: Path, seeds: tuple[int, ...] = (0,)) -> Trial:
+    about = {"name": "tiny", "fingerprint": Dataset.open(data).fingerprint}
+    return Trial.create(Folder(tmp_path / "trial"), {"algorithm": {"name": "DQN"}}, seeds, about)
 
 
 def run_out(run: TrialRun) -> TrialRun:
@@ -93,7 +94,7 @@ def test_a_trial_learns_what_fit_learns_and_a_stopped_one_the_same(tmp_path: Pat
     alone = DQN(seed=3, encoder=ENCODER, batch_size=8, device="cpu")
     outside = alone if len(seeds) == 1 else Stack(alone, seeds)
     outside.fit(Dataset.open(data), n_steps=60, n_steps_per_epoch=20)
-    trial = new_trial(tmp_path, seeds)
+    trial = new_trial(tmp_path, data, seeds)
     run = TrialRun(config(data, trial.folder, seeds=seeds))
     run.epoch()
     run.epoch()
@@ -113,7 +114,7 @@ def test_a_trial_learns_what_fit_learns_and_a_stopped_one_the_same(tmp_path: Pat
 
 
 def test_a_trial_stopped_before_its_last_word_finishes_without_training(tmp_path: Path, data: Path) -> None:
-    trial = new_trial(tmp_path)
+    trial = new_trial(tmp_path, data)
     run_out(TrialRun(config(data, trial.folder)))  # committed, and killed before `finish`
     again = TrialRun(config(data, trial.folder))
     assert again.done
@@ -123,7 +124,7 @@ def test_a_trial_stopped_before_its_last_word_finishes_without_training(tmp_path
 
 
 def test_the_best_checkpoint_is_kept_and_packaged(tmp_path: Path, data: Path) -> None:
-    trial = new_trial(tmp_path)
+    trial = new_trial(tmp_path, data)
     run = TrialRun(config(data, trial.folder, checkpoint={"best": "train/critic_loss", "keep": 1}))
     losses: dict[int, float] = {}
     while not run.done:
@@ -137,13 +138,13 @@ def test_the_best_checkpoint_is_kept_and_packaged(tmp_path: Path, data: Path) ->
 
 
 def test_a_best_metric_that_there_is_not_is_said(tmp_path: Path, data: Path) -> None:
-    run = TrialRun(config(data, new_trial(tmp_path).folder, checkpoint={"best": "train/criticloss"}))
+    run = TrialRun(config(data, new_trial(tmp_path, data).folder, checkpoint={"best": "train/criticloss"}))
     with pytest.raises(ConfigError, match="did you mean 'train/critic_loss'"):
         run.epoch()
 
 
 def test_a_seed_that_diverges_fails_alone(tmp_path: Path, data: Path) -> None:
-    trial = new_trial(tmp_path, (0, 1, 2))
+    trial = new_trial(tmp_path, data, (0, 1, 2))
     algorithm = {"name": "Bad1", "encoder": ENCODER, "batch_size": 8}
     run = run_out(TrialRun(config(data, trial.folder, seeds=(0, 1, 2), algorithm=algorithm)))
     run.finish()
@@ -161,7 +162,7 @@ def test_a_seed_that_diverges_fails_alone(tmp_path: Path, data: Path) -> None:
 
 
 def test_a_single_seed_that_diverges_stops(tmp_path: Path, data: Path) -> None:
-    trial = new_trial(tmp_path, (1,))
+    trial = new_trial(tmp_path, data, (1,))
     run = TrialRun(config(data, trial.folder, seeds=(1,), algorithm={"name": "Bad1", "encoder": ENCODER}))
     run_out(run).finish()
     assert run.step == 20
@@ -224,7 +225,7 @@ def test_held_out_episodes_are_measured(data: Path) -> None:
 
 
 def test_values_that_diverge_are_said_where_a_seed_ends(tmp_path: Path, data: Path) -> None:
-    trial = new_trial(tmp_path)
+    trial = new_trial(tmp_path, data)
     wild = {"name": "DQN", "encoder": ENCODER, "batch_size": 8, "learning_rate": 100.0, "target_update_interval": 1}
     with pytest.warns(DivergenceWarning):
         run_out(TrialRun(config(data, trial.folder, algorithm=wild, evaluation=None))).finish()
@@ -237,8 +238,19 @@ def test_a_dataset_that_a_worker_cannot_see_is_one_sentence(tmp_path: Path) -> N
         TrialRun(config(tmp_path / "nowhere"))
 
 
-def test_a_failure_leaves_its_reason(tmp_path: Path) -> None:
-    trial = new_trial(tmp_path)
+def test_a_worker_that_has_another_dataset_in_its_place_does_not_train(tmp_path: Path, data: Path) -> None:
+    trial = new_trial(tmp_path, data)
+    ends = np.arange(40) % 20 == 19
+    other = Dataset.from_arrays(np.zeros((40, 4), np.float32), np.arange(40) % 2, np.ones(40, np.float32), ends, name="tiny")
+    other.write(tmp_path / "tiny")
+    says = rf"in the place of 'tiny' than the trial .* {other.fingerprint[:12]} and {trial.dataset['fingerprint'][:12]}\)"
+    with pytest.raises(DataError, match=says):
+        TrialRun(config(tmp_path / "tiny", trial.folder))
+    assert trial.worker is None  # nor has it fenced anybody off
+
+
+def test_a_failure_leaves_its_reason(tmp_path: Path, data: Path) -> None:
+    trial = new_trial(tmp_path, data)
     note_failure(Writer(trial), StorageError("The checkpoint x could not be written: the disk is full."), {})
     assert trial.status[0]["reason"] == "The checkpoint x could not be written: the disk is full"
     assert not trial.is_settled

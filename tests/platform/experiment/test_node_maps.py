@@ -182,3 +182,6 @@ def test_nodes_that_see_different_datasets_are_refused() -> None:
     _check_same(maps[:2])
     with pytest.raises(DataError, match=r"10\.0\.0\.0 and 10\.0\.0\.2 have different datasets"):
         _check_same(maps)
+    _check_same(maps[:2], "a" * 64)
+    with pytest.raises(DataError, match=r"The node 10\.0\.0\.0 has another .* than the machine of this command \(.* a+ and b+\)"):
+        _check_same(maps[:2], "b" * 64)

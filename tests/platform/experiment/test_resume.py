@@ -146,7 +146,7 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(tmp_path: Path, start: Callable[
     for trial in trials():
         (seed,) = trial.seeds
         told = {"dataset": settings["dataset"], "algorithm": ALGORITHM, "n_steps": N_STEPS, "n_steps_per_epoch": EPOCH}
-        alone = Trial.create(Folder(tmp_path / f"alone-{seed}"), {}, (seed,), {"name": "tiny"})
+        alone = Trial.create(Folder(tmp_path / f"alone-{seed}"), {}, (seed,), trial.dataset)
         run = TrialRun(
             TrialConfig.checked(
                 {**told, "seeds": (seed,), "evaluation": {"episodes": 2}, "device": "cpu", "folder": alone.folder.name}

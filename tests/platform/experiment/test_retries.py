@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from d3ray import Dataset
 from d3ray.jobs.__main__ import run_command
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
@@ -137,7 +138,8 @@ def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> Non
     """Tune starts one for each trial, and gives the trial to another that became free meanwhile."""
     from d3ray.platform.trainable import trainable
 
-    trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 2}, (0,), {})
+    about = {"name": "cartpole-replay", "fingerprint": Dataset.open("d3ray/cartpole-replay").fingerprint}
+    trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 2}, (0,), about)
     told: dict[str, Any] = {"dataset": "d3ray/cartpole-replay", "algorithm": {"name": "DQN"}, "n_steps": 2, "n_steps_per_epoch": 1}
     config = {"trial": {**told, "folder": trial.folder.name}}
     used = trainable("DQN")(config=config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from d3ray.algos.environments.evaluate import evaluate
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
 from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.run import ExperimentResult, Progress, run_experiment
+from d3ray.platform.experiment.run import ExperimentResult, Progress, carry_out, run_experiment, train_work
 
 PLUGIN = """
 '''A user's own algorithms: seed 1 of NotANumber1 begins with NaN; Stumbles raises at step 30 while a file is there.'''
@@ -205,6 +206,23 @@ def test_what_failed_says_why_and_goes_on_when_it_is_mended(place: Path) -> None
     assert [m.step for m in client(mended).get_metric_history(mended.seeds[0].run_id, "train/critic_loss")] == [20, 40, 60]
     replaced = run_experiment(settings, replace=True)
     assert runs(replaced)["0"].info.run_id != mended.seeds[0].run_id  # and those of before are deleted
+
+
+def test_a_node_that_has_another_dataset_than_this_machine_is_refused(place: Path, tmp_path: Path) -> None:
+    """As where a place is a local folder of each machine; here the folder's content changes after the command has read it."""
+
+    def write(reward: float) -> None:
+        shutil.rmtree(tmp_path / "tiny", ignore_errors=True)
+        ends = np.arange(40) % 20 == 19
+        arrays = np.zeros((40, 4), np.float32), np.arange(40) % 2, np.full(40, reward, np.float32), ends
+        Dataset.from_arrays(*arrays, environment=Environment(id="CartPole-v1"), name="tiny").write(tmp_path / "tiny")
+
+    write(1.0)
+    work = train_work(config(place, name="changed", dataset=str(tmp_path / "tiny")))
+    write(2.0)
+    with pytest.raises(DataError, match="has another dataset of that name than the machine of this command"):
+        carry_out(work, resume=False, replace=False, on_progress=None)
+    assert not (place / "results/changed").exists()
 
 
 @pytest.mark.parametrize(
