@@ -5,6 +5,7 @@
     state.json                RUNNING, FINISHED, FAILED or KILLED
     faults.log                what Ray said of faults that were survived
     lock                      held by the command that runs the experiment
+    replaced.json             keys of the runs of what it replaced, until the tracking server has deleted them
     trials/<identity>/        a configuration and its seeds
         trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep
                               also the configuration's number; what its runs are called, and further tags of theirs
@@ -41,6 +42,8 @@ from .folders import Folder, Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1
+_REPLACED = "replaced.json"
+_KEPT = ("lock", _REPLACED)  # what outlives an experiment that is deleted
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 
 
@@ -173,7 +176,6 @@ class Experiment:
         self.dataset: dict[str, Any] = about["dataset"]
         self.tags: dict[str, str] = about.get("tags", {})  # of its run, beside those that every run has
         self.is_new = False
-        self.replaced: list[str] = []  # keys of the runs of what it replaced
 
     @classmethod
     def look(cls, storage: str, name: str) -> Self:
@@ -211,7 +213,7 @@ class Experiment:
         check_name(name)
         configuration, dataset, tags = (without_secrets_in(one) for one in (configuration, dataset, tags or {}))
         folder = Folder(storage) / name
-        strange = [entry for entry in folder.names() if entry != "lock" and not entry.startswith(".")]
+        strange = [entry for entry in folder.names() if entry not in _KEPT and not entry.startswith(".")]
         if strange and folder.read("experiment.json") is None:  # `discard` and `replace` would delete what is not ours
             raise ConfigError(f"{folder} holds {strange[0]!r} and is no experiment: say another name or storage.")
         lock = Lock(folder)
@@ -229,9 +231,10 @@ class Experiment:
                 now = there | {"configuration": dict(configuration)} | ({"tags": dict(tags)} if tags else {})
                 if there != now:  # in what may change
                     folder.write_json("experiment.json", now)
-            replaced: list[str] = []
             if there is not None and replace:
-                replaced = [there["key"], *(key for trial in cls(folder).trials() for key in trial.runs.values())]
+                before = cls(folder)
+                keys = [*before.replaced, before.key, *(key for trial in before.trials() for key in trial.runs.values())]
+                folder.write_json(_REPLACED, list(dict.fromkeys(keys)))  # some are there where deleting was begun and killed
                 _clear(folder)
                 there = None
             if there is None:
@@ -239,7 +242,7 @@ class Experiment:
                 about |= {"configuration": dict(configuration), "dataset": dict(dataset), **({"tags": dict(tags)} if tags else {})}
                 folder.write_json("experiment.json", about)
             experiment = cls(folder)
-            experiment.lock, experiment.is_new, experiment.replaced = lock, there is None, replaced
+            experiment.lock, experiment.is_new = lock, there is None
         except BaseException:
             lock.release()
             raise
@@ -288,11 +291,21 @@ class Experiment:
         about = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         self.folder.write_json("state.json", {"status": status, "reason": without_secrets(reason), **about})
 
+    @property
+    def replaced(self) -> list[str]:
+        """Keys of the runs of what it replaced, as long as the tracking server may have them."""
+        return self.folder.read_json(_REPLACED) or []
+
+    def forget_replaced(self) -> None:
+        """Those runs are deleted."""
+        self.folder.delete([_REPLACED])
+
     def discard(self) -> None:
-        """Deletes a new experiment in which nothing was begun."""
+        """Deletes a new experiment in which nothing was begun; of one that it replaced the keys of its runs stay."""
         _clear(self.folder)
+        if not self.replaced:
+            self.folder.remove()  # with the lock: before it is released, or whoever takes it then would lose a folder
         self.lock.release()
-        self.folder.remove()
 
     def close(self) -> None:
         """Gives up the lock."""
@@ -325,9 +338,9 @@ def _holder(folder: Folder) -> str:
 
 
 def _clear(folder: Folder) -> None:
-    """Deletes all but the lock; what says that it is an experiment last, so that a killed command can be repeated."""
+    """Deletes all but what outlives it; what says that it is an experiment last, so that a killed command can be repeated."""
     for entry in sorted(folder.names(), key=lambda entry: entry == "experiment.json"):
-        if entry != "lock":
+        if entry not in _KEPT:
             _remove(folder, entry)
 
 

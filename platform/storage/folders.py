@@ -230,7 +230,7 @@ class Lock:
                 self._file_folder().mkdir(parents=True, exist_ok=True)
                 try:
                     self._file.acquire()
-                except Timeout:
+                except (Timeout, FileNotFoundError):  # missing: its holder has deleted the folder just now
                     return False
         elif not self._lease.take(wait):
             return False

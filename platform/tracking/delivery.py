@@ -70,6 +70,7 @@ class Delivery:
         self._begun = True
         with self.tracking.answers():
             self.tracking.delete_runs(self.experiment.replaced)
+        self.experiment.forget_replaced()
         deliver(self.tracking, self.experiment, list(self.trials.values()))
         self._thread.start()
 

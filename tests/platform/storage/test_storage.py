@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from d3ray.data.errors import ConfigError, StorageError
-from d3ray.platform.storage import folders
+from d3ray.platform.storage import experiments, folders
 from d3ray.platform.storage.experiments import Experiment, Trial, identity
 from d3ray.platform.storage.folders import Folder, Lock
 from d3ray.platform.storage.writer import FencedError, Writer
+
+from .bucket import register_bucket
 
 CONFIGURATION = {"algorithm": {"name": "DQN", "gamma": 0.9}, "n_steps": 10}
 DATASET = {"name": "tiny", "fingerprint": "aa"}
@@ -59,6 +61,63 @@ def test_replace_deletes_everything_and_says_whose_runs_are_done_with(tmp_path: 
     assert second.trials() == []
     assert second.key != first.key
     assert second.replaced == [first.key, *trial.runs.values()]
+
+
+def test_whose_runs_are_done_with_is_known_until_they_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are killed while they delete the experiment, and before they have said it to the tracking server."""
+    first = begin(tmp_path)
+    keys = [first.key, *first.trial(CONFIGURATION, (0, 1)).runs.values()]
+    first.close()
+    remove = experiments._remove
+    for entry in ("trials", "experiment.json"):
+
+        def die_after(folder: Folder, name: str, last: str = entry) -> None:
+            remove(folder, name)
+            if name == last:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(experiments, "_remove", die_after)
+            with pytest.raises(KeyboardInterrupt):
+                begin(tmp_path, replace=True)
+    second = begin(tmp_path)
+    assert second.is_new
+    assert second.replaced == keys
+    second.close()
+    third = begin(tmp_path, replace=True)
+    assert third.replaced == [*keys, second.key]
+    third.discard()  # as where its dataset cannot be had
+    fourth = begin(tmp_path)
+    assert fourth.replaced == [*keys, second.key]
+    fourth.forget_replaced()
+    assert fourth.replaced == []
+    fourth.discard()
+    assert not (tmp_path / "first").exists()
+
+
+@pytest.mark.parametrize("where", ["here", "in a store"])
+def test_a_command_that_begins_while_another_discards_keeps_its_folder(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_bucket()
+    storage = str(tmp_path) if where == "here" else f"fsspec+bucket://{tmp_path.name}"
+    first, begun = Experiment.begin(storage, "first", CONFIGURATION, DATASET), list[Experiment]()
+    remove = Folder.remove
+
+    def begin_meanwhile(folder: Folder) -> None:
+        if folder.name != first.folder.name:
+            return remove(folder)
+        with pytest.raises(ConfigError, match="is running"):
+            Experiment.begin(storage, "first", CONFIGURATION, DATASET)
+        remove(folder)
+        return begun.append(Experiment.begin(storage, "first", CONFIGURATION, DATASET))
+
+    monkeypatch.setattr(Folder, "remove", begin_meanwhile)
+    first.discard()
+    second = Experiment.look(storage, "first")
+    assert second.key == begun[0].key != first.key
+    assert not second.lock.is_free()
+    begun[0].close()
 
 
 @pytest.mark.parametrize(

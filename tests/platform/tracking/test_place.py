@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError, StorageError
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Lock
-from d3ray.platform.tracking.delivery import deliver
+from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.place import keep_place, recorded_place
 from d3ray.platform.tracking.runs import Tracking
 from d3ray.platform.tracking.settling import settle
 
-from .test_tracking import Case, free_port, storage, tracking
+from .test_tracking import CONFIGURATION, DATASET, Case, free_port, storage, tracking
 
 __all__ = ["storage", "tracking"]  # fixtures
 
@@ -206,3 +207,17 @@ def test_neighbours_that_cannot_be_read_or_locked_are_passed_over(
         assert [line for line in said if f"The experiment {name!r} in the same storage is passed over. " in line and why in line]
     assert theirs.experiment.state["status"] == "RUNNING"
     running.experiment.close()
+
+
+def test_runs_of_what_was_replaced_are_deleted_however_late(tracking: Tracking, storage: Path) -> None:
+    case = died(storage, "replaced", tracking, 10)
+    assert case.runs(tracking).keys() == {"parent", "0"}
+    Experiment.begin(str(storage), "replaced", CONFIGURATION, DATASET, replace=True).close()  # killed before it says so
+    again = Experiment.begin(str(storage), "replaced", CONFIGURATION, DATASET, resume=True)
+    with Delivery(tracking, again, []) as delivery:
+        delivery.start(runs=True)
+        again.set_state("FINISHED")
+        assert delivery.finish() == ""
+    assert {name: run.data.tags["d3ray.key"] for name, run in case.runs(tracking).items()} == {"parent": again.key}
+    assert again.replaced == []
+    again.close()
