@@ -1,4 +1,8 @@
-"""A lock in an object store: a note that its holder renews, by a clock of its own and whatever else the holder is doing."""
+"""A lock in an object store: a note that its holder renews, by a clock of its own and whatever else the holder is doing.
+
+Machines' clocks may differ by minutes. So nobody takes a note for old because of the time in it: the store's own clock says how
+old it is, and where a store does not tell, whoever wants the note watches it for as long as it is good.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,12 @@ class Clock:
     """The time as a lease takes it. Tests have one that they move themselves."""
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Seconds since 1970, which another machine may count otherwise."""
         return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that nobody sets, since some moment."""
+        return time.monotonic()
 
     def wait(self, ended: threading.Event, seconds: float) -> bool:
         """Waits for an event, at most for so long; whether it came."""
@@ -54,7 +62,10 @@ class Lease:
         self._keeper: threading.Thread | None = None
 
     def take(self, wait: bool) -> bool:
-        """Whether it is ours now. `wait` outlasts the note of a holder that died."""
+        """Whether it is ours now. `wait` outlasts the note of a holder that died.
+
+        Without it there is something to wait for only where the note looks old and the store does not tell when it was written.
+        """
         if not self._is_old(wait):
             return False
         self._write()
@@ -76,8 +87,10 @@ class Lease:
             self.folder.delete(["lock"])
 
     def is_free(self) -> bool:
-        """Whether nobody holds it now."""
-        return self._left(self._note()) <= 0
+        """Whether nobody holds it now, as far as can be told at once: where the store does not tell, by this machine's clock."""
+        if (note := self._note()) is None:
+            return True
+        return self._looks_old(note) and ((age := self._age()) is None or age >= SECONDS)
 
     def renew(self) -> bool:
         """Says that the holder is alive; False, and nothing said, where somebody else has taken the note. Raises StorageError."""
@@ -95,16 +108,37 @@ class Lease:
 
     def _is_old(self, wait: bool) -> bool:
         """Whether the note is old, or is not renewed until it is."""
-        first = note = self._note()
-        while (left := self._left(note)) > 0:
-            if not wait or note != first:
-                return False
+        if (first := self._note()) is None:
+            return True
+        age = self._age()
+        left = SECONDS - (age or 0.0)
+        if left > 0 and not wait and (age is not None or not self._looks_old(first)):
+            return False
+        end = self._clock.monotonic() + left
+        while (left := end - self._clock.monotonic()) > 0:
             self._clock.wait(self._ended, min(left, _POLL_SECONDS))
-            note = self._note()
+            if (note := self._note()) != first:
+                return note is None
         return True
 
-    def _left(self, note: Any) -> float:
-        return 0.0 if note is None else note["time"] + SECONDS - self._clock.now()
+    def _looks_old(self, note: Any) -> bool:
+        """Whether it is old, if its holder's clock and this machine's go alike."""
+        return note["time"] + SECONDS <= self._clock.now()
+
+    def _age(self) -> float | None:
+        """Seconds since the note was written, both by the store's clock: what is written now tells what time it is there.
+
+        None where the store does not tell, where it takes nothing from us, and where the note has gone.
+        """
+        now_written = f".asked-{self._owner}"
+        with suppress(StorageError):
+            self.folder.write(now_written, b"What time is it?")
+            try:
+                now, then = self.folder.written(now_written), self.folder.written("lock")
+            finally:
+                self.folder.delete([now_written])
+            return None if now is None or then is None else now - then
+        return None
 
     def _is_ours(self) -> bool:
         return (self._note() or {}).get("owner") == self._owner

@@ -16,7 +16,7 @@ from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder, Lock
 from d3ray.platform.storage.lease import Clock, LostError
 
-from .bucket import register_bucket
+from .bucket import Bucket, register_bucket
 
 
 class HandClock(Clock):
@@ -28,6 +28,9 @@ class HandClock(Clock):
         self._until: dict[int, float] = {}  # when those who wait wake, by thread
 
     def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
         return self.time
 
     def wait(self, ended: threading.Event, seconds: float) -> bool:
@@ -135,8 +138,13 @@ def test_a_holder_that_slept_sees_that_another_has_taken_it(folder: Folder) -> N
     ours, theirs = Lock(folder, late), Lock(folder, clock)
     assert ours.acquire()
     late.settle(1)
-    clock.time += 61
-    assert theirs.acquire()
+    taken: list[bool] = []
+    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=True)), daemon=True)
+    taker.start()
+    clock.settle(1)
+    clock.move(60)
+    taker.join(30)
+    assert taken == [True]
     clock.settle(1)
     note = folder.read_json("lock")
     assert not ours.lost
@@ -149,6 +157,69 @@ def test_a_holder_that_slept_sees_that_another_has_taken_it(folder: Folder) -> N
     assert folder.read_json("lock") == note
     theirs.release()
     assert folder.read("lock") is None
+
+
+@pytest.fixture
+def telling(monkeypatch: pytest.MonkeyPatch) -> HandClock:
+    """The store's own clock, by which it tells when an object was written."""
+    clock = HandClock()
+    monkeypatch.setattr(Bucket, "clock", clock.now)
+    return clock
+
+
+@pytest.mark.parametrize("ahead", [-3600, 61, 3600])
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_clock_that_is_wrong_takes_nothing_from_a_holder_that_lives(folder: Folder, ahead: int, wait: bool) -> None:
+    """The store does not tell: whoever would take the note watches it until it is renewed."""
+    clock, wrong = HandClock(), HandClock()
+    wrong.time += ahead
+    ours, theirs = Lock(folder, clock), Lock(folder, wrong)
+    assert ours.acquire()
+    clock.settle(1)
+    taken: list[bool] = []
+    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=wait)), daemon=True)
+    taker.start()
+    if wait or ahead > 0:
+        wrong.settle(1)
+        wrong.move(40)
+        assert not taken
+        clock.move(15)
+        until(lambda: folder.read_json("lock")["time"] == clock.time)
+        wrong.time += 5
+    taker.join(30)
+    assert taken == [False]
+    ours.check()
+    ours.release()
+
+
+@pytest.mark.parametrize("ahead", [-3600, 0, 61, 3600])
+def test_a_store_that_tells_is_asked_how_old_a_note_is(folder: Folder, telling: HandClock, ahead: int) -> None:
+    """Nobody waits: these clocks are moved at once."""
+    wrong = HandClock()
+    folder.write_json("lock", {"owner": "another", "time": telling.now()})
+    telling.time += 59
+    wrong.time = telling.time + ahead
+    assert not Lock(folder, wrong).is_free()
+    assert not Lock(folder, wrong).acquire()
+    telling.time += 1
+    wrong.time += 1
+    assert Lock(folder, wrong).is_free() is (ahead >= 0)  # who only looks asks the store about what looks old
+    ours = Lock(folder, wrong)
+    assert ours.acquire()
+    ours.release()
+    assert folder.names() == []
+
+
+def test_a_look_needs_no_right_to_write(folder: Folder, telling: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write_json("lock", {"owner": "another", "time": telling.now() - 61})
+
+    def refused(*_: object) -> None:
+        raise StorageError("denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", refused)
+        assert Lock(folder, telling).is_free()
+    assert not Lock(folder, telling).is_free()
 
 
 def test_a_store_that_is_away_for_a_moment_loses_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
