@@ -290,9 +290,8 @@ class Dataset:
         from .files import Place
         from .folder import Folder
         from .shards import plan_shards, write_shard
-        from .writing import Draft, map_what_is_replaced
+        from .writing import Draft
 
-        map_what_is_replaced(self.folders, path)
         plan = plan_shards(self.episodes.steps + 1, self.kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
         with Draft(path, overwrite=overwrite) as draft:
             known = self.derivation is None or draft.target.local is None  # what is derived is worked out once: see `commit`

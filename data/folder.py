@@ -168,7 +168,7 @@ class Folder:
             check_size(sizes[file.file], file.bytes, f"{place}/{file.file}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Folder, (self.place,)
+        return _reopened, (self.place, self.manifest.fingerprint)
 
     def episodes(self) -> dict[str, np.ndarray]:
         """Columns of the table of episodes."""
@@ -242,6 +242,14 @@ class Folder:
         for k in range(len(self.manifest.shards)):
             files.columns(k, verify=True)
             files.close(k)
+
+
+def _reopened(place: Place, expected: str) -> Folder:
+    """A folder, in another process. Raises DataError: another dataset lies there by now; episodes that were read are not its."""
+    folder = Folder(place)
+    if folder.manifest.fingerprint != expected:
+        raise DataError(f"{place} was replaced by another dataset while it was in use; open it anew.")
+    return folder
 
 
 class _FolderRows:

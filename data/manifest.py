@@ -15,7 +15,7 @@ from .spec import Environment, Spec
 from .statistics import Statistics
 
 MANIFEST = "dataset.json"
-EPISODES = "episodes.arrow"
+FILE = r"(data-\d{5}-of-\d{5}|episodes)(-[0-9a-f]{8})?\.arrow"  # behind a URI each write has names of its own
 VERSION = 1
 _SHA256 = r"^[0-9a-f]{64}$"
 
@@ -23,7 +23,7 @@ _SHA256 = r"^[0-9a-f]{64}$"
 class File(Config):
     """A file as it was written."""
 
-    file: str = Field(pattern=r"^(data-\d{5}-of-\d{5}|episodes)\.arrow$")
+    file: str = Field(pattern=f"^{FILE}$")
     bytes: int
     sha256: str = Field(pattern=_SHA256)
 

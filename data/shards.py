@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import secrets
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ class ShardRecord:
     """What a worker hands to the one that commits: the file that it wrote and the episodes in it."""
 
     shard: Shard
+    index: int  # of the shard
+    of: int  # so many
     kinds: Kinds
     largest: Largest
     first_episode: int
@@ -50,8 +53,8 @@ class ShardRecord:
 
 
 def shard_name(index: int, of: int) -> str:
-    """`data-00000-of-00004.arrow`."""
-    return f"data-{index:05d}-of-{of:05d}.arrow"
+    """`data-00000-of-00004`."""
+    return f"data-{index:05d}-of-{of:05d}"
 
 
 def plan_shards(
@@ -129,6 +132,8 @@ def write_shard(
     file = _write_file(place, name, columns, compression)
     return ShardRecord(
         shard=Shard(**file.model_dump(), rows=table.n_rows, episodes=table.n_episodes),
+        index=index,
+        of=of,
         kinds=kinds_of(table.columns),
         largest=largest_numbers(table.columns),
         first_episode=first_episode,
@@ -142,14 +147,16 @@ def write_shard(
     )
 
 
-def write_episodes(place: Place, name: str, columns: Mapping[str, np.ndarray]) -> File:
+def write_episodes(place: Place, columns: Mapping[str, np.ndarray]) -> File:
     """The table of episodes: `first_row`, `steps`, `terminated`, `final_recorded`, `return`."""
-    return _write_file(place, name, columns, None)
+    return _write_file(place, "episodes", columns, None)
 
 
 def _write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compression: Compression) -> File:
+    """`name`.arrow. Behind a URI its name has a random part: nothing there is written over, and no reader mixes two writes."""
     place.make()
-    with storage_errors("written", f"{place}/{name}"), tempfile.TemporaryDirectory(prefix=".d3ray-", dir=place.local) as scratch:
+    what = f"{place}/{name}.arrow"
+    with storage_errors("written", what), tempfile.TemporaryDirectory(prefix=".d3ray-", dir=place.local) as scratch:
         aside = Path(scratch) / name
         batch = pa.record_batch([to_arrow(column) for column in columns.values()], names=list(columns))
         options = pa.ipc.IpcWriteOptions(compression=compression)
@@ -157,8 +164,9 @@ def _write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], comp
             writer.write_batch(batch)
         with aside.open("rb") as written:  # close() tells nothing of a disk that fills up later
             os.fsync(written.fileno())
-        file = File(file=name, bytes=aside.stat().st_size, sha256=sha256_of(aside))
-        place.put(aside, name)
+        full_name = f"{name}.arrow" if place.local is not None else f"{name}-{secrets.token_hex(4)}.arrow"
+        file = File(file=full_name, bytes=aside.stat().st_size, sha256=sha256_of(aside))
+        place.put(aside, full_name)
     return file
 
 

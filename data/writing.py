@@ -8,7 +8,8 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,14 +19,14 @@ import numpy as np
 from .episodes import Episodes
 from .errors import D3rayError, DataError, StorageError
 from .files import Place, storage_errors, sync_folder
-from .folder import Folder, ShardFiles
-from .manifest import EPISODES, MANIFEST, Column, Manifest, write_manifest
+from .folder import ShardFiles
+from .manifest import FILE, MANIFEST, Column, Manifest, write_manifest
 from .scan import BlockScan, Summary, scan_blocks, summarise_scans
 from .schema import check_spec, infer_spec, merge_largest
-from .shards import ShardRecord, write_episodes
+from .shards import ShardRecord, shard_name, write_episodes
 from .spec import Environment, Spec
 
-_OURS = re.compile(r"dataset\.json|episodes\.arrow|data-\d{5}-of-\d{5}\.arrow|\.d3ray-.*")
+_OURS = re.compile(rf"dataset\.json|{FILE}|\.d3ray-.*")
 
 
 def commit(
@@ -55,7 +56,7 @@ def commit(
 
     Raises:
         DataError: shards do not follow on each other, differ in their columns, or are not of the given spec.
-        StorageError: the place cannot be written.
+        StorageError: the place cannot be written, or a file of it is gone already.
     """
     place = Place(folder)
     rows = shard_rows(place, records)
@@ -83,12 +84,15 @@ def commit(
         cuts=sum(r.cuts for r in records) if cuts is None else cuts,
         columns=tuple(Column(name=n, dtype=d, shape=s, digest=summary.digests[n]) for n, (d, s) in rows.kinds.items()),
         shards=rows.shards,
-        episodes=write_episodes(place, EPISODES, arrays),
+        episodes=write_episodes(place, arrays),
         compression=records[0].compression,
         statistics=summary.statistics,
         provenance=dict(provenance or {}),
         fingerprint=summary.fingerprint,
     )
+    for file, size in place.sizes(file.file for file in (manifest.episodes, *manifest.shards)).items():
+        if size is None:
+            raise StorageError(f"{place}/{file} was deleted, most likely by another write to the same place.")
     write_manifest(place, manifest)
     return manifest
 
@@ -104,8 +108,8 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
         raise DataError(f"There is nothing to commit in {folder}: no shard was written.")
     episode = 0
     for k, record in enumerate(ordered):
-        wanted = f"data-{k:05d}-of-{len(ordered):05d}.arrow"
-        if record.shard.file != wanted:
+        wanted = f"{shard_name(k, len(ordered))}.arrow"
+        if (record.index, record.of) != (k, len(ordered)):
             raise DataError(f"{folder} has the shard {record.shard.file} where {wanted} is due.")
         if record.first_episode != episode:
             raise DataError(f"{folder}/{wanted} begins with episode {record.first_episode}; {episode} is due.")
@@ -119,10 +123,11 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
 
 
 class Draft:
-    """A dataset in the making, as a context: what is not committed when it ends leaves nothing behind.
+    """A dataset in the making, as a context: what is not committed when it ends leaves nothing behind, and what was there whole.
 
-    A local one is written to a folder beside its target and renamed; elsewhere its files go to their place at once and
-    `dataset.json` last, so there too a reader sees no half of it. Workers write into `folder`.
+    A local one is written to a folder beside its target and renamed. Elsewhere its files go to their place at once, under new
+    names, and `dataset.json` last: until then the dataset that is replaced is whole, and then its files are deleted. Workers
+    write into `folder`.
 
     Args:
         target: folder or URI.
@@ -147,9 +152,8 @@ class Draft:
         if MANIFEST in self._existing and not self.overwrite:
             raise StorageError(f"{self.target} is a dataset already; say overwrite=true to replace it.")
         if self.target.local is None:
+            self._replaced = self.target.read(MANIFEST)
             self.target.make()
-            self.target.delete([MANIFEST])  # from here on there is no dataset until the new one is committed
-            self.target.delete(name for name in self._existing if name != MANIFEST)
             self.folder = self.target.name
         else:
             _clear_litter(self.target.local)
@@ -165,6 +169,8 @@ class Draft:
             with storage_errors("written", self.target):
                 _replace(Path(self.folder), self.target.local, overwrite=self.overwrite)
         self._committed = True
+        if self.target.local is None:
+            self._sweep({file.file for file in (manifest.episodes, *manifest.shards)})
         return manifest
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -173,17 +179,16 @@ class Draft:
         if self.target.local is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
-            self.target.delete(self.target.names())
+            with suppress(StorageError):  # what failed says more
+                if self.target.read(MANIFEST) == self._replaced:  # else it came through, and its answer did not
+                    self._sweep(self._existing)
         if isinstance(error, D3rayError) and self.folder in str(error):  # the draft is nothing that a user has heard of
             raise type(error)(str(error).replace(self.folder, self.target.name)) from error
 
-
-def map_what_is_replaced(folders: Iterable[Folder], target: str | Path) -> bool:
-    """Whether one of `folders` is the target behind a URI, which a draft clears before it writes: its columns are mapped then."""
-    replaced = [folder for folder in folders if folder.place.local is None and folder.place.name == Place(target).name]
-    for folder in replaced:
-        folder.columns()
-    return bool(replaced)
+    def _sweep(self, keep: Collection[str]) -> None:
+        """Deletes shards and tables of episodes other than these. What cannot be deleted now goes with the next write."""
+        with suppress(StorageError):
+            self.target.delete(name for name in self.target.names() if re.fullmatch(FILE, name) and name not in keep)
 
 
 def _beside(target: Path) -> Path:

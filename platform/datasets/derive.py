@@ -18,7 +18,7 @@ from ...data.rows import n_blocks
 from ...data.scan import BlockScan
 from ...data.shards import Compression, ShardRecord, plan_shards, write_shard
 from ...data.spec import Spec
-from ...data.writing import Draft, map_what_is_replaced, shard_rows
+from ...data.writing import Draft, shard_rows
 from ..cluster.session import node_count
 from .ingest import Progress, no_progress
 from .ingest_work import Run, ScanItem, in_process, ray_workers, scan
@@ -59,15 +59,14 @@ def write_dataset(
 
     Raises:
         DataError: a parent is damaged, or what is derived cannot be worked out.
-        StorageError: the target exists or cannot be written, the disk is full. Nothing is left there then.
+        StorageError: the target exists or cannot be written, the disk is full. What was there is left as it was.
     """
-    only_here = map_what_is_replaced(dataset.folders, target)
     plan = plan_shards(dataset.episodes.steps + 1, dataset.kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
     places = [target, *(folder.place.name for folder in dataset.folders)]
     with Draft(target, overwrite=overwrite) as draft:
         write = _Write(dataset.tables(), draft.folder, len(plan), compression)
         items = [_Shard(k, start, stop) for k, (start, stop) in enumerate(plan)]
-        if not only_here and (parallel if parallel is not None else _is_parallel(dataset, len(plan))):
+        if parallel if parallel is not None else _is_parallel(dataset, len(plan)):
             with ray_workers(local=not all(map(is_remote, places))) as run:
                 records, scans = _write(write, run, items, dataset.spec, progress)
         else:

@@ -120,7 +120,7 @@ def ingest(
     Raises:
         DataError: a file cannot be read, holds NaN or infinity, or is not like the others; the sentence names it.
         ConfigError: no such format, option or environment.
-        StorageError: the target exists or cannot be written, the disk is full. Nothing is left there then.
+        StorageError: the target exists or cannot be written, the disk is full. What was there is left as it was.
     """
     sources = [sources] if isinstance(sources, str | Path) else list(sources)
     own = {"actions": actions, "action_scale": action_scale, "keep_float64": keep_float64}

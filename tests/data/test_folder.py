@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from d3ray import Dataset
 from d3ray.data.catalog.entries import shipped_folders
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.data.files import Place
 from d3ray.data.scan import scan_blocks
 from d3ray.data.shards import MAX_ELEMENTS, plan_shards, write_shard
 from d3ray.data.spec import Box, Discrete, Environment, Spec
@@ -350,24 +349,6 @@ def test_damage_to_the_manifest_or_the_episodes_is_named(tmp_path: Path) -> None
     path.unlink()
     with pytest.raises(DataError, match=r"has no dataset\.json\.$"):
         Dataset.open(tmp_path / "it")
-
-
-def test_a_dataset_lives_behind_a_uri_too() -> None:
-    uri = "fsspec+memory://bucket/somewhere/it"
-    data = walk(2000)
-    assert_same(data.write(uri, n_shards=3), data)
-    opened = Dataset.open(uri)
-    opened.verify()
-    assert_same(opened.write(uri, overwrite=True), data)  # of itself, in fewer shards
-    assert Place(uri).names() == ["data-00000-of-00001.arrow", "dataset.json", "episodes.arrow"]
-    with pytest.raises(StorageError, match="is a dataset already"):
-        data.write(uri)
-    with pytest.raises(RuntimeError), Draft(uri, overwrite=True) as draft:  # noqa: PT012 - it fails in between
-        write_shard(draft.folder, 0, 1, data.to_steps(), first_episode=0)
-        raise RuntimeError
-    assert Place(uri).names() == []
-    with pytest.raises(DataError, match="There is no dataset at fsspec"):
-        Dataset.open(uri)
 
 
 def test_a_file_uri_is_a_local_folder(tmp_path: Path) -> None:

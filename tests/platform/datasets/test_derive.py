@@ -88,10 +88,15 @@ def test_when_workers_are_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert derive._is_parallel(a, 2)
 
 
-def test_a_dataset_behind_a_uri_can_be_derived_from_itself() -> None:
-    uri = "fsspec+memory://bucket/derived/it"
+def test_a_dataset_behind_a_uri_can_be_derived_from_itself(ray: None, tmp_path: Path) -> None:
+    uri = f"fsspec+file://{tmp_path}/it"
     data = walk(2000, 1).write(uri, n_shards=3)
-    kept = data.filter("steps > 3")
+    with pytest.raises(DataError, match="new reward is inf"):
+        write_dataset(data.relabel("1 / (step - 30)"), uri, overwrite=True, n_shards=3, parallel=True)
+    kept = Dataset.open(uri)
+    kept.verify()
+    assert kept.fingerprint == data.fingerprint
     expected = walk(2000, 1).filter("steps > 3").fingerprint
-    assert write_dataset(kept, uri, overwrite=True, parallel=True, n_shards=2).fingerprint == expected
+    assert write_dataset(kept.filter("steps > 3"), uri, overwrite=True, parallel=True, n_shards=2).fingerprint == expected
     assert Dataset.open(uri).fingerprint == expected
+    assert len(list((tmp_path / "it").iterdir())) == 4

@@ -185,6 +185,25 @@ def test_bad_files_are_named_and_leave_nothing_in_parallel_too(ray: None, tmp_pa
     assert [file.name for file in tmp_path.iterdir()] == ["logs"]
 
 
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_dataset_behind_a_uri_outlives_an_import_that_fails(ray: None, tmp_path: Path, parallel: bool) -> None:
+    folder, uri = tmp_path / "logs", f"fsspec+file://{tmp_path}/set"
+    folder.mkdir()
+    for k in range(2):
+        hdf5(folder / f"{k}.h5", steps(30, seed=k))
+    first = ingest(folder, uri, parallel=parallel).dataset.fingerprint
+    bad_file(folder / "1.h5", "nan")
+    with pytest.raises(DataError, match="NaN in row 17"):
+        ingest(folder, uri, overwrite=True, parallel=parallel)
+    kept = Dataset.open(uri)
+    kept.verify()
+    assert kept.fingerprint == first
+    hdf5(folder / "1.h5", steps(30, seed=2))
+    assert ingest(folder, uri, overwrite=True, parallel=parallel).dataset.fingerprint != first
+    assert len(list((tmp_path / "set").glob("*.arrow"))) == 2
+    Dataset.open(uri).verify()
+
+
 def test_what_is_there_is_not_replaced_unless_asked(tmp_path: Path) -> None:
     source = npz(tmp_path / "a.npz", steps(30))
     first = ingest(source, tmp_path / "set").dataset.fingerprint
