@@ -198,7 +198,8 @@ KINDS: dict[str, Kind] = {
         "note",
         "Constant entries of observations",
         "They tell nothing, and a change at deployment is something that no network has seen.",
-        "Nothing needs mending: scalers do not divide by their spread.",
+        "Nothing while they stay as they are; where they may change as the policy acts, leave them out or take "
+        "`observation_scaler=min_max`, since `standard` multiplies any change by 1,000 (1 / epsilon).",
     ),
     "observations_normalised": Kind(
         "warning",

@@ -2,8 +2,8 @@
 
 Scalers of observations and actions are affine once they are fitted, so a fitted one is two arrays and the exported policy carries
 them. Those of rewards are a clip and an affine map, and belong to training alone. All are fitted from the statistics that a
-dataset's manifest has, so fitting reads no data. Observations and actions without spread (a constant entry) are shifted and not
-divided.
+dataset's manifest has, so fitting reads no data. What has no spread (a constant entry) `min_max` shifts and does not divide;
+`standard` divides it by its epsilon, so that any later change is multiplied by 1,000, unless epsilon is 0.
 """
 
 from .action import ActionScaler, MinMaxActionScaler

@@ -90,5 +90,5 @@ def vector(values: Any) -> Vector:
 
 
 def inverse(spread: np.ndarray) -> np.ndarray:
-    """1 / spread; 1 where there is no spread: what is constant is shifted and not divided."""
+    """1 / spread; 1 where that is 0, so that what is constant is shifted and not divided."""
     return 1 / np.where(spread > 0, spread, 1.0)

@@ -10,7 +10,7 @@
 m is `multiplier`. They belong to training: values and losses are in scaled units, a policy holds none of it, and the returns of
 an evaluation are raw. Names and forms are d3rlpy 2.8.1's (preprocessing/reward_scalers.py; read, not copied).
 
-Rewards without spread are shifted and not divided; returns without range are refused.
+Rewards without spread are shifted and not divided, but by ε in `standard`; returns without range are refused.
 """
 
 from __future__ import annotations

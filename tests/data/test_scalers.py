@@ -6,6 +6,7 @@ import torch
 
 from d3ray.data.config import Config
 from d3ray.data.dataset import Dataset
+from d3ray.data.doctor import KINDS
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.sampling import TransitionSampler
 from d3ray.data.scalers import (
@@ -43,6 +44,17 @@ def test_standard_without_epsilon_does_not_divide_a_constant():
     fitted = StandardScaler(epsilon=0.0).fit(DATA)
     assert np.isfinite(scaled(fitted, OBSERVATIONS)).all()
     np.testing.assert_allclose(scaled(fitted, OBSERVATIONS)[:, 1], 0)
+
+
+def test_a_change_where_the_data_never_changed():
+    """The doctor tells what `standard` does to it, and that `min_max` does nothing."""
+    changed = OBSERVATIONS + np.array([0.0, 0.01])
+    scalers = [StandardScaler(), StandardScaler(epsilon=0.0), MinMaxScaler()]
+    moved = [scaled(scaler.fit(DATA), changed)[:, 1] for scaler in scalers]
+    np.testing.assert_allclose(moved, np.repeat([[10.0], [0.01], [0.01]], 3, axis=1), rtol=1e-9)
+    remedy = KINDS["observations_constant"].remedy
+    assert "`observation_scaler=min_max`" in remedy
+    assert f"`standard` multiplies any change by {moved[0][0] / 0.01:,.0f}" in remedy
 
 
 def test_min_max_reaches_both_ends_and_puts_a_constant_at_zero():
