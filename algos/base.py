@@ -329,7 +329,7 @@ class Algorithm(Definition):
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, device: str | None = None) -> Self:
+    def load(cls, path: str | Path, device: str | int | None = None) -> Self:
         """What `save` wrote. Raises StorageError when it is not whole, ConfigError when it is another algorithm's."""
         from .saving import load
 
@@ -349,7 +349,7 @@ class Algorithm(Definition):
         load_into(self, path)
 
     @classmethod
-    def from_json(cls, path: str | Path, device: str | None = None) -> Self:
+    def from_json(cls, path: str | Path, device: str | int | None = None) -> Self:
         """The algorithm of a `params.json`, as a `CSVLogger` leaves one: set up, with fresh networks.
 
         Raises StorageError where it is not what a fit writes, ConfigError when it is another algorithm's.

@@ -72,7 +72,7 @@ _PARTS = {
 }
 
 
-def load_d3(path: Path, device: str | None = None) -> Any:
+def load_d3(path: Path, device: str | int | None = None) -> Any:
     """The algorithm that d3rlpy 2.8.1 saved: a TD3+BC, SAC, IQL or BC. It predicts what d3rlpy's does, and can be trained further.
 
     Args:

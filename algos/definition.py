@@ -65,7 +65,8 @@ class Definition:
     Args:
         **settings: Fields of `Config`. Stored untouched; checked when `fit` derives `config_`.
         seed: Root of every random number of this run.
-        device: Where training runs; None takes the first accelerator, else the CPU.
+        device: Where training runs: a name such as "cuda:0" or the number of an accelerator; None takes the first accelerator, else
+            the CPU. As in d3rlpy False is the CPU and True the first accelerator, which is refused where there is none.
         dtype: "float32" or "float64".
     """
 
@@ -81,7 +82,7 @@ class Definition:
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
-    device: str | None
+    device: str | int | None
     dtype: str
 
     @property
@@ -149,7 +150,7 @@ class Definition:
 
     # ---- settings, as scikit-learn asks
 
-    def __init__(self, *, seed: int = 0, device: str | None = None, dtype: str = "float32", **settings: Any) -> None:
+    def __init__(self, *, seed: int = 0, device: str | int | None = None, dtype: str = "float32", **settings: Any) -> None:
         if "n_steps" in settings:
             warnings.warn(
                 "n_steps is the number of gradient steps here; the n-step return is td_steps, which is set.", stacklevel=2

@@ -33,17 +33,16 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 
-def pick_device(device: str | None) -> torch.device:
-    """The device of a name; None: the first accelerator, else the CPU. Raises ConfigError for one that there is not."""
+def pick_device(device: str | int | None) -> torch.device:
+    """The device that `Definition` describes. Raises ConfigError for one that there is not."""
     try:
-        if device is not None:
-            return torch.empty(0, device=device).device
-        return (
-            torch.accelerator.current_accelerator() or torch.device("cpu")
-            if torch.accelerator.is_available()
-            else torch.device("cpu")
-        )
-    except (RuntimeError, AssertionError) as error:
+        if device is None or isinstance(device, bool):
+            accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+            if device is True and accelerator is None:
+                raise ConfigError("There is no device True here: torch finds no accelerator.")
+            return torch.device("cpu") if device is False else accelerator or torch.device("cpu")
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise ConfigError(f"There is no device {device!r} here: {str(error).splitlines()[0]}") from None
 
 

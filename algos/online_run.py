@@ -267,7 +267,7 @@ class OnlineRun:
         buffer: ReplayBuffer | None = None,
         *,
         dataset: Dataset | None = None,
-        device: str | None = None,
+        device: str | int | None = None,
     ) -> Self:
         """The run that `save` wrote, which goes on as it would have without an interruption, bit for bit.
 

@@ -189,7 +189,7 @@ def read_record(folder: str | Path) -> PolicyRecord:
     return _read(Path(folder))[1]
 
 
-def read_torch_policy(folder: str | Path, device: str | None = "cpu") -> Policy:
+def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> Policy:
     """The policy of a package as torch modules: to write it in another form, or to look inside.
 
     Raises:

@@ -26,7 +26,7 @@ def save(algorithm: Algorithm, path: str | Path) -> None:
     write_checkpoint(Path(path), tensors, settings)
 
 
-def load(path: str | Path, device: str | None = None) -> Any:
+def load(path: str | Path, device: str | int | None = None) -> Any:
     """An algorithm, ready to predict or to be trained further.
 
     Args:
@@ -83,7 +83,7 @@ def write_params(algorithm: Algorithm, file: Path) -> None:
         write_atomically(file, json.dumps({**kept, **about}, allow_nan=False, indent=2).encode())
 
 
-def read_params(file: str | Path, device: str | None = None) -> Any:
+def read_params(file: str | Path, device: str | int | None = None) -> Any:
     """The algorithm of a `params.json`, set up with fresh networks, so that `load_model` works at once.
 
     Raises:
@@ -101,7 +101,7 @@ def read_params(file: str | Path, device: str | None = None) -> Any:
     return algorithm
 
 
-def _unfitted(path: str | Path, meta: Mapping[str, Any], device: str | None) -> Algorithm:
+def _unfitted(path: str | Path, meta: Mapping[str, Any], device: str | int | None) -> Algorithm:
     """An algorithm of the class and with the settings that were written."""
     cls = algorithm_class(_part(path, meta, "algorithm"))
     config = cls.Config.checked(_part(path, meta, "config"), title=cls.__name__)

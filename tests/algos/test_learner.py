@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from d3ray.algos.dqn import DQN
+from d3ray.algos.fit import pick_device
 from d3ray.algos.nets import Nets
 from d3ray.algos.optimizers import Adam, RowOptimizer
 from d3ray.algos.stack import Stack
@@ -187,6 +188,7 @@ def test_adam_is_torchs_also_when_rows_have_rates_of_their_own():
         ),
         ({"dtype": "float16"}, "TD3PlusBC: dtype is 'float16'; choose 'float32' or 'float64'."),
         ({"device": "cuda:99"}, "There is no device 'cuda:99' here"),
+        ({"device": 3.5}, "There is no device 3.5 here"),
     ],
 )
 def test_wrong_settings_end_in_one_sentence(settings, sentence):
@@ -194,6 +196,34 @@ def test_wrong_settings_end_in_one_sentence(settings, sentence):
         TD3PlusBC(**settings).fit(CONTINUOUS, 1)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("device", "there", "expected"),
+    [
+        (False, True, "cpu"),
+        (False, False, "cpu"),
+        (True, True, "meta"),
+        (True, False, "There is no device True here: torch finds no accelerator."),
+        (None, True, "meta"),
+        (None, False, "cpu"),
+    ],
+)
+def test_a_device_may_be_true_or_false_as_in_d3rlpy(monkeypatch, device, there, expected):
+    """With `meta` in the place of an accelerator."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: there)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta") if there else None)
+    try:
+        found = str(pick_device(TD3PlusBC(device=device).device))
+    except ConfigError as error:
+        found = str(error)
+    assert found == expected
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a device 0 here")
+def test_device_0_is_not_false():
+    with pytest.raises(ConfigError, match=r"^There is no device 0 here"):
+        pick_device(0)
 
 
 def test_actions_out_of_reach_are_refused_and_the_scaler_helps():
