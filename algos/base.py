@@ -247,8 +247,8 @@ class Algorithm(Definition):
         """The same for shapes alone; scalers need numbers then, as `observation_scaler=other.config_.observation_scaler` has.
 
         Args:
-            observation_shape: Of one observation; three axes are an image of uint8. A mapping or a sequence of shapes where
-                observations have parts.
+            observation_shape: Of one observation as networks see it, with its frames stacked (`observation_shape` of another
+                algorithm); three axes are an image of uint8. A mapping or a sequence of shapes where observations have parts.
             action_size: Entries of an action, or how many discrete actions there are.
         """
         build_with_shapes(self, observation_shape, action_size)

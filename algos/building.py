@@ -42,7 +42,8 @@ def build_with_shapes(algorithm: Algorithm, observation_shape: Any, action_size:
         )
     _warn_if_built(algorithm)
     action = Discrete(n=action_size) if algorithm.actions == "discrete" else Box(shape=(action_size,))
-    algorithm.fit_ = Fit.start_online(algorithm, Spec(observation=_space(observation_shape), action=action), "these shapes")
+    spec = Spec(observation=_space(observation_shape), action=action)
+    algorithm.fit_ = Fit.start_online(algorithm, spec, "these shapes", as_seen=True)
 
 
 def _space(shape: Any) -> ObservationSpace:

@@ -97,11 +97,14 @@ class Fit:
         return fit
 
     @classmethod
-    def start_online(cls, algorithm: Definition, spec: Spec, name: str) -> Self:
-        """A fresh fit without data: actions are scaled by their space, all else by the numbers that the scalers were given."""
+    def start_online(cls, algorithm: Definition, spec: Spec, name: str, *, as_seen: bool = False) -> Self:
+        """A fresh fit without data: actions are scaled by their space, all else by the numbers that the scalers were given.
+
+        `as_seen`: observations of `spec` are what networks see, with their frames stacked already.
+        """
         config = algorithm.check_settings()
         check_actions(algorithm, spec, name)
-        stacked = stacked_spec(spec, sampling(config).frames)
+        stacked = spec if as_seen else stacked_spec(spec, sampling(config).frames)
         AugmentationPipeline(augmentations=config.augmentation).check_space(stacked.observation, name)
         if config.observation_scaler is not None:
             config = config.model_copy(update={"observation_scaler": config.observation_scaler.for_space(spec.observation, name)})

@@ -77,6 +77,20 @@ def test_frames_are_stacked_and_the_network_knows() -> None:
     assert batch.observation.shape == (16, 6, 12, 12)
 
 
+@pytest.mark.parametrize("shape", [(2, 12, 12), (12, 12, 2), (12, 12)])
+def test_the_shape_that_another_algorithm_sees_is_stacked_already(shape: tuple[int, ...]) -> None:
+    seen = np.random.default_rng(0).integers(0, 256, (90, *shape), dtype=np.uint8)
+    data = Dataset.from_arrays(seen, np.arange(90) % 2, np.ones(90), np.arange(90) % 15 == 14)
+    settings: dict[str, Any] = {"sampler": {"name": "uniform", "frames": 3}, "observation_scaler": "pixel"}
+    first, second = dqn(**settings).fit(data, n_steps=2), dqn(seed=1, **settings)
+    second.create_impl(first.observation_shape, first.action_size)
+    second.copy_q_function_from(first)
+    states = np.random.default_rng(1).integers(0, 256, (5, *first.observation_shape), dtype=np.uint8)
+    np.testing.assert_array_equal(second.predict_value(states, np.zeros(5)), first.predict_value(states, np.zeros(5)))
+    assert second.observation_shape == first.observation_shape
+    assert second.fit(data, n_steps=2).step == 2  # from single frames, which its sampler stacks
+
+
 @pytest.mark.parametrize("padding", ["zero", "repeat"])
 def test_held_out_transitions_are_stacked_as_those_of_training(padding: str) -> None:
     data = dataset(images=True)
