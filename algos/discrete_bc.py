@@ -27,12 +27,14 @@ from .learner import Learner, LossValue
 from .nets import Hyper, Nets
 from .networks.encoders import DefaultEncoder, Encoder
 from .networks.heads import CategoricalPolicy
+from .optimizers import Adam, Optimizer
 
 
 class DiscreteBCConfig(AlgorithmConfig):
     """Settings of `DiscreteBC`."""
 
-    learning_rate: float = setting(1e-3, "Adam", source=MANUAL, gt=0)
+    learning_rate: float = setting(1e-3, "of the policy", source=MANUAL, gt=0)
+    optimizer: Optimizer = setting(Adam(), "what steps the policy", source=MANUAL)
     batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
     beta: float = setting(0.5, "β: weight of the regulariser", source=MANUAL, ge=0)
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
@@ -52,7 +54,8 @@ class DiscreteBC(Algorithm):
     presets: ClassVar = {"d3rlpy": Preset(MANUAL, {}), "10-percent": TENTH}
 
     def networks(self, spec: Spec, config: DiscreteBCConfig) -> dict[str, Network]:
-        return {"policy": Network(CategoricalPolicy(config.encoder, spec.observation, spec.n_actions), rate="learning_rate")}
+        policy = CategoricalPolicy(config.encoder, spec.observation, spec.n_actions)
+        return {"policy": Network(policy, "learning_rate", optimizer=config.optimizer)}
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)
