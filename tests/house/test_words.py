@@ -1,4 +1,4 @@
-"""What may not stand in the source: foreign pickles, long files, and the machine that a line was written on."""
+"""What may not stand in the source: foreign pickles, long files, the machine that a line was written on, keys and tokens."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ MACHINES = re.compile(r"(?<![\w.~$}/])/(?:root|home|Users|work|opt|mnt|srv)/\w")
 INDEXES = re.compile(
     r"(?:index-url|find-links|trusted-host)[= ]+\S*//(?!host/)|https?://[^\s/]*(?:artifactory|nexus|pypi|registry)[^\s/]*/"
 )
+SECRETS = [
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\s|\\n|[\"'])*[A-Za-z0-9+/=]{40}"),
+    re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_\w{40}|glpat-[\w-]{20}|hf_[A-Za-z0-9]{34})"),
+    re.compile(
+        r"(?i)(?:token|secret|passw(?:or)?d|api_?key|access_?key|private_?key|credential)\w*[\"']?\s*(?:[:=]|:\s*str\s*=)\s*"
+        r"[\"']?(?=[a-z+/=]*\d)(?=[\d+/=]*[a-z])[a-z0-9+/=]{20}"  # hexadecimal or base64: letters and digits
+    ),
+]
+PLANTED = re.compile("EXAMPLE|0123456789")  # what a test looks for is no secret
 
 
 def unpicklers(module: Module) -> list[str]:
@@ -81,3 +91,42 @@ def test_the_project_speaks_only_of_itself() -> None:
         if MACHINES.search(line) or INDEXES.search(line)
     ]
     assert found == []
+
+
+def secrets_in(text: str) -> list[str]:
+    """What looks like a key, a token or a password in clear text."""
+    found = (match[0] for pattern in SECRETS for match in pattern.finditer(text))
+    return [secret for secret in found if not PLANTED.search(secret)]
+
+
+def test_no_secret_stands_in_a_file() -> None:
+    found = {str(file.relative_to(ROOT)): len(secrets_in(file.read_text(encoding="utf-8"))) for file in own_files()}
+    assert {name: n for name, n in found.items() if n} == {}
+
+
+KEY = "4f9c1b7a" * 8  # put together here, so that this file has none
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY}", True),
+        (f"key = '-----BEGIN PRIVATE KEY-----\\n{KEY}'", True),
+        (f"to AKIA{'Q7RT' * 4}.", True),
+        (f"git clone https://ghp_{'aB3x' * 9}@host", True),
+        (f"github_pat_{'aB3x' * 11}", True),
+        (f"RAY_AUTH_TOKEN={KEY}", True),
+        (f'"api_key": "{KEY[:32]}"', True),
+        (f"password: {'aB3/' * 8}", True),
+        (f'secret: str = "{KEY}"', True),
+        ("-----BEGIN RSA PRIVATE KEY-----", False),
+        ("AKIAIOSFODNN7EXAMPLE", False),
+        (f"sha256 = {KEY}", False),
+        ("token = secrets.token_hex(16)", False),
+        ("PASSWORD = 'correct-horse-battery-staple'", False),
+        ("n_tokens: 100000", False),
+        ("secret = evaluated(characterisation)", False),
+    ],
+)
+def test_a_secret_is_found(text: str, found: bool) -> None:
+    assert bool(secrets_in(text)) == found
