@@ -87,6 +87,8 @@ def evaluate(
 class EnvironmentEvaluator:
     """An evaluator: `(algorithm, epoch) → {name: float}`. Every epoch plays the same episodes, whatever was played before.
 
+    So two evaluations differ by their policies alone. Trials play other episodes at each step, by a seed that follows from it.
+
     Args:
         environment, episodes, seed, n_envs, epsilon: As for `evaluate`. Environments are made at the first call and kept.
     """

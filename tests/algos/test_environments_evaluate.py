@@ -146,6 +146,16 @@ def test_an_evaluator_plays_the_same_episodes_at_every_epoch() -> None:
     assert evaluator(Algorithm(), 3) == first
 
 
+def test_another_seed_plays_other_episodes() -> None:
+    class Algorithm:
+        def policy(self) -> Zero:
+            return Zero()
+
+    found = [EnvironmentEvaluator(Lengths, episodes=20, seed=seed)(Algorithm(), 1)["length"] for seed in (0, 1, 0)]
+    assert found[0] == found[2] != found[1]
+    assert found[1] == evaluate(Algorithm().policy(), Lengths, episodes=20, seed=1).mean
+
+
 def test_ten_cartpole_episodes_take_well_under_a_second() -> None:
     """0.04 s measured on an idle core. The best of three, for busy machines."""
     seconds = []
