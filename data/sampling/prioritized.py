@@ -54,6 +54,8 @@ class Prioritized(Sampler):
     def _items(self, step: int, size: int | None) -> tuple[Tensor, Tensor]:
         """Names of what a step draws, and their importance weights, [(S,) B] each.
 
+        `size` draws are made from `size` parts of the sum: the first so many of B parts would be the front of the source alone.
+
         Raises:
             ConfigError: errors of the batch before are awaited.
         """
@@ -63,8 +65,8 @@ class Prioritized(Sampler):
         self._size()
         self.priorities.follow()
         hashes = self._drawn_at(step).numpy().reshape(self.n_seeds, -1)
-        items = self.priorities.draw(hashes[:, : self.batch_size], hashes[:, self.batch_size :])
-        items = np.ascontiguousarray(items[:, :size])
+        share, choice = hashes[:, : self.batch_size], hashes[:, self.batch_size :]
+        items = self.priorities.draw(share[:, :size], choice[:, :size])
         weights = self.priorities.weights(items, step)
         shape = self._key.shape + items.shape[1:]
         index, weight = (torch.from_numpy(part.reshape(shape)).to(self.columns_device) for part in (items, weights))
@@ -125,7 +127,7 @@ class PrioritizedSampler(Prioritized, TransitionSampler):
         )
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
-        """The batch of a step, as `TransitionSampler.sample`, with importance weights."""
+        """The batch of a step, as `TransitionSampler.sample`, with importance weights; one of `size` is a draw of its own."""
         items, weight = self._items(step := self._step(step), size)
         return self._moved(self._gathered(self.windows.at(items, before=self.frames > 1), weight.to(self._gather.dtype)))
 
@@ -186,7 +188,7 @@ class PrioritizedEpisodeSampler(Prioritized, EpisodeSampler):
         )
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
-        """The batch of a step, as `EpisodeSampler.sample`, with importance weights."""
+        """The batch of a step, as `EpisodeSampler.sample`, with importance weights; one of `size` is a draw of its own."""
         items, weight = self._items(step := self._step(step), size)
         drawn = self._cut(self.windows.at(items), step)
         return self._moved(replace(drawn, weight=weight.to(drawn.reward.dtype)) if self.return_sample_weights else drawn)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.sampling import PrioritizedEpisodeSampler, PrioritizedSampler, SumTree
+from d3ray.data.sampling import Mixture, PrioritizedEpisodeSampler, PrioritizedSampler, SumTree, TransitionSampler
 
 from .slow_experience import Story, as_buffer, as_dataset, stories
 
@@ -100,6 +100,28 @@ def test_a_stratified_batch_has_every_part_of_the_sum() -> None:
     assert all(sampler.sample(step).index.tolist() == [0, 1, 2, 3, 4] for step in range(50))  # all alike: one each
     independent = PrioritizedSampler(as_dataset(FIVE), 5, 1, stratified=False)
     assert any(len(set(independent.sample(step).index.tolist())) < 5 for step in range(50))
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_a_part_of_a_batch_is_drawn_as_a_whole_one_is(size: int, stratified: bool) -> None:
+    sampler = PrioritizedSampler(
+        as_dataset(FIVE), 8, (1, 2), alpha=1.0, eps=0.0, stratified=stratified, normalize_by_max=False, beta0=1.0
+    )
+    p = np.array([0.1, 0.2, 0.3, 0.4, 1.0])
+    sampler.update(torch.arange(5).expand(2, 5), torch.from_numpy(p).expand(2, 5))
+    batches = [sampler.sample(step, size) for step in range(2400 // size)]
+    for k in range(2):
+        drawn = torch.cat([batch.index[k] for batch in batches])
+        counts = np.bincount(drawn, minlength=5)
+        # strata only make counts vary less, so the bound of independent draws holds for both
+        assert scipy.stats.chisquare(counts, p / p.sum() * counts.sum()).pvalue > 1e-3
+        weights = torch.cat([batch.weight[k] for batch in batches if batch.weight is not None])
+        assert weights.tolist() == pytest.approx((p.sum() / (5 * p[drawn])).tolist(), rel=1e-5)  # 1 / (N P)
+    both = Mixture([sampler, TransitionSampler(as_dataset(FIVE), 8, (1, 2))], [1, 1])
+    mixed = torch.cat([both.sample(step).index for step in range(600)], 1)
+    counts = np.bincount(mixed[0][mixed[0] < 5], minlength=5)
+    assert scipy.stats.chisquare(counts, p / p.sum() * counts.sum()).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("normalize_by_max", [True, "batch", "memory", False])
@@ -215,6 +237,8 @@ def test_episodes_by_priority() -> None:
         weights = torch.cat([got.weight for got in steps if got.weight is not None]).numpy()
         np.testing.assert_allclose(weights, 1 / (4 * shares[numbers]))
         assert all(got.mask.shape == (50, 2) for got in steps)
+        part = torch.cat([sampler.sample(step, 25).observation[:, 0, 0] for step in range(200)]).numpy().astype(int)
+        assert np.abs(np.bincount((part - 1) // 16, minlength=4) / 5000 - shares).max() < 0.02
     waiting = PrioritizedEpisodeSampler(as_dataset(told), 4, return_sample_weights=False)
     drawn = waiting.sample()
     assert drawn.weight is None
