@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ..data.config import Config, setting
 from ..data.errors import ConfigError
-from ..data.replay import ReplayBuffer
+from ..data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from ..data.sampling import Mixture, PrioritizedSampler, Source, TransitionSampler, linear, stacked_spec
 from ..data.seeds import fold, integers, root_key
 from .callbacks import Callback, Epoch, Evaluator, Watching, watching
@@ -99,6 +99,7 @@ class OnlineRun:
         self.settings = OnlineSettings.checked({"explorer": explorer, **settings}, title="fit_online")
         if dataset is None and "mixture" in settings:
             raise ConfigError("fit_online: a mixture is one of a dataset and the replay buffer; give the dataset too.")
+        _check_drawn_from(buffer)
         self.algorithm, self.dataset = algorithm, dataset
         self.begin = algorithm.step if begin is None else begin
         seed = integers(fold(fold(root_key(algorithm.seed), "online run"), self.begin), 1, 2**31 - 1)[0]
@@ -206,7 +207,7 @@ class OnlineRun:
         rollout.step(self.policy)
         if rollout.steps >= settings.update_start_step and rollout.steps % settings.update_interval == 0:
             self._due = settings.n_updates if self._drawn.n_windows >= self._drawn.batch_size else 0
-            if not self._due and len(self.buffer) + int(self.buffer.columns["closing"].sum()) == self.buffer.capacity:
+            if not self._due and self.buffer.n_transitions + int(self.buffer.columns["closing"].sum()) == self.buffer.capacity:
                 raise self._too_small()  # every row is in use
 
     def _too_small(self) -> ConfigError:
@@ -353,6 +354,18 @@ def default_explorer(algorithm: Algorithm, *, discrete: bool) -> Explorer:
     if algorithm.stochastic:
         return PolicyDraws()
     return EpsilonGreedy(duration=10_000) if discrete else GaussianNoise()
+
+
+def _check_drawn_from(buffer: ReplayBuffer | None) -> None:
+    """Refuses buffers that would draw otherwise than training does, for what they add would never be used."""
+    name = type(buffer).__name__
+    if isinstance(buffer, EpisodicReplayBuffer | PrioritizedEpisodicReplayBuffer):
+        raise ConfigError(f"A {name} is one to draw episodes from, and online training draws transitions: give a ReplayBuffer.")
+    if isinstance(buffer, PrioritizedReplayBuffer):
+        raise ConfigError(
+            f"Online training draws as the algorithm's sampler says and would not use the priorities of a {name}: give a "
+            "ReplayBuffer, and the algorithm sampler='prioritized', or a mapping of that name with the buffer's options."
+        )
 
 
 def _name(vector: VectorEnvironment) -> str:

@@ -1,0 +1,34 @@
+"""Which replay buffers online training takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from d3ray import DQN
+from d3ray.algos.environments.make import make
+from d3ray.data.errors import ConfigError
+from d3ray.data.replay import (
+    EpisodicReplayBuffer,
+    PersistentEpisodicReplayBuffer,
+    PersistentReplayBuffer,
+    PrioritizedEpisodicReplayBuffer,
+    PrioritizedReplayBuffer,
+)
+
+
+def dqn(**settings):
+    return DQN(**{"encoder": {"hidden_units": (16, 16)}, "batch_size": 16, "seed": 3, **settings})
+
+
+def test_a_buffer_that_draws_otherwise_than_training_does_is_refused(tmp_path):
+    spec = make("CartPole-v1").spec
+    with pytest.raises(ConfigError, match=r"the priorities of a PrioritizedReplayBuffer: .* sampler='prioritized'"):
+        dqn().fit_online("CartPole-v1", PrioritizedReplayBuffer(100, spec, alpha=0.7), n_steps=1)
+    for episodic in (
+        EpisodicReplayBuffer(100, spec),
+        PrioritizedEpisodicReplayBuffer(100, spec),
+        PersistentEpisodicReplayBuffer(tmp_path / "episodes", 100, spec),
+    ):
+        with pytest.raises(ConfigError, match=f"A {type(episodic).__name__} is one to draw episodes from, .*: give a ReplayBuffer"):
+            dqn().fit_online("CartPole-v1", episodic, n_steps=1)
+    dqn(sampler="prioritized").fit_online("CartPole-v1", PersistentReplayBuffer(tmp_path / "steps", 100, spec), n_steps=1)
