@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from ..spec import Discrete, Environment, Spec, space_columns, value_columns
+from ..spec import Discrete, Environment, Spec, space_columns
+from .given import columns_of, one
 from .rings import FLAGS, Allocate, Rings, in_memory, kinds_of
 from .starts import Starts
 
@@ -120,9 +121,9 @@ class ReplayBuffer:
         """One step of one environment, 0 … n_envs - 1; arguments as `append`'s without their first axis."""
         if not 0 <= env < self.n_envs:
             raise ConfigError(f"There is no environment {env}; this buffer has {self.n_envs}, counted from 0.")
-        single = {name: _one(value) for name, value in extra.items()}
-        final = None if final_observation is None else _one(final_observation)
-        self._append((env,), _one(observation), _one(action), ([reward], [terminated], [truncated]), final, single)
+        single = {name: one(value) for name, value in extra.items()}
+        final = None if final_observation is None else one(final_observation)
+        self._append((env,), one(observation), one(action), ([reward], [terminated], [truncated]), final, single)
 
     def _append(
         self,
@@ -134,7 +135,8 @@ class ReplayBuffer:
         extra: Mapping[str, Any],
     ) -> None:
         n = len(rings)
-        seen, final = self._checked(observation, n), None if final_observation is None else self._checked(final_observation, n)
+        seen = columns_of(observation, self._observation, n)
+        final = None if final_observation is None else columns_of(final_observation, self._observation, n)
         action = np.asarray(action).reshape(-1) if isinstance(self.spec.action, Discrete) else np.asarray(action)
         if action.shape != (n, *self.spec.action.shape):
             raise DataError(f"action has shape {list(action.shape)}; {[n, *self.spec.action.shape]} is needed.")
@@ -164,13 +166,13 @@ class ReplayBuffer:
         Args:
             final_observation: [n_envs, ...], what the environments show now. None: it is missing.
         """
-        final = None if final_observation is None else self._checked(final_observation, self.n_envs)
+        final = None if final_observation is None else columns_of(final_observation, self._observation, self.n_envs)
         for e in range(self.n_envs):
             self._cut(e, None if final is None else {name: values[e] for name, values in final.items()})
 
     def stop_current_episode(self, env: int = 0, final_observation: Any | None = None) -> None:
         """Ends the unfinished episode of one environment, if there is one, truncated; see `cut_episodes`."""
-        final = None if final_observation is None else self._checked(_one(final_observation), 1)
+        final = None if final_observation is None else columns_of(one(final_observation), self._observation, 1)
         self._cut(env, None if final is None else {name: values[0] for name, values in final.items()})
 
     def _cut(self, e: int, final: dict[str, Any] | None) -> None:
@@ -376,23 +378,3 @@ class ReplayBuffer:
         from .saving import load
 
         return load(Path(path))
-
-    def _checked(self, observation: Any, n: int) -> dict[str, np.ndarray]:
-        """Observations by column, each of shape [n, ...]."""
-        parts = value_columns(observation)
-        if parts.keys() != self._observation.keys():
-            raise DataError(f"The spec has the observation columns {sorted(self._observation)}; these are {sorted(parts)}.")
-        arrays = {name: np.asarray(value) for name, value in parts.items()}
-        for name, array in arrays.items():
-            if array.shape != (n, *self._observation[name].shape):
-                raise DataError(f"{name} has shape {list(array.shape)}; {[n, *self._observation[name].shape]} is needed.")
-        return arrays
-
-
-def _one(values: Any) -> Any:
-    """Values of one environment with the axis of environments."""
-    if isinstance(values, Mapping):
-        return {key: _one(value) for key, value in values.items()}
-    if isinstance(values, tuple) and any(isinstance(part, np.ndarray | Mapping | tuple) for part in values):
-        return tuple(_one(part) for part in values)
-    return np.asarray(values)[None]
