@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -367,14 +367,24 @@ class ReplayBuffer:
             self._find_episodes(bootstrap)
 
     def save(self, path: str | Path) -> None:
-        """Writes the buffer into one file, a NumPy archive, all of it or nothing; `load` makes it again."""
+        """Writes the buffer into one file, a NumPy archive, all of it or nothing; `load` makes it again, of its kind."""
         from .saving import save
 
         save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path) -> ReplayBuffer:
-        """The buffer that `save` wrote, in memory. Raises StorageError where there is none, DataError where it is damaged."""
+    def load(cls, path: str | Path, **options: Any) -> Self:
+        """The buffer that `save` wrote, of the kind that it was and with its priorities; one from a folder lies in memory now.
+
+        Args:
+            path: What `save` wrote.
+            **options: Those of a prioritised buffer that a file cannot hold: what is no number or text, a function or a scaler say.
+
+        Raises:
+            StorageError: there is none.
+            DataError: it is damaged, or of a kind that is no `cls`.
+            ConfigError: an option that the file lacks is not given, or another one is.
+        """
         from .saving import load
 
-        return load(Path(path))
+        return load(Path(path), cls, options)

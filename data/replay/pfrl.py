@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ..errors import ConfigError
@@ -16,6 +17,9 @@ from .saving import describe, described
 
 if TYPE_CHECKING:
     from ..batch import Batch, Sequences
+
+
+_PRIORITIES = "priorities/"
 
 
 class EpisodicReplayBuffer(ReplayBuffer):
@@ -36,6 +40,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         capacity, spec, n_envs, extra: As `ReplayBuffer`'s.
         **options: As `PrioritizedSampler`'s: alpha, beta0, betasteps, eps, normalize_by_max, error_min, error_max, and td_steps,
             frames, gamma and scalers, which are the same in all draws.
+
+    Attributes:
+        options: These.
     """
 
     _kind = "prioritized_sampler"
@@ -44,19 +51,23 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self, capacity: int, spec: Spec, n_envs: int = 1, *, extra: Mapping[str, tuple[int, ...]] | None = None, **options: Any
     ) -> None:
         super().__init__(capacity, spec, n_envs, extra=extra)
-        self._options, self._prioritized, self._last = options, dict[tuple[int, int], Any](), None
+        self.options, self._prioritized, self._last = options, dict[tuple[int, int], Any](), None
 
     def sample(self, batch_size: int, step: int, seed: int = 0) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """What a gradient step learns from, a `Batch`; of episodes `Sequences`."""
+        sampler = self._known(batch_size, seed)
+        drawn: Batch | Sequences = sampler.sample(step)
+        self._last = sampler, drawn.index
+        return drawn
+
+    def _known(self, batch_size: int, seed: int) -> Any:
         known = self._prioritized
         if (batch_size, seed) not in known:
-            sampler = getattr(self, self._kind)(batch_size, seed, **self._options)
+            sampler = getattr(self, self._kind)(batch_size, seed, **self.options)
             for other in known.values():
                 sampler.priorities = other.priorities  # one set, whatever is drawn
             known[batch_size, seed] = sampler
-        drawn: Batch | Sequences = known[batch_size, seed].sample(step)
-        self._last = known[batch_size, seed], drawn.index
-        return drawn
+        return known[batch_size, seed]
 
     def update_errors(self, errors: Any) -> None:
         """The errors [B] with which the last that was drawn was learned from.
@@ -68,6 +79,23 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ConfigError("Errors are those of what was drawn last: sample first.")
         (sampler, index), self._last = self._last, None
         sampler.update(index, torch.as_tensor(errors))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """As `ReplayBuffer.state`, with the priorities, where anything was drawn; that errors are awaited is not kept."""
+        state = super().state()
+        for sampler in list(self._prioritized.values())[:1]:
+            sampler.priorities.follow()
+            state |= {f"{_PRIORITIES}{name}": array for name, array in sampler.priorities.state().items()}
+        return state
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """As `ReplayBuffer.load_state`; without priorities everything is new."""
+        kept = {name.removeprefix(_PRIORITIES): array for name, array in state.items() if name.startswith(_PRIORITIES)}
+        super().load_state({name: array for name, array in state.items() if not name.startswith(_PRIORITIES)})
+        self._prioritized.clear()
+        self._last = None
+        if kept:
+            self._known(1, 0).priorities.load_state(kept)  # of one size, and so of all
 
 
 class PrioritizedEpisodicReplayBuffer(PrioritizedReplayBuffer):

@@ -7,7 +7,7 @@ import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from ..spec import Spec
 
 if TYPE_CHECKING:
     from .buffer import ReplayBuffer
+
+    _B = TypeVar("_B", bound=ReplayBuffer)
 
 VERSION = 1
 
@@ -47,10 +49,32 @@ def described(told: Mapping[str, Any], where: object) -> Described:
         raise DataError(f"{where} does not say what replay buffer it holds.") from error
 
 
+def _kinds() -> dict[str, type[ReplayBuffer]]:
+    """The buffers that lie in memory, which a file is read into, by their names."""
+    from . import pfrl
+    from .buffer import ReplayBuffer
+
+    known = ReplayBuffer, pfrl.EpisodicReplayBuffer, pfrl.PrioritizedReplayBuffer, pfrl.PrioritizedEpisodicReplayBuffer
+    return {kind.__name__: kind for kind in known}
+
+
+def _fits(value: Any) -> bool:
+    """Whether an option is the same after it was JSON, but for a tuple's being a list."""
+    return value is None or isinstance(value, str | int | float) or (isinstance(value, list | tuple) and all(map(_fits, value)))
+
+
 def save(buffer: ReplayBuffer, path: Path) -> None:
     """Written aside, synced and renamed. Raises StorageError."""
+    from .pfrl import PrioritizedReplayBuffer
+
+    kinds, options = _kinds(), buffer.options if isinstance(buffer, PrioritizedReplayBuffer) else {}
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    told = describe(buffer.capacity, buffer.spec, buffer.n_envs, buffer.extra)
+    told = {
+        **describe(buffer.capacity, buffer.spec, buffer.n_envs, buffer.extra),
+        "kind": next(cls.__name__ for cls in type(buffer).__mro__ if cls in kinds.values()),
+        "options": {name: value for name, value in options.items() if _fits(value)},
+        "left_out": [name for name, value in options.items() if not _fits(value)],
+    }
     text = np.frombuffer(json.dumps(told).encode(), np.uint8)
     with storage_errors("written", path):
         try:
@@ -62,14 +86,14 @@ def save(buffer: ReplayBuffer, path: Path) -> None:
             aside.unlink(missing_ok=True)
 
 
-def load(path: Path) -> ReplayBuffer:
-    """See `ReplayBuffer.load`."""
-    from .buffer import ReplayBuffer
-
+def load(path: Path, cls: type[_B], options: Mapping[str, Any]) -> _B:
+    """See `ReplayBuffer.load`. A file that says no kind, as none did once, is of a plain buffer."""
     try:
         with np.load(path) as archive:
             state = {name: archive[name] for name in archive.files}
-        was = described(json.loads(state.pop("description").tobytes()), path)
+        told = json.loads(state.pop("description").tobytes())
+        was, kind = described(told, path), _kinds()[told.get("kind", "ReplayBuffer")]
+        kept, left_out = dict(told.get("options", {})), set(told.get("left_out", ()))
     except DataError:
         raise
     except FileNotFoundError:
@@ -78,6 +102,11 @@ def load(path: Path) -> ReplayBuffer:
         raise StorageError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is no saved replay buffer, or a damaged one.") from error
-    buffer = ReplayBuffer(was.capacity, was.spec, was.n_envs, extra=was.extra)
+    if not issubclass(kind, cls):
+        raise DataError(f"{path} holds a {kind.__name__} and no {cls.__name__}: {kind.__name__}.load opens it.")
+    if wrong := sorted(left_out ^ options.keys()):
+        why = "cannot be kept in a file: give it to load again" if wrong[0] in left_out else "is none that the file lacks"
+        raise ConfigError(f"The option {wrong[0]!r} of the {kind.__name__} in {path} {why}.")
+    buffer = kind(was.capacity, was.spec, was.n_envs, extra=was.extra, **kept, **options)
     buffer.load_state(state)
     return buffer
