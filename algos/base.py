@@ -221,8 +221,8 @@ class Algorithm(Definition):
             n_steps: Transitions; with a buffer each of n environments makes n_steps / n of them, rounded up.
             **arguments: `n_envs`, `seed`, `show_progress` (as `fitter`'s), and without a buffer `n_episodes` and `name`: see
                 `d3ray.algos.environments.collect.collect`. With a buffer and no `seed`, it follows from the algorithm's, the
-                gradient steps done and the transitions in the buffer, so that a second call gives other experience; `record`, as
-                `Rollout`'s, gives the buffer's extra columns.
+                gradient steps done and the rows that the buffer was ever given, so that a second call gives other experience;
+                `record`, as `Rollout`'s, gives the buffer's extra columns.
 
         Returns:
             A dataset, or the buffer. Before training actions are uniform.

@@ -143,7 +143,7 @@ def collect(
             arguments.setdefault("progress", lambda done, _: advance(to=done))
         if buffer is None:
             return collect_dataset(env, policy, n_steps=n_steps, explorer=explorer, **arguments)
-        key = fold(fold(fold(root_key(algorithm.seed), "collect"), algorithm.step), len(buffer))
+        key = fold(fold(fold(root_key(algorithm.seed), "collect"), algorithm.step), buffer.n_written)
         arguments = {"seed": integers(key, 1, 2**31 - 1)[0], **arguments}
         return _collect_into(buffer, env, policy, read_explorer(explorer or Greedy()), n_steps, **arguments)
 

@@ -75,6 +75,11 @@ class ReplayBuffer:
         """Steps in the rings, also those that cannot be drawn yet."""
         return self._rings.n_transitions
 
+    @property
+    def n_written(self) -> int:
+        """Rows ever written, closing rows and those that were overwritten included."""
+        return int(self._rings.head.sum())
+
     def __len__(self) -> int:
         return self.n_transitions
 

@@ -8,6 +8,7 @@ import pytest
 from d3ray import DQN, ReplayBuffer
 from d3ray.algos.environments.explorers import ConstantEpsilonGreedy
 from d3ray.algos.environments.make import make
+from d3ray.algos.registry import algorithm_class
 from d3ray.data.errors import ConfigError
 
 
@@ -54,3 +55,15 @@ def test_collecting_again_gives_other_experience():
     np.testing.assert_array_equal(collected(2)[0], seen)  # all of it follows from the algorithm's seed
     seen, first = collected(2, seed=4)
     assert len(np.unique(seen[first], axis=0)) == len(first) // 2
+
+
+def test_collecting_again_into_a_full_buffer_gives_other_experience():
+    """Of one ring of Pendulum's, whose episodes are cut at the end of each call: what is counted in it is then always the same."""
+    algorithm, buffer = algorithm_class("TD3")(action_scaler="min_max", seed=3), ReplayBuffer(22, make("Pendulum-v1").spec)
+    seen: list[np.ndarray] = []
+    for _ in range(6):
+        algorithm.collect("Pendulum-v1", buffer, n_steps=10)
+        seen.append(buffer.columns["observation"][buffer.finished_rows()[0]][-11:].copy())
+    assert len(buffer) == 20
+    assert buffer.n_written == 66
+    assert len(np.unique(seen, axis=0)) == 6
