@@ -268,6 +268,7 @@ class OnlineRun:
         buffer: ReplayBuffer | None = None,
         *,
         dataset: Dataset | None = None,
+        record: Recorder | None = None,
         device: str | int | None = None,
     ) -> Self:
         """The run that `save` wrote, which goes on as it would have without an interruption, bit for bit.
@@ -277,8 +278,9 @@ class OnlineRun:
         Args:
             path: What `save` wrote.
             env: The environment, as it was given then.
-            buffer: Gets the contents of the run's; None: a new one does.
+            buffer: Gets the contents of the run's; None: a new one does, which has no extra columns.
             dataset: The run's.
+            record: The run's, for a buffer with extra columns.
             device: Where training runs.
 
         Raises:
@@ -293,10 +295,8 @@ class OnlineRun:
         settings = dict(online["settings"])
         if dataset is None:
             del settings["mixture"]
-        n_envs = online["environment"]["n_envs"]
-        return cls.resume(
-            path, load(path, device), env, buffer, dataset=dataset, n_envs=n_envs, asked=online["algorithm"], **settings
-        )
+        given = {"dataset": dataset, "record": record, "n_envs": online["environment"]["n_envs"]}
+        return cls.resume(path, load(path, device), env, buffer, asked=online["algorithm"], **given, **settings)
 
     @classmethod
     def resume(
