@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.errors import ConfigError
+from ..data.errors import ConfigError, StorageError
 from ..data.progress import draws_bars, progress
 from ..data.seeds import fold, integers, root_key
 from .callbacks import Callback, Epoch, Evaluator, Watching
@@ -77,7 +77,7 @@ def fitter_online(
     Raises:
         ConfigError: a setting cannot be used, or `checkpoint` holds a run and `resume` was not said, or one begun otherwise.
         DataError: the environment's spaces are not those that the algorithm is for, or was fitted on.
-        StorageError: a checkpoint cannot be written.
+        StorageError: a checkpoint cannot be written, or there are some to go on from and none is whole.
     """
     if save_interval < 1:
         raise ConfigError(f"save_interval is {save_interval}; it counts epochs and must be positive.")
@@ -103,8 +103,8 @@ def fitter_online(
         for epoch in run.epochs(end - algorithm.step, n_steps_per_epoch, evaluators, callbacks, **watching):
             last = algorithm.step == end or algorithm.fit_.stopped
             if folder is not None and (last or epoch.epoch % save_interval == 0):
-                run.save(folder / checkpoint_name(algorithm.step))
-                for old in checkpoints(folder)[:-KEPT]:
+                run.save(newest := folder / checkpoint_name(algorithm.step))
+                for old in [path for path in checkpoints(folder) if path.name <= newest.name][:-KEPT]:  # later ones are not whole
                     shutil.rmtree(old)
             yield epoch
     finally:
@@ -119,7 +119,12 @@ def _found(folder: Path, *, resume: bool) -> Path | None:
         raise ConfigError(f"{folder} holds a run already: say resume=True to go on with it, or choose another folder.")
     for leftover in folder.glob(".tmp-step-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    return newest_valid(folder)
+    found = newest_valid(folder)
+    if found is None and (broken := checkpoints(folder)):
+        raise StorageError(
+            f"No checkpoint in {folder} can be read, of {len(broken)}: remove them to begin anew, or choose another folder."
+        )
+    return found
 
 
 def collect(

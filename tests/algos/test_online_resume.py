@@ -25,7 +25,7 @@ from d3ray.algos.environments.evaluate import EnvironmentEvaluator
 from d3ray.algos.environments.make import make
 from d3ray.algos.online_run import OnlineRun, Share
 from d3ray.algos.registry import algorithm_class
-from d3ray.data.errors import ConfigError
+from d3ray.data.errors import ConfigError, StorageError
 from d3ray.data.sampling import Mixture
 
 SMALL = {"hidden_units": (16, 16)}
@@ -319,6 +319,29 @@ def test_a_folder_of_checkpoints_is_kept_small_and_is_gone_on_from(tmp_path):
     algorithm.save(tmp_path / "plain")
     with pytest.raises(ConfigError, match=r"holds a saved algorithm and no online run: d3ray\.load opens it"):
         OnlineRun.load(tmp_path / "plain", "CartPole-v1")
+
+
+def test_checkpoints_that_are_not_whole_are_no_reason_to_begin_anew_and_stay(tmp_path):
+    def damage(step):
+        part = tmp_path / f"step-{step:09d}" / "tensors.safetensors"
+        part.write_bytes(part.read_bytes()[:-1])
+
+    arguments = {"n_steps_per_epoch": 10, "checkpoint": tmp_path, "resume": True}
+    dqn().fit_online("CartPole-v1", n_steps=80, save_interval=2, **arguments)  # which keeps 60 and 80
+    dqn().fit_online("CartPole-v1", n_steps=90, **arguments)
+    dqn().fit_online("CartPole-v1", n_steps=60, **{**arguments, "checkpoint": tmp_path / "other"})
+    (tmp_path / "other" / "step-000000050").rename(tmp_path / "step-000000050")
+    for step in (80, 90):
+        damage(step)
+    epochs = dqn().fitter_online("CartPole-v1", n_steps=90, **arguments)
+    assert [next(epochs).metrics["step"] for _ in range(2)] == [60, 70]  # from step 50
+    epochs.close()
+    assert [path.name[-2:] for path in checkpoints(tmp_path)] == ["60", "70", "80", "90"]
+    for step in (60, 70):
+        damage(step)
+    with pytest.raises(StorageError, match=r"No checkpoint in .* can be read, of 4: remove them to begin anew"):
+        dqn().fit_online("CartPole-v1", n_steps=90, **arguments)
+    assert len(checkpoints(tmp_path)) == 4
 
 
 def test_a_run_begun_after_training_offline_resumes_with_its_share_of_the_dataset(tmp_path):
