@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.errors import ConfigError, StorageError
 from ..data.progress import draws_bars, progress
 from ..data.seeds import fold, integers, root_key
+from .best_so_far import BEST, BestSoFar
 from .callbacks import Callback, Epoch, Evaluator, Watching
 from .checkpoint import checkpoint_name, checkpoints, newest_valid
 from .environments.collect import check_departs
@@ -45,6 +46,7 @@ def fitter_online(
     callbacks: Sequence[Callback] = (),
     checkpoint: str | Path | None = None,
     save_interval: int = 1,
+    save_best: str | None = None,
     resume: bool = False,
     **arguments: Any,
 ) -> Iterator[Epoch]:
@@ -65,6 +67,8 @@ def fitter_online(
         callbacks: As `Algorithm.fitter`'s.
         checkpoint: A folder for checkpoints of the run, the replay buffer included; the newest two are kept. None: there are none.
         save_interval: Epochs between checkpoints; the last epoch has one in any case.
+        save_best: An evaluator's metric, as "evaluation/return": where it is larger than it ever was, the algorithm is kept in the
+            folder `best` of `checkpoint`, which `d3ray.load` opens. None: none is.
         resume: Whether a run in `checkpoint` is gone on from, as if it had not been interrupted, until it has made its `n_steps`.
             Where there is none, it begins. What the epoch after the last checkpoint had already told callbacks comes again.
         **arguments: `callback`, `epoch_callback`, `logger` and `show_progress` are `Algorithm.fitter`'s; the others are
@@ -81,8 +85,9 @@ def fitter_online(
     """
     if save_interval < 1:
         raise ConfigError(f"save_interval is {save_interval}; it counts epochs and must be positive.")
-    if resume and checkpoint is None:
-        raise ConfigError("resume needs a folder of checkpoints to go on from: name it with checkpoint.")
+    if checkpoint is None and (resume or save_best):
+        what = "resume needs a folder of checkpoints to go on from" if resume else "save_best needs a folder to keep the best in"
+        raise ConfigError(f"{what}: name it with checkpoint.")
     if eval_env is not None and eval_env is env and is_given(env):
         raise ConfigError("eval_env is the very environment that is trained in: give another one, or its id.")
     evaluator = None
@@ -92,6 +97,7 @@ def fitter_online(
     watching: Any = {name: arguments.pop(name) for name in Watching.__annotations__ if name in arguments}
     folder = None if checkpoint is None else Path(checkpoint)
     found = None if folder is None else _found(folder, resume=resume)
+    best = BestSoFar(folder, save_best, evaluators or (), resumed=found is not None) if folder and save_best else None
     if found is None:
         run = OnlineRun(algorithm, env, buffer, explorer, **arguments)
     else:
@@ -101,11 +107,11 @@ def fitter_online(
         if found is not None and algorithm.step >= end:
             return
         for epoch in run.epochs(end - algorithm.step, n_steps_per_epoch, evaluators, callbacks, **watching):
+            if best is not None:  # before the checkpoint: of an epoch that is not done again the policy was looked at
+                best.look(algorithm, *epoch)
             last = algorithm.step == end or algorithm.fit_.stopped
             if folder is not None and (last or epoch.epoch % save_interval == 0):
-                run.save(newest := folder / checkpoint_name(algorithm.step))
-                for old in [path for path in checkpoints(folder) if path.name <= newest.name][:-KEPT]:  # later ones are not whole
-                    shutil.rmtree(old)
+                _keep(run, folder)
             yield epoch
     finally:
         run.close()
@@ -113,11 +119,18 @@ def fitter_online(
             evaluator.close()
 
 
+def _keep(run: OnlineRun, folder: Path) -> None:
+    """Writes a checkpoint and removes old ones, but none of later steps, which a run that goes on from before them has found."""
+    run.save(newest := folder / checkpoint_name(run.algorithm.step))
+    for old in [path for path in checkpoints(folder) if path.name <= newest.name][:-KEPT]:
+        shutil.rmtree(old)
+
+
 def _found(folder: Path, *, resume: bool) -> Path | None:
     """The checkpoint to go on from; None: there is none. What a killed process left half-written is removed."""
-    if not resume and checkpoints(folder):
+    if not resume and (checkpoints(folder) or (folder / BEST).exists()):
         raise ConfigError(f"{folder} holds a run already: say resume=True to go on with it, or choose another folder.")
-    for leftover in folder.glob(".tmp-step-*"):
+    for leftover in (*folder.glob(".tmp-step-*"), *folder.glob(f".tmp-{BEST}-*")):
         shutil.rmtree(leftover, ignore_errors=True)
     found = newest_valid(folder)
     if found is None and (broken := checkpoints(folder)):
