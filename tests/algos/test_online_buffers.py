@@ -26,14 +26,13 @@ def test_a_buffer_that_draws_otherwise_than_training_does_is_refused(tmp_path):
     spec = make("CartPole-v1").spec
     with pytest.raises(ConfigError, match=r"the priorities of a PrioritizedReplayBuffer: .* sampler='prioritized'"):
         dqn().fit_online("CartPole-v1", PrioritizedReplayBuffer(100, spec, alpha=0.7), n_steps=1)
-    for episodic in (
-        EpisodicReplayBuffer(100, spec),
-        PrioritizedEpisodicReplayBuffer(100, spec),
-        PersistentEpisodicReplayBuffer(tmp_path / "episodes", 100, spec),
-    ):
+    on_disk = PersistentEpisodicReplayBuffer(tmp_path / "a", 100, spec), PersistentReplayBuffer(tmp_path / "b", 100, spec)
+    for episodic in (EpisodicReplayBuffer(100, spec), PrioritizedEpisodicReplayBuffer(100, spec), on_disk[0]):
         with pytest.raises(ConfigError, match=f"A {type(episodic).__name__} is one to draw episodes from, .*: give a ReplayBuffer"):
             dqn().fit_online("CartPole-v1", episodic, n_steps=1)
-    dqn(sampler="prioritized").fit_online("CartPole-v1", PersistentReplayBuffer(tmp_path / "steps", 100, spec), n_steps=1)
+    dqn(sampler="prioritized").fit_online("CartPole-v1", on_disk[1], n_steps=1)
+    for buffer in on_disk:
+        buffer.close()
 
 
 def test_a_run_with_extra_columns_is_loaded_with_what_records_them(tmp_path):

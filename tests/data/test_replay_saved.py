@@ -88,6 +88,7 @@ def test_buffers_in_folders_are_saved_as_what_they_are_in_memory(tmp_path: Path)
         assert torch.equal(again.sample(9, 0).reward, folder.sample(9, 0).reward)
         with pytest.raises(DataError, match=f"holds a {kind.__name__} and no Persistent.*: {kind.__name__}.load opens it"):
             type(folder).load(tmp_path / "saved")
+        folder.close()
 
 
 def test_what_a_file_cannot_hold_is_given_again(tmp_path: Path) -> None:
