@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..data.errors import ConfigError, did_you_mean
 from ..data.sampling import PrioritizedSampling
+from ..data.seeds import checked_seed
 from .config import AlgorithmConfig, Preset
 from .optimizers import Adam, Optimizer
 
@@ -64,7 +65,7 @@ class Definition:
 
     Args:
         **settings: Fields of `Config`. Stored untouched; checked when `fit` derives `config_`.
-        seed: Root of every random number of this run.
+        seed: Root of every random number of this run, from 0 to 2**63 - 1.
         device: Where training runs: a name such as "cuda:0" or the number of an accelerator; None takes the first accelerator, else
             the CPU. As in d3rlpy False is the CPU and True the first accelerator, which is refused where there is none.
         dtype: "float32" or "float64".
@@ -160,7 +161,7 @@ class Definition:
         for name in settings:
             if name not in fields:
                 raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, fields)}")
-        self.seed, self.device, self.dtype = seed, device, dtype
+        self.seed, self.device, self.dtype = checked_seed(seed), device, dtype
         for name, field in fields.items():
             setattr(self, name, settings.get(name, field.default))
 
@@ -213,7 +214,7 @@ class Definition:
         if fit is not None:
             fit.set_coefficients(self._coefficients_among(params, fit))
         for name, value in params.items():
-            setattr(self, name, value)
+            setattr(self, name, checked_seed(value) if name == "seed" else value)
         return self
 
     def _coefficients_among(self, params: Mapping[str, Any], fit: Fit) -> dict[str, float]:

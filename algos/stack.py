@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, cast
 
 from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError
 from ..data.mdp_dataset import MDPDataset
+from ..data.seeds import checked_seed
 from .base import Algorithm
 from .callbacks import Callback, Evaluator, Watching, watching
 from .fit import Fit
@@ -39,7 +40,9 @@ class Stack:
     """
 
     def __init__(self, algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None) -> None:
-        self.seeds = tuple(seeds)
+        if not isinstance(cast("Any", seeds), Iterable):
+            raise ConfigError(f"seeds is {seeds!r}; a stack takes several, as range({seeds!r}).")
+        self.seeds = tuple(map(checked_seed, seeds))
         if not self.seeds or (len(set(self.seeds)) < len(self.seeds) and rows is None):
             raise ConfigError(f"A stack needs at least one seed, and different ones: {list(self.seeds)}.")
         if rows is not None:

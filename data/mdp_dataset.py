@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -71,8 +71,12 @@ class MDPDataset(Dataset):
         """A dataset of episodes, as scikit-learn's splitters hand them out; copies them.
 
         Raises:
-            DataError: there is none, or their columns differ.
+            DataError: there is none, it is something else, or their columns differ.
         """
+        given: Any = episodes
+        if not isinstance(given, Iterable) or not all(isinstance(episode, Episode) for episode in cast("Iterable[Any]", given)):
+            given = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+            raise DataError(f"Data are a Dataset, as Dataset.open(path or name) gives it, or a list of its episodes, not {given}.")
         if not len(episodes):
             raise DataError("A dataset needs one episode or more.")
         kinds = [{name: (c.dtype, c.shape[1:]) for name, c in episode.columns.items()} for episode in episodes]

@@ -5,7 +5,11 @@ Acting from a policy package needs no torch, and the seed of an environment's re
 
 from __future__ import annotations
 
+import operator
 import zlib
+from typing import Any
+
+from .errors import ConfigError
 
 # As int64, for torch; here they wrap to the same 64 bits. `random` says where they come from.
 GOLDEN = -7046029254386353131
@@ -21,6 +25,17 @@ def _mix(x: int, constants: tuple[int, int], shifts: tuple[int, int, int]) -> in
     x = (x ^ (x >> shifts[0])) * constants[0] & _MASK
     x = (x ^ (x >> shifts[1])) * constants[1] & _MASK
     return x ^ (x >> shifts[2])
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed as a plain integer, NumPy's integers too. Raises ConfigError for what is none from 0 to 2⁶³ - 1."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise ConfigError(f"seed is {seed!r}; it is a whole number from 0 to 2**63 - 1.")
+    return number
 
 
 def fold(key: int, data: int | str) -> int:
