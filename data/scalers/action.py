@@ -34,7 +34,7 @@ class MinMaxActionScaler(Scaler):
         space = dataset.spec.action
         if not isinstance(space, Box):
             raise DataError(f"The action scaler {self.label!r} needs continuous actions, and {dataset.name!r} has discrete ones.")
-        if (fitted := self.fit_space(space)).minimum is not None:
+        if None not in ((fitted := self.fit_space(space)).minimum, fitted.maximum):
             return fitted
         statistics = dataset.statistics.action
         if statistics is None:

@@ -199,3 +199,8 @@ def test_d3rlpys_methods():
     assert PixelScaler().get_params() == {}
     np.testing.assert_allclose(fitted.reverse_transform(fitted.transform(OBSERVATIONS)), OBSERVATIONS)
     assert fitted.transform(OBSERVATIONS.astype(np.float64)).dtype == torch.float64
+
+
+def test_a_bound_that_is_left_out_is_that_of_the_data():
+    low, high = MinMaxActionScaler(minimum=(-4.0,)).fit(DATA), MinMaxActionScaler(maximum=(3.0,)).fit(DATA)
+    assert [(s.minimum, s.maximum) for s in (low, high)] == [((-4.0,), (1.0,)), ((-2.0,), (3.0,))]
