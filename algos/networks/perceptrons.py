@@ -91,6 +91,11 @@ class DenseLayers(nn.Module):
         return h
 
 
+def _for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
+    """[B, size] with the first so many members of an ensemble in front, if it is not for all; what has them already stays."""
+    return x if first is None or members is None or x.ndim > 2 else x.expand(first, *x.shape)
+
+
 class VectorNetwork(EncoderModule):
     """An observation of any space as one vector, and an action beside it, through layers."""
 
@@ -105,7 +110,7 @@ class VectorNetwork(EncoderModule):
         x = self.flat(observation)
         if action is not None:
             x = beside(x, action)
-        return self.layers(x if first is None or self.members is None or x.ndim > 2 else x.expand(first, *x.shape))
+        return self.layers(_for_members(x, self.members, first))
 
 
 class KeysNetwork(EncoderModule):
@@ -142,4 +147,4 @@ class KeysNetwork(EncoderModule):
         plain = plain if n is None else [repeat(x, n) for x in plain]
         if action is not None:
             plain.append(action)
-        return self.layers(functools.reduce(beside, [*found, *plain]))
+        return self.layers(_for_members(functools.reduce(beside, [*found, *plain]), self.members, first))

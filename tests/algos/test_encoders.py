@@ -44,6 +44,7 @@ KINDS: dict[str, tuple[EncoderConfig, Any]] = {
     "pixel": (PixelEncoder(**SMALL, normalization="batch"), IMAGE),
     "pixel, layer norm": (PixelEncoder(**SMALL, normalization="layer", spectral_norm=True), IMAGE),
     "keys": (KeysEncoder(hidden_units=(9,), encoders={"eye": PixelEncoder(**SMALL), "arm": "dense"}, spectral_norm=True), BOTH),
+    "keys without encoders": (KeysEncoder(hidden_units=(9,)), Dict(spaces={"a": VECTOR, "b": Discrete(n=3)})),
 }
 
 
