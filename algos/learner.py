@@ -231,8 +231,8 @@ class Learner:
         for kind in self.algorithm.schedule(self.step):
             getattr(self.algorithm, kind)(self, batch)
         total = self._sums.get("")
-        if total is not None:  # once a row's losses are not finite, their sum stays so: the count stops at its first bad step
-            self._good += total.isfinite()
+        # Once a row's losses are not finite, their sum stays so: the count stops at its first bad step.
+        self._good += 1 if total is None else total.isfinite()
         self.step += 1
         self._updates += 1
 

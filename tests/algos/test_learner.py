@@ -136,6 +136,15 @@ def test_a_row_that_diverges_fails_alone_at_its_first_bad_step():
         )
 
 
+def test_a_step_without_an_update_is_no_bad_one():
+    class EverySecond(DQN):
+        def schedule(self, step):
+            return super().schedule(step) if step % 2 else ()
+
+    stack = Stack(maker(EverySecond)(), (0, 1)).fit(DISCRETE, 8, 4)
+    assert stack.failed == {}
+
+
 def test_metrics_are_means_over_the_epoch():
     made = maker(DQN)().fit(DISCRETE, 0)
     learner, sampler = made.fit_.learner, made.fit_.sampler(DISCRETE)
