@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .learner import Learner, Loss
 
 _TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
-_KINDS_WITHIN = 4096  # gradient steps, from 0, in which each kind of update is expected to be due
+_KINDS_WITHIN = 4096  # gradient steps, from 0 and from a warm-up's end, in which each kind of update is expected to be due
 
 
 class HeldOut:
@@ -84,9 +84,11 @@ class HeldOut:
 
 def losses(learner: Learner, batch: Batch) -> dict[str, float]:
     """The mean of every loss that the algorithm's schedule comes to, at the present parameters of one seed; nothing is trained."""
-    reader = _LossReader(learner)
-    for kind in dict.fromkeys(kind for step in range(_KINDS_WITHIN) for kind in learner.algorithm.schedule(step)):
-        getattr(learner.algorithm, kind)(reader, batch)
+    reader, algorithm = _LossReader(learner), learner.algorithm
+    begins = (0, getattr(algorithm.config_, algorithm.warm_up) if algorithm.warm_up else 0)
+    steps = (step for begin in begins for step in range(begin, begin + _KINDS_WITHIN))
+    for kind in dict.fromkeys(kind for step in steps for kind in algorithm.schedule(step)):
+        getattr(algorithm, kind)(reader, batch)
     return {name: float(value) for name, value in reader.found.items()}
 
 
