@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,7 +114,6 @@ class Sampler:
         return pytree.tree_map(lambda part: part.to(self.device) if isinstance(part, Tensor) else part, batch)
 
 
-@cache
 def is_buffer(source: Any) -> bool:
     """Whether experience is a replay buffer, which grows."""
     from ..replay.buffer import ReplayBuffer
