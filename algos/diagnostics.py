@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.utils import _pytree as pytree
 
 from .nets import Hyper, Nets, Parameters
 
@@ -56,27 +56,18 @@ def gradient_norm(gradients: Sequence[Tensor], *, stacked: bool) -> Tensor:
 
 
 @torch.no_grad()
-def snapshot(learner: Learner, batch: Batch) -> list[dict[str, float]]:
-    """What the present policy and critics make of a batch, one dictionary a seed. Waits for the device."""
-    algorithm = learner.algorithm
-    learns_values = type(algorithm).learns_values()
-
-    def one(tensors: dict[str, Parameters], observation: Any, action: Tensor) -> dict[str, Tensor]:
-        nets = Nets(learner.modules, tensors, None, None, learner.dtype)
-        found: dict[str, Tensor] = {}
-        if algorithm.actions == "continuous":
-            found["action_saturation"] = (algorithm.act(nets, observation).abs() >= SATURATED).to(learner.dtype).mean()
-        if learns_values:
-            found["q_value_max"] = algorithm.value(nets, observation, action).max()
-        return found
-
+def snapshot(learner: Learner, batch: Batch, k: int) -> dict[str, float]:
+    """What the present policy and critics of the k-th seed make of its batch. Waits for the device."""
+    algorithm, tensors, observation, action = learner.algorithm, dict[str, Parameters](), batch.seen, batch.action
     if learner.stacked:
-        tensors = {name: {**live, **learner.buffers[name]} for name, live in learner.live.items()}
-        found = vmap(one)(tensors, batch.seen, batch.action)
-    else:
-        found = one({}, batch.seen, batch.action)
-    columns = {name: values.double().reshape(-1).tolist() for name, values in found.items()}
-    return [{name: values[k] for name, values in columns.items()} for k in range(len(learner.seeds))]
+        live = {name: {**parameters, **learner.buffers[name]} for name, parameters in learner.live.items()}
+        tensors, observation, action = pytree.tree_map(lambda part: part[k], (live, observation, action))
+    nets, found = Nets(learner.modules, tensors, None, None, learner.dtype), dict[str, float]()
+    if algorithm.actions == "continuous":
+        found["action_saturation"] = float((algorithm.act(nets, observation).abs() >= SATURATED).double().mean())
+    if type(algorithm).learns_values():
+        found["q_value_max"] = float(algorithm.value(nets, observation, action).max())
+    return found
 
 
 def divergence(metrics: Mapping[str, float], largest_reward: float, gamma: float) -> str | None:

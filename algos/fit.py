@@ -19,7 +19,7 @@ from ..data.spec import Box, Spec
 from .context_policy import ContextModule, ContextPolicy
 from .diagnostics import DivergenceWarning, divergence, snapshot
 from .environments.spaces import check_spaces
-from .fitted import check_actions, fitted_config, met, sampling
+from .fitted import check_actions, check_range, fitted_config, met, sampling
 from .learner import Learner
 from .nets import Hyper, Nets
 from .policy import Policy, PolicyModule
@@ -85,6 +85,7 @@ class Fit:
         self.largest_reward: float | None = None  # max |r| of the data as losses see it
         self._warned: dict[int, str] = {}  # rows whose values diverge, and since when
         self._snapshot: list[dict[str, float]] = [{} for _ in self.seeds]
+        self._row = 0  # of a stack the row that is looked at
 
     @classmethod
     def start(
@@ -125,11 +126,13 @@ class Fit:
         if self._sampler is None or self._sampler[0] is not dataset:
             spec = stacked_spec(dataset.spec, sampling(self.config).frames)
             check_spaces(spec, self.spec, dataset.name, f"this {self.algorithm.name}", fewer_actions="shown")
+            check_range(self.algorithm.name, getattr(self.config, "action_scaler", None), dataset)
             if not self.met:  # the networks were there before any data were
                 self.config, self.met = met(self.algorithm, self.config, dataset), True
+            kept = self._sampler_state() if dataset.fingerprint == self.data.get("fingerprint") else None
             sampler = self.sampler_of(dataset)
-            if self._priorities is not None and isinstance(sampler, PrioritizedSampler):
-                sampler.load_state(self._priorities)
+            if kept and isinstance(sampler, PrioritizedSampler):  # the same data once more, whatever object holds them
+                sampler.load_state(kept)
             self._priorities, self._sampler = None, (dataset, sampler)
             self.data = {"name": dataset.name, "fingerprint": dataset.fingerprint}
             rewards = dataset.statistics.reward
@@ -217,7 +220,7 @@ class Fit:
         learner.update(batch)
         learner.watching = False
         if watch:
-            self._snapshot = snapshot(learner, batch)
+            self._snapshot = self._snapshots(batch)
         tell: Any = getattr(source, "update", None)
         if tell is not None and not self.algorithm.warming_up(learner.step - 1):
             if learner.errors is None:
@@ -227,6 +230,15 @@ class Fit:
             tell(batch.index, learner.errors)
         if self.after_update is not None:
             self.after_update()
+
+    def _snapshots(self, batch: Batch) -> list[dict[str, float]]:
+        """What each seed's policy and critics make of its batch, by its own coefficients."""
+        found = list[dict[str, float]]()
+        for k in range(len(self.seeds)):
+            self._row = k
+            found.append(snapshot(self.learner, batch, k))
+        self._row = 0
+        return found
 
     def metrics(self) -> list[dict[str, float]]:
         """Means since the last call by the names they are logged under, one dictionary a seed."""
@@ -267,7 +279,7 @@ class Fit:
 
         Those of `config` are what all rows of a stack began with.
         """
-        return Hyper(cast("dict[str, Tensor]", {name: rows[0] for name, rows in self.learner.values.items()}))
+        return Hyper(cast("dict[str, Tensor]", {name: rows[self._row] for name, rows in self.learner.values.items()}))
 
     def policy_module(self) -> PolicyModule:
         """Raw observations to raw actions, scalers inside; of a policy that looks back, with its memory: see `ContextModule`."""

@@ -36,6 +36,7 @@ def fitted_config(algorithm: Definition, dataset: Dataset) -> Any:
     AugmentationPipeline(augmentations=config.augmentation).check_space(seen, dataset.name)
     scalers = ("observation_scaler", "action_scaler", "reward_scaler")
     fitted = {n: getattr(config, n).fit(dataset) for n in scalers if getattr(config, n, None)}
+    check_range(algorithm.name, fitted.get("action_scaler"), dataset)
     return met(algorithm, config.model_copy(update=fitted), dataset)
 
 
@@ -43,11 +44,7 @@ def met(algorithm: Definition, config: Any, dataset: Dataset) -> Any:
     """Settings with fitted scalers once they have met the first data: what follows from those is filled in.
 
     Networks that were set up without data meet them later than their scalers were made; one that was restored does not again.
-
-    Raises:
-        DataError: scaled actions lie outside [-1, 1].
     """
-    _check_range(algorithm.name, getattr(config, "action_scaler", None), dataset)
     return algorithm.fitted(config, dataset)
 
 
@@ -62,7 +59,7 @@ def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
         raise DataError(f"{algorithm.name} needs {algorithm.actions} actions, and {name!r} has {kind} ones; {cure}.")
 
 
-def _check_range(name: str, scaler: Any, dataset: Dataset) -> None:
+def check_range(name: str, scaler: Any, dataset: Dataset) -> None:
     """Continuous policies cover [-1, 1]. Raises DataError when scaled actions of the data lie outside by more than 1e-3."""
     statistics = dataset.statistics.action
     if dataset.spec.discrete or statistics is None:

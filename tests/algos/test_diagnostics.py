@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from d3ray.algos.awr import AWR
 from d3ray.algos.bc import BC
 from d3ray.algos.diagnostics import DivergenceWarning, _dead, divergence, gradient_norm
 from d3ray.algos.dqn import DQN
 from d3ray.algos.held_out import HeldOut
 from d3ray.algos.iql import IQL
+from d3ray.algos.plas import PLAS
 from d3ray.algos.stack import Stack
 from d3ray.algos.td3 import TD3
 from d3ray.algos.td3_plus_bc import TD3PlusBC
@@ -45,6 +47,14 @@ def test_the_last_update_of_an_epoch_is_watched():
         value = twin.value(twin.fit_.nets(), batch.observation, batch.action)
     assert metrics["train/action_saturation"] == float((action.abs() >= 0.99).float().mean())
     assert metrics["train/q_value_max"] == pytest.approx(float(value.max()), rel=1e-6)
+
+
+def test_rows_of_a_stack_are_watched_by_their_own_coefficients():
+    rows = [{}, {"value_scale": 1.0}]
+    (stacked,) = Stack(maker(AWR)(), (3, 4), rows).fitter(DATA, 5, 5)
+    (alone,) = maker(AWR, value_scale=1.0)(seed=4).fitter(DATA, 5, 5)
+    for name in ("train/q_value_max", "train/action_saturation"):
+        assert stacked.metrics[1][name] == pytest.approx(alone.metrics[name], rel=1e-3)
 
 
 def test_watching_changes_nothing():
@@ -152,6 +162,15 @@ def test_held_out_losses_are_the_same_ones_however_seldom_an_update_is_due():
     held, made = HeldOut(test), maker(TD3PlusBC, update_actor_interval=1000)()
     found = [set(held(made.fit(train, 1), epoch)) for epoch in (1, 2)]
     assert found == [{"critic_loss", "actor_loss", "td_error", "action_error"}] * 2
+
+
+def test_held_out_losses_after_a_warm_up_are_among_them_before_and_after():
+    train, test = DATA.split(0.3, seed=0)
+    held, made = HeldOut(test), maker(PLAS, warmup_steps=5_000)()
+    before = held(made.fit(train, 1), 1)
+    assert {"imitation_loss", "critic_loss", "actor_loss"} < before.keys()
+    made.set_grad_step(5_000)
+    assert held(made.fit(train, 1), 2).keys() == before.keys()
 
 
 def test_held_out_errors_of_a_row_discount_by_its_own_gamma():

@@ -12,6 +12,8 @@ import torch
 import d3ray
 from d3ray.algos.checkpoint import read_checkpoint, write_checkpoint
 from d3ray.algos.loggers import CSVLogger
+from d3ray.algos.saving import load
+from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError, StorageError
 
@@ -224,3 +226,36 @@ def test_params_of_another_algorithm_are_refused(tmp_path: Path) -> None:
     maker(d3ray.TD3)().fit(CONTINUOUS, 1, logger=CSVLogger(tmp_path))
     with pytest.raises(ConfigError, match=r"params\.json holds a TD3, not a DQN"):
         d3ray.DQN.from_json(tmp_path / "params.json")
+
+
+@pytest.mark.parametrize("seed", [1.5, "a", None, -1, 1 << 63])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    for use in (lambda: d3ray.BC(seed=seed), lambda: d3ray.BC().set_params(seed=seed), lambda: Stack(d3ray.BC(), (1, seed))):
+        with pytest.raises(ConfigError, match=r"seed is .*; it is a whole number from 0 to 2\*\*63 - 1") as caught:
+            use()
+        one_sentence(caught)
+
+
+def test_a_stack_takes_several_seeds() -> None:
+    with pytest.raises(ConfigError, match=r"seeds is 4; a stack takes several, as range\(4\)"):
+        Stack(d3ray.BC(), 4)  # pyright: ignore[reportArgumentType]
+
+
+def test_seeds_of_numpy_are_numbers_too(tmp_path: Path) -> None:
+    stack = Stack(maker(d3ray.BC)(), np.arange(2)).fit(CONTINUOUS, 3)  # pyright: ignore[reportArgumentType]
+    stack.seed(1).save(tmp_path / "row")
+    alone = maker(d3ray.BC)(seed=np.int64(1)).fit(CONTINUOUS, 3)
+    np.testing.assert_allclose(load(tmp_path / "row").predict(SEEN), alone.predict(SEEN), atol=1e-5)
+
+
+@pytest.mark.parametrize(("data", "what"), [("d3ray/pendulum-replay", "'d3ray/pendulum-replay'"), (3, "a int"), ([1], "a list")])
+def test_data_are_a_dataset_or_its_episodes(data: Any, what: str) -> None:
+    with pytest.raises(DataError, match=f"Data are a Dataset, .*, or a list of its episodes, not {what}") as caught:
+        d3ray.BC().fit(data, 1)
+    one_sentence(caught)
+
+
+def test_every_dataset_is_checked_for_the_range_of_its_actions() -> None:
+    made = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
+    with pytest.raises(DataError, match=r"actions of 'tiny' reach .*: set action_scaler='min_max'"):
+        made.fit(tiny_dataset(discrete=False, reach=5.0), 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from d3ray.algos.base import Algorithm
 from d3ray.algos.discrete_bc import DiscreteBC
 from d3ray.algos.dqn import DQN
 from d3ray.algos.held_out import HeldOut
+from d3ray.algos.saving import load
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
@@ -56,6 +60,32 @@ def test_a_prioritised_sampler_hears_errors_and_is_resumed() -> None:
     resumed.fit(data, n_steps=5)
     for name, tensor in whole.state()[0].items():
         assert torch.equal(tensor, resumed.state()[0][name]), name
+
+
+def test_priorities_follow_the_data_whatever_object_holds_them(tmp_path: Path) -> None:
+    whole = dqn(sampler="prioritized").fit(dataset(), n_steps=20)
+    twice = dqn(sampler="prioritized").fit(dataset(), n_steps=10).fit(dataset(), n_steps=10)
+    assert_same_state(whole, twice)
+    other = Dataset.from_arrays(np.ones((30, 3), "f4"), np.arange(30) % 2, np.ones(30), np.arange(30) % 10 == 9)
+    moved = dqn(sampler="prioritized").fit(dataset(), n_steps=10)
+    moved.save(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert_same_state(moved.fit(other, n_steps=5), again.fit(other, n_steps=5))
+
+
+def assert_same_state(one: Algorithm, other: Algorithm) -> None:
+    ours, theirs = one.state()[0], other.state()[0]
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_data_that_nobody_holds_are_freed() -> None:
+    data = dataset()
+    algorithm = dqn().fit(data, n_steps=1)
+    seen = weakref.ref(data)
+    del data, algorithm
+    gc.collect()
+    assert seen() is None
 
 
 def test_rows_of_a_stack_have_priorities_of_their_own() -> None:
