@@ -77,6 +77,14 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     made.remove()
 
 
+def taking(lock: Lock, *, wait: bool) -> tuple[threading.Thread, list[bool]]:
+    """Whoever would take a lock while the test goes on, and what comes of it."""
+    taken: list[bool] = []
+    taker = threading.Thread(target=lambda: taken.append(lock.acquire(wait=wait)), daemon=True)
+    taker.start()
+    return taker, taken
+
+
 def test_a_lease_is_held_however_long_whatever_its_holder_does(folder: Folder) -> None:
     """Nothing but the clock goes on: the holder reads folders, starts Ray, packs trials."""
     clock, before = HandClock(), set(threading.enumerate())
@@ -99,10 +107,8 @@ def test_a_lease_is_held_however_long_whatever_its_holder_does(folder: Folder) -
 def test_a_holder_that_died_is_outwaited(folder: Folder) -> None:
     clock = HandClock()
     folder.write_json("lock", {"owner": "dead", "time": clock.now()})
-    taken: list[bool] = []
     ours = Lock(folder, clock)
-    taker = threading.Thread(target=lambda: taken.append(ours.acquire(wait=True)), daemon=True)
-    taker.start()
+    taker, taken = taking(ours, wait=True)
     clock.settle(1)
     clock.move(55)
     assert not taken
@@ -117,9 +123,7 @@ def test_a_holder_that_lives_is_not_waited_for(folder: Folder) -> None:
     ours, theirs = Lock(folder, clock), Lock(folder, clock)
     assert ours.acquire()
     clock.settle(1)
-    taken: list[bool] = []
-    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=True)), daemon=True)
-    taker.start()
+    taker, taken = taking(theirs, wait=True)
     clock.settle(2)
     clock.move(10, waiting=2)
     assert not taken
@@ -138,9 +142,7 @@ def test_a_holder_that_slept_sees_that_another_has_taken_it(folder: Folder) -> N
     ours, theirs = Lock(folder, late), Lock(folder, clock)
     assert ours.acquire()
     late.settle(1)
-    taken: list[bool] = []
-    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=True)), daemon=True)
-    taker.start()
+    taker, taken = taking(theirs, wait=True)
     clock.settle(1)
     clock.move(60)
     taker.join(30)
@@ -176,9 +178,7 @@ def test_a_clock_that_is_wrong_takes_nothing_from_a_holder_that_lives(folder: Fo
     ours, theirs = Lock(folder, clock), Lock(folder, wrong)
     assert ours.acquire()
     clock.settle(1)
-    taken: list[bool] = []
-    taker = threading.Thread(target=lambda: taken.append(theirs.acquire(wait=wait)), daemon=True)
-    taker.start()
+    taker, taken = taking(theirs, wait=wait)
     if wait or ahead > 0:
         wrong.settle(1)
         wrong.move(40)
