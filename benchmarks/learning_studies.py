@@ -127,7 +127,18 @@ def _experts(task: str) -> list[Study]:
     bcq = {"name": "BCQ", "batch_size": 256, "action_flexibility": 0.01}
     bear = {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 2_000, "initial_temperature": 0.0, "initial_alpha": 100.0}
     bear |= {"imitator_learning_rate": 1e-3, "actor_learning_rate": 3e-4}
-    transformer = {"name": "DecisionTransformer", "preset": task.lower(), "batch_size": 16, "context": 10}
+    dropouts = dict.fromkeys(("embedding_dropout", "attention_dropout", "residual_dropout"), 0.0) if task == "Hopper" else {}
+    without = ", without dropout" if dropouts else ""
+    falling = {"name": "cosine", "warm_up": 500, "duration": 9_500}
+    transformer = {
+        "name": "DecisionTransformer",
+        "preset": task.lower(),
+        "context": 4,
+        "transformer": {**dropouts, "timestep_std": 0.02},
+        "learning_rate": 1e-3,
+        "optimizer": {"name": "adamw", "weight_decay": 1e-4, "max_grad_norm": 0.25, "schedule": falling},
+        "target_returns": [EXPERTS[task]],
+    }
     return [
         _expert(task, "bc", {"name": "BC"}, "As the simulator does, actions are clipped to [-1, 1]."),
         _expert(task, "awac", {"name": "AWAC", "preset": "d3rlpy", "batch_size": 256}, "d3rlpy's but for a quarter of its batch."),
@@ -142,7 +153,13 @@ def _experts(task: str) -> list[Study]:
         _expert(task, "bcq", bcq, "Defaults but for a fifth of Φ and a larger batch.", 2_000),
         _expert(task, "bear", bear, "d3rlpy's but for α from 100 on, no entropy, larger rates and a shorter warm-up.", 4_000),
         _expert(task, "plas", plas, "d3rlpy's but for latents that reach no further than those it draws, and a shorter warm-up."),
-        _expert(task, "dt", {**transformer, "target_returns": [EXPERTS[task]]}, "Asked for the file's return; a smaller batch."),
+        _expert(
+            task,
+            "dt",
+            transformer,
+            "The authors' but for contexts of 4, a greater rate, which falls, and d3rlpy's small embeddings of timesteps"
+            f"{without}; the file's return is asked for.",
+        ),
     ]
 
 
