@@ -235,7 +235,7 @@ KINDS: dict[str, Kind] = {
         "note",
         "Actions lie at their bounds",
         "Log-probabilities of squashed Gaussian policies grow without bound there.",
-        "Prefer deterministic policies (`TD3PlusBC`), or algorithms that clip log-probabilities.",
+        "Prefer deterministic policies (`TD3PlusBC`), or give the `min_max` action scaler bounds a tenth wider than the data's.",
     ),
     "actions_narrow": Kind(
         "note",
