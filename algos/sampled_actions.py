@@ -19,6 +19,7 @@ from .networks.q_functions.reductions import Reduction
 from .networks.vectors import Repeated
 
 _VECTORS = 2  # axes of a batch of vectors; what has more is worth encoding once for all its copies
+_NEGLIGIBLE = 60.0  # e⁻⁶⁰ of the largest term changes no sum, not even in float64
 _ROWS = 512  # of a seed, with activations that a CPU's cache holds; 512 to 5,120 are alike alone, and stacked seeds share it
 
 
@@ -32,6 +33,16 @@ def repeated(observation: Any, n: int) -> Any:
 def apart(x: Tensor, n: int) -> Tensor:
     """What was computed of n repetitions, [..., n·B], by repetition: [..., n, B]."""
     return x.unflatten(-1, (n, -1))
+
+
+def log_sum_exp(x: Tensor, dim: int) -> Tensor:
+    """The logarithm of Σ exp(x) over an axis; a term below e⁻⁶⁰ of the largest, which no sum shows, has no gradient either.
+
+    In float32 that gradient would become subnormal on its way through a network, and a CPU multiplies such numbers up to 200
+    times slower. CQL's random actions soon lie that far below the data's: without this, a cloned HalfCheetah expert's 1,200th
+    update took 2.7 times as long as its first.
+    """
+    return x.clamp(min=x.detach().amax(dim, keepdim=True) - _NEGLIGIBLE).logsumexp(dim)
 
 
 def values_beside(nets: Nets, policy: Any, batch: Batch, n: int, how: Reduction) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from d3ray.algos.cal_ql import CalQL
 from d3ray.algos.cql import CQL
 from d3ray.algos.prices import price_loss
+from d3ray.algos.sampled_actions import log_sum_exp
 
 from .losses import evaluate, networks, prepared
 
@@ -54,6 +55,32 @@ def test_the_gap_is_a_sum_over_three_kinds_of_actions(importance_sampling):
     nets = evaluate(made, learner, batch, made.critic_loss)[2]
     expected = gaps(learner, batch, nets, 2, importance_sampling)
     np.testing.assert_allclose(made.gap(nets, batch).detach().numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_terms_that_no_sum_shows_have_no_gradient(dtype):
+    x = torch.tensor([[1.0, -50.0, -94.0, -300.0], [-900.0, -901.0, -2_000.0, -902.0]], dtype=dtype, requires_grad=True)
+    found, plain = log_sum_exp(x, 1), x.logsumexp(1)
+    np.testing.assert_array_equal(found.detach(), plain.detach())
+    mine, theirs = (torch.autograd.grad(value.sum(), x)[0] for value in (found, plain))
+    if dtype == torch.float32:
+        assert 0 < theirs[0, 2] < torch.finfo(dtype).tiny  # subnormal: what this is for
+    np.testing.assert_array_equal(mine, torch.where(theirs < math.exp(-60), 0.0, theirs))
+
+
+def test_far_values_leave_the_gap_no_subnormal_gradient():
+    made, learner, batch = prepared(CQL, n_action_samples=4, batch_size=12)
+    nets, kept = evaluate(made, learner, batch, made.critic_loss)[2], []
+
+    def far(values, _):
+        kept.append(1e4 * values)
+        return kept[0]
+
+    made.counted = far
+    gap = made.gap(nets, batch)
+    (gradient,) = torch.autograd.grad(gap.sum(), kept[0])
+    assert float(gradient.abs()[gradient != 0].min()) >= math.exp(-61)
+    assert (gradient == 0).any()
 
 
 def small(batch, n=8):
