@@ -247,7 +247,7 @@ STUDIES = (
         note="Defaults of both sides.",
     ),
     *EXPERT.values(),
-    *(_bfloat16(EXPERT[f"hopper-{name}"]) for name in ("bcq", "bear", "cql")),
+    *(_bfloat16(EXPERT[name]) for name in ("hopper-bcq", "hopper-bear", "halfcheetah-cql")),
     _otherwise("hopper-bc", "unscaled", {"name": "BC"}, "The same without the observation scaler, to show what it is worth."),
     _otherwise(
         "hopper-bcq",
