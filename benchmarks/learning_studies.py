@@ -275,8 +275,8 @@ STUDIES = (
         "bc-10-percent",
         {"name": "BC", "preset": "10-percent"},
         None,
-        "BC of the best tenth of the steps, by their episodes' returns. Those episodes all begin near the top (cos θ > 0.85, a "
-        "sixth of all): what is cloned has never seen a swing-up, so it fails where BC of all steps does not.",
+        "BC of the best tenth of the steps, by their episodes' returns. Those episodes all begin near the top (cos θ > 0.85, as "
+        "fewer than a fifth of all do): what is cloned has never seen a swing-up, so it fails where BC of all steps does not.",
         10_000,
     ),
     _pendulum("awr", {"name": "AWR"}, None, "Defaults, but for the action scaler: d3rlpy 2 has no AWR.", 10_000),
