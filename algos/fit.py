@@ -22,7 +22,7 @@ from .environments.spaces import check_spaces
 from .fitted import check_actions, check_range, fitted_config, met, sampling
 from .learner import Learner
 from .nets import Hyper, Nets
-from .policy import Policy, PolicyModule
+from .policy import Policy, PolicyModule, left_bounds
 
 if TYPE_CHECKING:
     from ..data.batch import Batch
@@ -285,7 +285,9 @@ class Fit:
         """Raw observations to raw actions, scalers inside; of a policy that looks back, with its memory: see `ContextModule`."""
         self.nets()
         scalers = self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})
-        arguments = (self.algorithm, self.learner.modules, scalers, self.dtype)
+        scaler = getattr(self.config, "action_scaler", None)
+        bounds = left_bounds(self.spec.action, scaler and scaler.affine(torch.float64), self.dtype, self.device)
+        arguments = (self.algorithm, self.learner.modules, scalers, self.dtype, bounds)
         if not self.algorithm.sequences:
             return PolicyModule(*arguments)
         scale = self.config.reward_scaler.reward_transform().scale if self.config.reward_scaler else 1.0

@@ -14,7 +14,7 @@ from ..data.errors import ConfigError
 from ..data.random import fold, root_key
 from ..data.sampling.frames import Padding
 from ..data.scalers import Affine
-from ..data.spec import Discrete, ObservationSpace, Spec, shapes_of
+from ..data.spec import Box, Discrete, Leaf, ObservationSpace, Spec, shapes_of
 from .nets import Nets
 from .networks.vectors import Observation
 from .policy_inputs import named_inputs, raw_inputs
@@ -35,8 +35,18 @@ class Acting(Protocol):
         ...
 
 
+Bounds = tuple[Tensor, Tensor]
+
+
 class PolicyModule(nn.Module):
-    """A greedy policy with its scalers inside: raw observations [B, ...] to raw actions [B, A], or int64 [B]."""
+    """A greedy policy with its scalers inside: raw observations [B, ...] to raw actions [B, A], or int64 [B].
+
+    Args:
+        algorithm, modules: What acts, and its networks by name.
+        scalers: `action`, and `observation` or `observation/KEY`, as far as there are some.
+        dtype: Of what the networks see.
+        bounds: Smallest and largest raw action [A], to which actions are clipped; None: none leaves its space.
+    """
 
     def __init__(
         self,
@@ -44,6 +54,7 @@ class PolicyModule(nn.Module):
         modules: Mapping[str, nn.Module],
         scalers: Mapping[str, Affine],
         dtype: torch.dtype,
+        bounds: Bounds | None = None,
     ) -> None:
         super().__init__()
         self.algorithm, self.dtype = algorithm, dtype
@@ -53,6 +64,9 @@ class PolicyModule(nn.Module):
             self._buffers_of[name] = buffer = f"observation_{at}" if "/" in name else name
             self.register_buffer(f"{buffer}_scale", affine.scale)
             self.register_buffer(f"{buffer}_shift", affine.shift)
+        self.bounded = bounds is not None
+        for name, bound in zip(("low", "high"), bounds or (), strict=False):
+            self.register_buffer(f"action_{name}", bound)
 
     def affines(self) -> dict[str, Affine]:
         """The scalers that there are: `action`, and `observation` or `observation/KEY` of dicts."""
@@ -60,6 +74,10 @@ class PolicyModule(nn.Module):
             name: Affine(getattr(self, f"{buffer}_scale"), getattr(self, f"{buffer}_shift"))
             for name, buffer in self._buffers_of.items()
         }
+
+    def bounds(self) -> Bounds | None:
+        """What raw actions are clipped to, if they are."""
+        return (self.get_buffer("action_low"), self.get_buffer("action_high")) if self.bounded else None
 
     def forward(self, observation: Observation) -> Tensor:
         return self._raw(self.algorithm.act(self._nets(None), self._seen(observation)))
@@ -86,8 +104,9 @@ class PolicyModule(nn.Module):
         return Nets(dict(self.networks.items()), {}, None, key, self.dtype)
 
     def _raw(self, action: Tensor) -> Tensor:
-        affines = self.affines()
-        return affines["action"].reverse(action) if "action" in affines else action
+        affines, bounds = self.affines(), self.bounds()
+        raw = affines["action"].reverse(action) if "action" in affines else action
+        return raw if bounds is None else torch.clamp(raw, *bounds)
 
     def _seen(self, observation: Observation) -> Observation:
         """Scaled observations."""
@@ -180,6 +199,17 @@ class Policy:
         inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.space, observation).items()}
         with torch.no_grad():
             return function(module_input(self.space, inputs)).cpu().numpy()
+
+
+def left_bounds(space: Leaf, scaler: Affine | None, dtype: torch.dtype, device: torch.device) -> Bounds | None:
+    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it by more than a thousandth; else None."""
+    if not isinstance(space, Box) or (bounds := space.bounds()) is None:
+        return None
+    low, high = (torch.from_numpy(bound.reshape(-1).copy()) for bound in bounds)
+    ends = torch.stack((-torch.ones_like(low), torch.ones_like(high)))
+    reach = ends if scaler is None else scaler.reverse(ends)
+    beyond = torch.maximum(low - reach.amin(0), reach.amax(0) - high)
+    return (low.to(device, dtype), high.to(device, dtype)) if bool((beyond > 1e-3 * (high - low)).any()) else None
 
 
 def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:

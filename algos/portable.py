@@ -65,9 +65,11 @@ class PortableContext(ContextModule):
 
 
 def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tuple[Any, ...]:
-    """What a `PolicyModule` is made of: copies on the CPU of the networks that act, and of the scalers."""
+    """What a `PolicyModule` is made of: copies on the CPU of the networks that act, of scalers and bounds."""
     networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
-    return source.algorithm, networks, {name: _own(name, a, dtype) for name, a in source.affines().items()}, dtype
+    scalers = {name: _own(name, affine, dtype) for name, affine in source.affines().items()}
+    bounds = source.bounds()
+    return source.algorithm, networks, scalers, dtype, bounds and tuple(bound.to("cpu", dtype, copy=True) for bound in bounds)
 
 
 def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:

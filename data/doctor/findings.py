@@ -235,7 +235,8 @@ KINDS: dict[str, Kind] = {
         "note",
         "Actions lie at their bounds",
         "Log-probabilities of squashed Gaussian policies grow without bound there.",
-        "Prefer deterministic policies (`TD3PlusBC`), or give the `min_max` action scaler bounds a tenth wider than the data's.",
+        "Prefer deterministic policies (`TD3PlusBC`). CQL cloned such data better when its `min_max` action scaler had bounds a "
+        "tenth wider.",
     ),
     "actions_narrow": Kind(
         "note",

@@ -7,6 +7,7 @@ import torch
 from d3ray import load
 from d3ray.algos import testing
 from d3ray.algos.bc import BC
+from d3ray.algos.decision_transformer import DecisionTransformer
 from d3ray.algos.dqn import DQN
 from d3ray.algos.export import portable
 from d3ray.algos.package import read_package, read_torch_policy, write_package
@@ -14,6 +15,7 @@ from d3ray.algos.td3 import TD3
 from d3ray.algos.testing import maker
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
+from d3ray.data.spec import Box
 
 CONTINUOUS, DISCRETE = testing.tiny_dataset(discrete=False), testing.tiny_dataset(discrete=True)
 
@@ -131,3 +133,43 @@ def test_scalers_that_were_given_their_numbers_act_online():
 def test_every_reward_scaler_changes_what_is_learned(scaler):
     plain = maker(DQN, td_steps=2)().fit(DISCRETE, 3).state()[0]
     assert testing.largest_difference(plain, maker(DQN, td_steps=2, reward_scaler=scaler)().fit(DISCRETE, 3).state()[0])[1] > 1e-7
+
+
+def bounded(low, high):
+    spec = CONTINUOUS.spec.model_copy(update={"action": Box(shape=(3,), low=low, high=high)})
+    return Dataset.from_arrays(**testing.tiny_arrays(False, reach=0.4), spec=spec, name="bounded")
+
+
+def wide(low, high):
+    return {"name": "min_max", "minimum": [low] * 3, "maximum": [high] * 3}
+
+
+@pytest.mark.parametrize(("scaler", "slope"), [(wide(-0.55, 0.55), 0.55), (None, 1.0)], ids=["wider", "none"])
+def test_actions_end_at_the_bounds_of_their_space_where_policies_reach_further(scaler, slope, tmp_path):
+    data = bounded(-0.5, (0.5, 0.45, 0.5))
+    made = maker(TD3, action_scaler=scaler)().fit(data, 2)
+    far = 30 * data.columns["observation"][:50]
+    with torch.no_grad():
+        unclipped = slope * made.fit_.learner.modules["policy"](torch.from_numpy(far)).numpy()
+    by_hand = np.clip(unclipped, -0.5, np.array([0.5, 0.45, 0.5], "f4"))
+    assert 0.1 < (by_hand != unclipped).mean() < 0.9
+    np.testing.assert_allclose(made.predict(far), by_hand, atol=1e-6)
+    write_package(made, tmp_path / "package")
+    for policy in (read_package(tmp_path / "package"), read_torch_policy(tmp_path / "package")):
+        given = policy.predict(far)
+        np.testing.assert_allclose(given, by_hand, atol=1e-6)
+        assert (given.min(), given.max()) == (-0.5, 0.5)
+
+
+def test_a_policy_that_looks_back_remembers_the_action_within_its_bounds():
+    data = bounded(-0.4, 0.4)
+    made = maker(DecisionTransformer, action_scaler=wide(-40, 40), context=4)().fit(data, 1)
+    policy = made.policy()
+    memory, action = policy.step(policy.start(2), data.columns["observation"][:2])
+    assert np.abs(action).max() == np.float32(0.4)
+    np.testing.assert_array_equal(memory["context/action"][:, -1], action)
+
+
+@pytest.mark.parametrize("scaler", ["min_max", wide(-0.5, 0.5), wide(-0.45, 0.45)], ids=["bounds", "same", "narrower"])
+def test_policies_that_cannot_leave_their_space_are_not_clipped(scaler):
+    assert maker(TD3, action_scaler=scaler)().fit(bounded(-0.5, 0.5), 0).policy_module().bounds() is None
