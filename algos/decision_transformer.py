@@ -38,7 +38,7 @@ from .config import Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from .networks.trajectories import TrajectoryPolicy
 from .networks.transformers import Transformer
 from .optimizers import AdamW, Optimizer, WarmUp
@@ -60,7 +60,7 @@ class DecisionTransformerConfig(SequenceConfig):
         source=f"{PAPER}; {CODE}",
     )
     encoder: Encoder = setting(
-        VectorEncoder(hidden_units=(128,), last_activation="none"),
+        DefaultEncoder(hidden_units=(128,), last_activation="none"),
         "what embeds an observation; its width is a token's",
         source=PAPER,
     )

@@ -34,7 +34,7 @@ from ..data.config import setting
 from .config import Preset
 from .learner import LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import DefaultEncoder, Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder
 from .networks.q_functions import reduced
 from .td3 import TD3, DelayedConfig
 
@@ -87,10 +87,10 @@ class ReBRACConfig(DelayedConfig):
     actor_learning_rate: float = setting(1e-3, "of the policy", source=CODE, gt=0)
     critic_learning_rate: float = setting(1e-3, "of the critics", source=CODE, gt=0)
     actor_encoder: Encoder = setting(
-        VectorEncoder(hidden_units=THREE, initial_bias=0.1), "hidden layers of the policy", source=CODE
+        DefaultEncoder(hidden_units=THREE, initial_bias=0.1), "hidden layers of the policy", source=CODE
     )
     critic_encoder: Encoder = setting(
-        VectorEncoder(hidden_units=THREE, initial_bias=0.1, normalization="layer"), "hidden layers of the critics", source=CODE
+        DefaultEncoder(hidden_units=THREE, initial_bias=0.1, normalization="layer"), "hidden layers of the critics", source=CODE
     )
     actor_beta: float = setting(0.001, "β₁: weight of the actor's distance from the data", source=CONFIGS, ge=0)
     critic_beta: float = setting(0.01, "β₂: weight of the same in the critic's goal", source=CONFIGS, ge=0)

@@ -23,12 +23,12 @@ from typing import ClassVar
 
 from ..data.config import setting
 from .config import Bounds, Preset, sourced
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder
 from .sac import SAC, SACConfig
 
 CODE = "authors' code 198d570, scripts/sac.py"
 CORL = "CORL 6afec90, configs/offline"
-THREE = VectorEncoder(hidden_units=(256, 256, 256))
+THREE = DefaultEncoder(hidden_units=(256, 256, 256))
 KINDS = ("medium", "medium-replay", "medium-expert")
 MAZES = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
 HANDS = tuple(f"{task}-{kind}" for task in ("pen", "door", "hammer", "relocate") for kind in ("human", "cloned", "expert"))

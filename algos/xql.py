@@ -37,7 +37,7 @@ from .config import Preset
 from .iql import IQL, RETURNS, InSampleConfig
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from .networks.q_functions import Mean, reduced
 from .networks.q_functions.critics import over_members
 from .sampled_actions import apart, repeated
@@ -72,7 +72,8 @@ KITCHEN = {"kitchen-complete": 2.0, "kitchen-partial": 5.0, "kitchen-mixed": 8.0
 class XQLConfig(InSampleConfig):
     """Settings of `XQL`."""
 
-    value_encoder: Encoder = setting(VectorEncoder(normalization="layer"), "hidden layers of the value function", source=CODE)
+    weight_temp: float = setting(3.0, "1 / T: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)
+    value_encoder: Encoder = setting(DefaultEncoder(normalization="layer"), "hidden layers of the value function", source=CODE)
     gumbel_temp: float = setting(2.0, "β: temperature of the soft maximum, in units of return", source=SCRIPTS, gt=0)
     max_clip: float | None = setting(7.0, "w_z: ceiling of z; None: none", source=CODE, gt=0)
     huber_delta: float = setting(20.0, "δ: from where the critic's loss is linear", source="authors' code, critic.py", gt=0)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from d3ray.algos.behaviour_model import BehaviourConfig, BehaviourModel
 from d3ray.algos.config import AlgorithmConfig
-from d3ray.algos.networks.encoders import DefaultEncoder, VectorEncoder
+from d3ray.algos.networks.encoders import DefaultEncoder
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.data.doctor import KINDS, SEVERITIES
 from d3ray.jobs.base import job_names, load_job
@@ -36,8 +36,7 @@ OPEN = (
 )
 MODEL = "behaviour_model"
 WIDTH = 132
-UNITS: tuple[int, ...] = VectorEncoder.model_fields["hidden_units"].default
-LAYERS = f" ({len(UNITS)} layers of {' and '.join(str(width) for width in dict.fromkeys(UNITS))}; images: convolutions first)"
+IMAGES = " (images: convolutions first)"
 LABELLED = ("batch_size", "q_function")  # settings of a speed row that its label has, as it has its layers
 LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 FINDINGS = re.compile(r"(<!-- findings of the doctor, written by generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -178,7 +177,7 @@ def shown(value: Any) -> str:
     """A value as it is written in a config."""
     if isinstance(value, BaseModel):
         entries = {key: entry for key, entry in value.model_dump(mode="json").items() if entry not in (None, False)}
-        return f"`{json.dumps(entries)}`{LAYERS if isinstance(value, DefaultEncoder) else ''}"
+        return f"`{json.dumps(entries)}`{IMAGES if isinstance(value, DefaultEncoder) else ''}"
     return f"`{value if isinstance(value, str) else repr(value)}`"
 
 
@@ -290,7 +289,7 @@ def timed(row: dict[str, Any], crowd: int) -> str:
             f"{seeds} stacked seeds do {ratio['median']:.2f} times the seed-updates a second of one alone {spread}: "
             f"all {seeds} take {seeds / ratio['median']:.1f} times as long as one"
         )
-    return f"- {row['label']}, {row['device']}: {does}{missed}."
+    return f"- {row['label']}, {row['device']} ({row['cpu']}): {does}{missed}."
 
 
 def ran_with(name: str, settings: dict[str, Any]) -> str:

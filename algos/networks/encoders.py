@@ -149,21 +149,24 @@ class KeysEncoder(PerceptronConfig):
         for key in self.encoders:
             if key not in flat.spaces:
                 raise ConfigError(f"Observations have no key {key!r} to encode{did_you_mean(key, flat.spaces)}")
-        pixel = PixelEncoder(**_shared(self))
+        pixel = PixelEncoder(**_shared(self, PixelEncoder))
         chosen = {key: self.encoders.get(key) or (pixel if is_image(space) else None) for key, space in flat.spaces.items()}
         parts = {key: config.build(flat.spaces[key], members=members) for key, config in sorted(chosen.items()) if config}
         return self.begun(KeysNetwork(flat, action_size, members, self, parts))
 
 
-class DefaultEncoder(LayersConfig):
-    """The encoder that suits the observations: `pixel` for images, `keys` for dicts and tuples with images, else `vector`."""
+class DefaultEncoder(PerceptronConfig):
+    """The encoder that suits the observations: `pixel` for images, `keys` for dicts and tuples with images, else `vector`.
+
+    `pixel` has no `hidden_units`.
+    """
 
     name: Literal["default"] = "default"
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
         leaves = space_columns(observation).values()
         kind = VectorEncoder if not any(map(is_image, leaves)) else PixelEncoder if is_image(observation) else KeysEncoder
-        return kind(**_shared(self)).build(observation, action_size, members)
+        return kind(**_shared(self, kind)).build(observation, action_size, members)
 
 
 def is_image(space: ObservationSpace) -> bool:
@@ -171,8 +174,10 @@ def is_image(space: ObservationSpace) -> bool:
     return isinstance(space, Box) and space.channels is not None
 
 
-def _shared(config: LayersConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in LayersConfig.model_fields}
+def _shared(config: LayersConfig, kind: type[LayersConfig]) -> dict[str, Any]:
+    """The settings that another encoder has too."""
+    both = type(config).model_fields.keys() & kind.model_fields.keys() - {"name"}
+    return {name: getattr(config, name) for name in both}
 
 
 def _described(space: ObservationSpace) -> str:

@@ -28,6 +28,7 @@ from d3ray.algos.networks.perceptrons import EncoderModule, KeysNetwork, VectorN
 from d3ray.algos.networks.pixels import PixelNetwork
 from d3ray.algos.networks.training import Pass, under_way
 from d3ray.algos.networks.vectors import Flat, vector_size
+from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.stack import Stack
 from d3ray.algos.td3 import TD3
 from d3ray.data.dataset import Dataset
@@ -172,6 +173,9 @@ def test_the_default_suits_the_space() -> None:
     assert isinstance(mixed, KeysNetwork)
     assert (mixed.keys, mixed.rest) == (["1/eye"], ["0"])
     assert isinstance(mixed.layers[1], nn.Tanh)
+    wide = DefaultEncoder(hidden_units=(7, 5), normalization="layer")
+    assert str(wide.build(VECTOR)) == str(VectorEncoder(hidden_units=(7, 5), normalization="layer").build(VECTOR))
+    assert str(wide.build(big)) == str(PixelEncoder(normalization="layer").build(big))
     assert isinstance(mixed.parts[0].convolutions[1], nn.Tanh)
 
 
@@ -211,10 +215,10 @@ def test_initialisers_are_torchs(how: Literal["lecun_normal", "xavier_uniform", 
 # ---- in training
 
 
-def pictures(*, discrete: bool, kind: str = "both") -> Dataset:
+def pictures(*, discrete: bool, kind: str = "both", size: tuple[int, int] = (12, 11)) -> Dataset:
     rng = np.random.default_rng(7)
     n = 60
-    image, arm = rng.integers(0, 256, (n, 3, 12, 11)).astype(np.uint8), rng.normal(size=(n, 5)).astype(np.float32)
+    image, arm = rng.integers(0, 256, (n, 3, *size)).astype(np.uint8), rng.normal(size=(n, 5)).astype(np.float32)
     observation: Any = {"eye": image, "arm": arm} if kind == "both" else image
     action = rng.integers(0, 3, n) if discrete else rng.uniform(-1, 1, (n, 2)).astype(np.float32)
     return Dataset.from_arrays(observation, action, rng.normal(size=n).astype(np.float32), np.arange(n) % 20 == 19, name="pictures")
@@ -248,6 +252,18 @@ def test_images_are_learned_from_alone_and_in_a_stack(make: Any, kind: str) -> N
     alone = make(dtype="float64", seed=4).fit(data, 4)
     name, gap = testing.largest_difference(stack.seed(1).state()[0], alone.state()[0])
     assert gap < 1e-11, name
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_every_algorithm_convolves_images_by_default(name: str) -> None:
+    """No network of any algorithm takes the bytes of an image for a vector."""
+    kind = algorithm_class(name)
+    made = kind(batch_size=4, device="cpu", **({"context": 3} if kind.sequences else {}))
+    data = pictures(discrete=kind.actions == "discrete", kind="image", size=(36, 36))
+    made.fit(data, 1)
+    parts = [part for module in made.fit_.learner.modules.values() for part in module.modules()]
+    assert any(isinstance(part, PixelNetwork) for part in parts)
+    assert not any(isinstance(part, VectorNetwork) for part in parts)
 
 
 def test_a_network_with_spectral_norm_keeps_the_contract() -> None:

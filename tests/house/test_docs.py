@@ -201,11 +201,12 @@ def test_what_is_generated_is_as_the_code_says() -> None:
 def test_what_was_measured_is_told_as_it_is() -> None:
     module = generate()
     ratio = {"median": 0.8, "min": 0.7, "max": 1.0}
-    sides, common = {"a": "4 seeds", "b": "1 seed"}, {"label": "X", "device": "cpu", "load_average": 0.0, "processor_ratio": None}
+    sides, common = {"a": "4 seeds", "b": "1 seed"}, {"label": "X", "device": "cpu", "cpu": "Y"}
+    common |= {"load_average": 0.0, "processor_ratio": None}
     row = {**common, "ratio": ratio, "sides": sides, "unit": "seed-updates/s", "at_least": 0.95, "met": False}
     assert module.timed(row, 4) == (
-        "- X, cpu: 4 stacked seeds do 0.80 times the seed-updates a second of one alone (0.70 to 1.00): all 4 take 5.0 times as "
-        "long as one; the target, 0.95, was NOT met."
+        "- X, cpu (Y): 4 stacked seeds do 0.80 times the seed-updates a second of one alone (0.70 to 1.00): all 4 take 5.0 times "
+        "as long as one; the target, 0.95, was NOT met."
     )
     spent = {"label": "X", "device": "cpu", "update": 2.0, "products": 1.0, "flop": 1e9, "large": 2e9}  # alone: 0.5 of 2 seconds
     assert module.limit(spent) == (
@@ -218,7 +219,7 @@ def test_what_was_measured_is_told_as_it_is() -> None:
 def test_settings_without_effect_say_so() -> None:
     text = " ".join(generate().page("BC").split())
     assert "`gamma` = `0.99` (≥ 0, ≤ 1): γ: discount of one step; no effect: rewards are not looked at." in text
-    assert '"name": "default"}` (2 layers of 256; images: convolutions first)' in text
+    assert '"hidden_units": [256, 256], "name": "default"}` (images: convolutions first)' in text
 
 
 def test_blocks_are_found() -> None:
