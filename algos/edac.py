@@ -53,7 +53,7 @@ class EDAC(SACN):
         "paper": Preset("authors' code 198d570, scripts/sac.py: MuJoCo tasks; N and η are chosen by task", {}),
         "pen-human": Preset(
             "authors' code 198d570, README: Adroit's pen-human, 200,000 steps",
-            {"n_critics": 20, "eta": 1000.0, "actor_learning_rate": 3e-5, "reward_scaler": "standard"},
+            {"n_critics": 20, "eta": 1000.0, "actor_learning_rate": 3e-5, "temp_learning_rate": 3e-5, "reward_scaler": "standard"},
         ),
         **{f"d4rl-{task}": Preset(f"{CORL}/edac", {"n_critics": n, "eta": eta}) for task, (n, eta) in CHOSEN.items()},
     }

@@ -48,6 +48,12 @@ def test_bear() -> None:
     assert 2 * config(BEAR, "d3rlpy-2020").mmd_sigma == 2 * 20.0**2  # exp(-d² / 2σ²) there, exp(-d² / 2σ) here
 
 
+def test_edacs_own_of_pen_human() -> None:
+    """Its README's command; `--plr` is the rate of the policy, and lifelong_rl's trainer steps the temperature at it too."""
+    one = config(EDAC, "pen-human")
+    assert (one.n_critics, one.eta, one.actor_learning_rate, one.temp_learning_rate) == (20, 1000.0, 3e-5, 3e-5)
+
+
 def test_mcq() -> None:
     paper = config(MCQ, "paper")
     assert hidden(paper) == [(400, 400, 400)] * 2  # Net(layer_num=2): a layer, and two more
