@@ -18,14 +18,15 @@ Choices   1. A gradient step is one of value or actor, each on a batch of its ow
           2. R looks at most K steps ahead, where what is left of λ's weight, λᴷ, goes to the last value; the code goes on to the
              episode's end. With λ γ = 0.94 and K = 64 that is a fiftieth.
           3. Â is normalised over a batch; in the code over all of the data, anew for each phase. The manual of 2020 has A itself.
-          4. The code halves L_V, so that its rate of 0.01 is 0.005 here; c = 1 / (1 - γ) is its normaliser of values.
+          4. The code halves L_V, so that its rate of 0.01 is 0.005 here. c = 1 / (1 - γ) normalises values there; here it
+             stays what it is, 100 as with γ = 0.99, so that trials may search it: set it along with another γ.
           5. The mean of π has passed through tanh; in the code it is unbounded, and a penalty keeps it inside. The code's last
              layer begins close to 0, ours as torch's.
           6. Monte-Carlo returns are nothing beyond the step at which an episode was cut; TD(λ) takes V there.
           7. Online, steps are learned from once their episode has ended, as in the code.
           8. Layers are those of the other algorithms, convolutions for images; the code's, of 128 and 64, are in its presets.
           9. A batch carries K more observations of each step: of 256 steps with images of 3 × 84 × 84 they take 1.4 GB, so set a
-             lower `horizon` there, or None.
+             lower `horizon` there, or None. Augmentation changes s_t and s_{t+1}, and none of those.
 """
 
 from __future__ import annotations
@@ -53,10 +54,8 @@ from .optimizers import SGD, Optimizer
 
 CODE = "authors' code 831442f, awr_configs.py"
 AGENT = "authors' code 831442f, learning/awr_agent.py"
-PAPER = {
-    "observation_scaler": "standard",
-    **dict.fromkeys(("actor_encoder", "value_encoder"), VectorEncoder(hidden_units=(128, 64))),
-}
+LAYERS = dict.fromkeys(("actor_encoder", "value_encoder"), VectorEncoder(hidden_units=(128, 64)))
+PAPER = {"observation_scaler": "standard", **LAYERS}
 _LEAST = 1e-5  # added to the advantages' deviation, as in the code
 
 
@@ -77,10 +76,8 @@ class AWRConfig(ContinuousConfig):
     )
     beta: float = setting(1.0, "β: temperature of the weight", source=CODE, gt=0)
     max_weight: float = setting(20.0, "w: ceiling of the weight", source=CODE, gt=0)
-    normalize_advantages: bool = setting(
-        True, "whether weights are of advantages less their mean, over their deviation", source=AGENT
-    )
-    value_scale: float = setting(100.0, "c: unit of the value network's output; 1 / (1 - γ)", source=AGENT, gt=0)
+    normalize_advantages: bool = setting(True, "whether advantages less their mean, over their deviation, weigh", source=AGENT)
+    value_scale: float = setting(100.0, "c: unit of the value network's output; in the code 1 / (1 - γ)", source=AGENT, gt=0)
     action_std: float = setting(0.4, "σ: standard deviation of the policy", source=CODE, gt=0)
 
 
@@ -90,7 +87,6 @@ class AWR(Algorithm):
     Config: ClassVar = AWRConfig
     actions: ClassVar = "continuous"
     has_td_errors: ClassVar = False
-    extra_columns: ClassVar = (RETURNS,)
     exemptions: ClassVar = {"one_update_in_float32": "errors of both signs, in units of c, cancel in the gradient of a bias"}
     presets: ClassVar = {
         "paper": Preset(f"{CODE}: HalfCheetah", PAPER),
@@ -99,12 +95,8 @@ class AWR(Algorithm):
         "humanoid": Preset(f"{CODE}: Humanoid", {**PAPER, "actor_learning_rate": 1e-5}),
         "walker2d": Preset(f"{CODE}: Walker2d", {**PAPER, "actor_learning_rate": 2.5e-5}),
         "d3rlpy-2020": Preset(
-            "d3rlpy's manual of October 2020; its rounds of 2,048 transitions are choice 1",
-            {
-                "value_learning_rate": 1e-4,
-                "value_scale": 1.0,
-                "normalize_advantages": False,
-            },
+            "d3rlpy's manual of October 2020, with its rounds as in choice 1; the code of 0.32 normalises, and learns σ",
+            {"value_learning_rate": 1e-4, "value_scale": 1.0, "normalize_advantages": False},
         ),
     }
 
@@ -113,6 +105,11 @@ class AWR(Algorithm):
         """Not with Monte-Carlo returns."""
         config: Any = self.config_ if hasattr(self, "fit_") else self
         return config.horizon is not None
+
+    @property
+    def extra_columns(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Monte-Carlo returns, where they are used."""
+        return () if self.bootstraps else (RETURNS,)
 
     def networks(self, spec: Spec, config: AWRConfig) -> dict[str, Network]:
         policy = DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])

@@ -201,8 +201,8 @@ def test_priorities_are_refused_before_any_work():
 def test_a_batch_without_what_lies_ahead_is_refused():
     data = tiny_dataset(discrete=False)
     trained = AWR(horizon=3, batch_size=8, device="cpu").fit(data, n_steps=1)
-    batch = TransitionSampler(data, 8, extra=("return_to_go",), ahead=3).sample(0)
+    batch = TransitionSampler(data, 8, ahead=3).sample(0)
     trained.update(batch)
-    without = replace(batch, extra={"return_to_go": batch.extra["return_to_go"]})
+    without = replace(batch, extra={})
     with pytest.raises(DataError, match="The batch lacks extra/ahead/reward; what was fitted takes observation"):
         trained.update(without)
