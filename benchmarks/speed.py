@@ -98,6 +98,7 @@ def ratio_row(result: dict[str, Any]) -> list[str]:
     return [
         f"{result['label']}, {result['unit']}",
         result["device"],
+        result["cpu"],
         " : ".join(result["sides"].values()),
         *cells,
         f"{shown} ({low}–{high})",
@@ -114,6 +115,7 @@ def spent_row(found: dict[str, Any]) -> list[str]:
     return [
         found["label"],
         found["device"],
+        found["cpu"],
         f"{whole * 1e3:,.2f}",
         *(f"{part / whole:.0%}" for part in (found["draw"], found["products"], found["optimizers"], rest)),
         f"{found['flop'] / 1e9:,.3f}",
@@ -148,18 +150,6 @@ def while_shared(report: dict[str, Any]) -> list[str]:
     return [f"Other work shared the machine with {', '.join(busy)}:", "there only ratios hold, those by processor time best."]
 
 
-def processors(report: dict[str, Any]) -> list[str]:
-    """Names the processor that most rows were measured on, and which rows were on others."""
-    groups: dict[str, list[str]] = {}
-    for result in [*report["results"], *report["spent"]]:
-        groups.setdefault(result["cpu"], []).append(result["group"])
-    most, *others = sorted(groups, key=lambda cpu: -len(groups[cpu]))
-    return [
-        f"{most}{';' if not others else ', but for rows on'}",
-        *(f"{cpu}: {', '.join(dict.fromkeys(groups[cpu]))};" for cpu in others),
-    ]
-
-
 def markdown(report: dict[str, Any]) -> str:
     """The tables, and what they were measured on."""
     there, used = report["machine"], report["versions"]
@@ -167,8 +157,8 @@ def markdown(report: dict[str, Any]) -> str:
     accelerators = ", ".join(there["accelerators"]) or "none"
     loads = sorted(r["load_average"] for r in [*report["results"], *report["spent"]])
     dates = sorted({r["date"] for r in [*report["results"], *report["spent"]]})
-    header = ["work", "device", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
-    spent = ["update of", "device", "ms", "draw", "products", "optimisers", "the rest"]
+    header = ["work", "device", "processor", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
+    spent = ["update of", "device", "processor", "ms", "draw", "products", "optimisers", "the rest"]
     spent += ["GFLOP of its products", "GFLOP/s in them", "in a product of 2048²", "of that limit", "what it leaves"]
     return "\n".join(
         [
@@ -181,7 +171,8 @@ def markdown(report: dict[str, Any]) -> str:
             "Beside d3rlpy both sides have its settings (our preset `d3rlpy`), with the batch and layers of the label and",
             "without a warm-up. They are not always our defaults: BCQ's goal takes the best of 100 actions there, of 10 by",
             "default. An algorithm that no peer has stands beside the one of ours that it is made of, with its defaults but for",
-            "batch, layers and warm-up; AWR's phases are of 1 and 5 updates there.",
+            "batch, layers and warm-up; AWR's phases are of 1 and 5 updates there. Ratios of different processors are not to be",
+            "compared with one another.",
             *while_shared(report),
             f"{report['threads']} threads a side. A percentage is the time of one of A as a share of one of B. The control loop is",
             "fixed work timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.",
@@ -195,7 +186,6 @@ def markdown(report: dict[str, Any]) -> str:
             "",
             *SAMPLED,
             "",
-            *processors(report),
             f"{there['cores']} cores, {there['memory_gib']} GiB, {there['system']}; accelerators: {accelerators};",
             f"load average {loads[0]:.2f} to {loads[-1]:.2f} where rows began. {', '.join(dates)}.",
             f"{both}.",
