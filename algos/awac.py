@@ -72,7 +72,7 @@ class AWAC(DistributionPolicy):
     presets: ClassVar = {
         "paper": Preset(CODE, {"lam": 2.0, "actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))}),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/awac.py", {"actor_optimizer": "adam"}),
-        "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {"weighting": "exp"}),
+        "d3rlpy-2020": Preset("d3rlpy's manual of October 2020; the code of 0.32 has the softmax", {"weighting": "exp"}),
         "d3rlpy-paper": Preset(
             "Seno and Imai 2021, Table 4; in d3rlpy 1.0.0, algos/torch/awac_impl.py, the policy's draws pass through tanh",
             {"actor_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256))},

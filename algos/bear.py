@@ -104,7 +104,7 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         "d3rlpy": Preset(f"{D3RLPY}; choice 6", {"alpha_learning_rate": 1e-4}),
         "paper-halfcheetah": Preset(README, {**PAPER, "mmd_kernel": "gaussian"}),
         "d3rlpy-2020": Preset(
-            "d3rlpy's manual of October 2020, whose σ = 20 is squared; choice 8",
+            "d3rlpy's manual of October 2020, whose σ = 20 is squared; choice 8; the code of 0.32 has α ≤ e²",
             {
                 "actor_learning_rate": 3e-4,
                 "imitator_learning_rate": 1e-3,

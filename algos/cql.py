@@ -24,7 +24,7 @@ Choices   1. ω is fixed by default, at 5, as in the README's command for MuJoCo
              below e⁻⁶⁰ of the sum's largest have no gradient, which keeps CPUs fast and changes nothing else: `log_sum_exp`.
           6. α rises no further than 1e6, as in the code, where it stays for ever once it is beyond, for a clamp has no gradient.
           7. `cloning_steps`: the code's actor first clones the data, with log π(a|s) in place of Q; d3rlpy's does not. No tanh
-             reaches ±1, where many actions of Hopper's expert lie: a scaler with bounds a tenth wider cloned it far better.
+             reaches ±1, where many actions of Hopper's expert lie: bounds a tenth wider cloned it far better: hopper-cql.
           8. κ bounds G, as in d3rlpy 2.8.1, CORL and Cal-QL. In the code and d3rlpy 1 it bounds ω G: theirs is ω times this.
           9. log σ is clipped to -20 and 2, as in d3rlpy; the code has -5 and 2, and so have its presets.
          10. ω stays as it is when training goes on online; `set_params(conservative_weight=…)` lowers it there.
@@ -53,8 +53,8 @@ from .prices import price_loss
 from .sac import SAC, SACConfig
 from .sampled_actions import apart, log_sum_exp, repeated
 
-CODE = "authors' code d67dbe9, d4rl/examples/cql_mujoco_new.py"
-README = "authors' code d67dbe9, README"
+CODE = "CQL's code d67dbe9, d4rl/examples/cql_mujoco_new.py"
+README = "CQL's code d67dbe9, README"
 TABLE = "Seno and Imai 2021, Table 4; d3rlpy 1.0.0, algos/torch/cql_impl.py, for the goal"
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/cql.py"
 THREE = dict.fromkeys(("actor_encoder", "critic_encoder"), VectorEncoder(hidden_units=(256, 256, 256)))
@@ -104,7 +104,7 @@ class CQL(SAC):
         ),
         "d3rlpy": Preset(D3RLPY, {"learn_alpha": True, "alpha_learning_rate": 1e-4, "backup": "mode"}),
         "d3rlpy-2020": Preset(
-            "d3rlpy's manual of October 2020, whose sum has no actions of π(s'); κ is its 10 and log(3 N), for its sum is a mean",
+            "d3rlpy's manual of October 2020, whose sum, a mean, has none of π(s'): κ is its 10 and log(3 N); in 0.32 α ≤ e²",
             {
                 "batch_size": 100,
                 "actor_learning_rate": 3e-5,

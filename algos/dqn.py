@@ -27,7 +27,7 @@ from ..data.batch import Batch
 from ..data.config import setting
 from ..data.spec import Spec
 from .base import Algorithm
-from .config import AlgorithmConfig, Preset
+from .config import AlgorithmConfig, Preset, sourced
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
@@ -39,6 +39,7 @@ from .schedule import due
 MANUAL = "d3rlpy's manual of October 2020"
 
 
+@sourced("Mnih et al. 2015, Extended Data Table 1", "gamma")
 class DQNConfig(AlgorithmConfig):
     """Settings of `DQN`."""
 

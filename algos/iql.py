@@ -47,23 +47,23 @@ RETURNS = {"name": "return_based", "multiplier": 1000.0}
 ANTMAZE: dict[str, Any] = {
     "expectile": 0.9, "weight_temp": 10.0, "reward_scaler": {"name": "constant_shift", "shift": -1.0},
 }  # fmt: skip
-CODE = "authors' code 09d7002, configs/mujoco_config.py"
+CODE = "IQL's code 09d7002, configs/mujoco_config.py"
 
 
 class InSampleConfig(ActorCriticConfig):
     """Settings of `IQL` and of what has its actor and its value of the data's actions."""
 
     weight_temp: float = setting(3.0, "β: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)
-    max_weight: float = setting(100.0, "w: ceiling of the advantage weight", source="authors' code, actor.py", gt=0)
+    max_weight: float = setting(100.0, "w: ceiling of the advantage weight", source="IQL's code, actor.py", gt=0)
     value_learning_rate: float = setting(3e-4, "of the value function", source=CODE, gt=0)
-    value_optimizer: Optimizer = setting(Adam(), "what steps the value function", source="authors' code, learner.py")
+    value_optimizer: Optimizer = setting(Adam(), "what steps the value function", source="IQL's code, learner.py")
     value_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the value function", source=CODE)
     actor_optimizer: Optimizer = setting(
-        Adam(schedule=Cosine(duration=1_000_000)), "what steps the policy", source="authors' code, learner.py and train_offline.py"
+        Adam(schedule=Cosine(duration=1_000_000)), "what steps the policy", source="IQL's code, learner.py and train_offline.py"
     )
     policy_type: Literal["stochastic", "deterministic"] = setting("stochastic", "normal, or one action a state", source=CODE)
-    state_dependent_std: bool = setting(False, "whether the policy's σ depends on the state", source="authors' code, learner.py")
-    log_std_bounds: Bounds = setting((-5.0, 2.0), "where log σ is clipped", source="authors' code, learner.py and policy.py")
+    state_dependent_std: bool = setting(False, "whether the policy's σ depends on the state", source="IQL's code, learner.py")
+    log_std_bounds: Bounds = setting((-5.0, 2.0), "where log σ is clipped", source="IQL's code, learner.py and policy.py")
 
 
 class IQLConfig(InSampleConfig):

@@ -8,7 +8,8 @@ Symbols   Φ = `action_flexibility`; the others as in `plas.py`.
 When      As PLAS, where the critic may be trusted a little beyond what the behaviour did.
 Paper     Zhou, Bajracharya, Held: PLAS: Latent Action Space for Offline Reinforcement Learning, CoRL 2020, arXiv:2011.07213.
 Code      github.com/Wenxuan-Zhou/PLAS, algos.py, commit 9fbc6ff (MIT). Read, not copied.
-Choices   Φ = 0.05, as in the code's `LatentPerturbation` and d3rlpy 2.8.1; the paper shows the best of several for each task.
+Choices   1. Φ = 0.05, as in the code's `LatentPerturbation` and d3rlpy 2.8.1; the paper shows the best of several for each task.
+          2. The decoder ends in tanh, unlike d3rlpy's: choice 4 of `plas.py`.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class SPOT(BehaviourModel, TD3):
         "paper": Preset(f"{CODE}; λ = 1 stands for what is chosen by task", LOCOMOTION),
         **{
             f"d4rl-{task}": Preset(
-                f"{CODE}, configs/offline/{task}.yml; of AntMaze not how last layers begin",
+                f"{CODE}, configs/offline/{task}.yml{'; not how its last layers begin' if task.startswith('antmaze') else ''}",
                 {**(ANTMAZE if task.startswith("antmaze") else LOCOMOTION), "support_weight": weight},
             )
             for task, weight in WEIGHTS.items()

@@ -33,7 +33,7 @@ from .nets import Hyper, Nets
 from .networks.q_functions import reduced
 from .schedule import due
 
-CODE = "authors' code, TD3.py and main.py"
+CODE = "TD3's code, TD3.py and main.py"
 
 
 class DelayedConfig(ActorCriticConfig):

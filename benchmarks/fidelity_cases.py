@@ -225,7 +225,8 @@ CASES = (
         {"name": "SAC"},
         losses={"critic_loss": "critic_loss"},
         skip=("loss/actor_loss", "gradient/policy", "live/policy"),
-        difference="the actor's α is the one before its step here, after it there: the actor is compared in the row above",
+        difference="the actor's α is the one before its step here, after it there: the actor is compared in "
+        "*SAC, temperature learnt, rate 1e-12*",
     ),
     d3rlpy(
         "IQL",
@@ -234,8 +235,8 @@ CASES = (
         losses=IQL_LOSSES,
         skip=("loss/critic_loss", "gradient/critic", "live/critic", "target/critic"),
         slope={"policy/0/log_std": through_sigmoid(-5, 2)},
-        difference="L_Q aims at r + γ V(s') with V after its step here, before it there: critics are compared in the row below. "
-        + LOG_STD,
+        difference="L_Q aims at r + γ V(s') with V after its step here, before it there: critics are compared in "
+        "*IQL, rates of V and Q 1e-12*. " + LOG_STD,
     ),
     d3rlpy(
         "IQL, rates of V and Q 1e-12",
