@@ -202,14 +202,15 @@ class Policy:
 
 
 def left_bounds(space: Leaf, scaler: Affine | None, dtype: torch.dtype, device: torch.device) -> Bounds | None:
-    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it by more than a thousandth; else None."""
+    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it by more than a thousandth of its reach; else None."""
     if not isinstance(space, Box) or (bounds := space.bounds()) is None:
         return None
     low, high = (torch.from_numpy(bound.reshape(-1).copy()) for bound in bounds)
     ends = torch.stack((-torch.ones_like(low), torch.ones_like(high)))
     reach = ends if scaler is None else scaler.reverse(ends)
-    beyond = torch.maximum(low - reach.amin(0), reach.amax(0) - high)
-    return (low.to(device, dtype), high.to(device, dtype)) if bool((beyond > 1e-3 * (high - low)).any()) else None
+    least, most = reach.amin(0), reach.amax(0)
+    beyond = torch.maximum(low - least, most - high) > 1e-3 * (most - least)
+    return (low.to(device, dtype), high.to(device, dtype)) if bool(beyond.any()) else None
 
 
 def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:
