@@ -152,7 +152,8 @@ def check_truncation_is_unseen(make: Make) -> None:
     Returns are of one step here: longer ones end where an episode was cut, and rightly are others then.
     """
     algorithm = make()
-    if algorithm.sequences or algorithm.needs_next_action or "return_to_go" in algorithm.extra_columns:
+    ahead = "return_to_go" in algorithm.extra_columns or getattr(algorithm, "horizon", None) is not None
+    if algorithm.sequences or algorithm.needs_next_action or ahead:
         return  # these end where an episode was cut
     states: list[dict[str, Tensor]] = []
     for cut in (False, True):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.platform.benchmark.suite import SuiteConfig
 
 TASKS, KINDS = ("halfcheetah", "hopper", "walker2d"), ("medium", "medium-replay", "medium-expert")
@@ -102,7 +101,7 @@ def found(settings: dict[str, Any], name: str) -> Any:
         return optimizer["weight_decay"] if name == "weight_decay" else optimizer["schedule"]["duration"]
     value = settings[name]
     if name.endswith("encoder"):
-        return list(VectorEncoder().hidden_units) if value["name"] == "default" else value["hidden_units"]
+        return value["hidden_units"]
     if name == "reward_scaler" and value is not None:
         return {key: value[key] for key in SCALED}
     return value["name"] if name == "observation_scaler" and value is not None else value
