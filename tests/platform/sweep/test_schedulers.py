@@ -281,19 +281,45 @@ def test_seeds_that_diverge_end_where_that_is_asked_for(tmp_path: Path, data: Pa
 # ---- under Tune
 
 
+class Listening:
+    """A rule of Ray's, and what it was told, in order."""
+
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
+        self.told: list[tuple[str, int, float]] = []
+
+    def on_trial_add(self, controller: Any, trial: Any) -> None:
+        self.rule.on_trial_add(controller, trial)
+
+    def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        self.told.append((trial.trial_id, result["step"], result["objective"]))
+        return self.rule.on_trial_result(controller, trial, result)
+
+    def on_trial_complete(self, controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        self.told.append((trial.trial_id, result["step"], result["objective"]))
+        self.rule.on_trial_complete(controller, trial, result)
+
+
 def test_asha_under_tune(tmp_path: Path, data: Path) -> None:
     """Two slots, six configurations: those below the best so far end at the first rung, and actors are used again."""
     sweep = Sweep(tmp_path, data, checkpoint={"every": 40})
     scores = [0.5, 0.1, 0.9, 0.2, 0.3, 1.0]
     trials = [sweep.trial(number, score=score) for number, score in enumerate(scores)]
     chosen = ASHA(grace_steps=20, reduction_factor=2, stop_diverging=True)
+    rules: list[Listening] = []
     with ray_here():
         for _ in range(2):  # the second time nothing is left to do
             scheduler = make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, {}, 0)
+            assert isinstance(scheduler, Stopping)
+            rules.append(Listening(scheduler.rule))
+            scheduler.rule = rules[-1]  # pyright: ignore[reportAttributeAccessIssue]
             run_trials(sweep.experiment, Listed(trials), lambda trial: {**sweep.told(trial), **told(chosen)}, scheduler=scheduler)
-    heard = sorted((one.time, k, one.step, one.objective) for k, trial in enumerate(trials) for one in results(trial, SCORE))
-    stops = slow_asha([(k, step, score) for _, k, step, score in heard], 2, 20, 80)
-    assert stops  # which, depends on who comes to a rung first
+    numbers = {trial.identity: number for number, trial in enumerate(trials)}
+    heard = [(numbers[name], step, score) for name, step, score in rules[0].told]
+    assert sorted(heard) == sorted((k, one.step, one.objective) for k, trial in enumerate(trials) for one in results(trial, SCORE))
+    assert rules[1].told == []
+    stops = {number: step for number, step in slow_asha(heard, 2, 20, 80).items() if step < 80}  # the others end there
+    assert stops  # which, depends on who comes to a rung first: clocks of trials do not tell whom the rule heard first
     for number, (trial, score) in enumerate(zip(trials, scores, strict=True)):
         step = stops.get(number, 80)
         assert curve(trial, "train/score") == pytest.approx(dict.fromkeys(range(10, step + 1, 10), score))
