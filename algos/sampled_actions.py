@@ -14,12 +14,14 @@ from torch.utils import _pytree as pytree
 from ..data.batch import Batch
 from .base import Algorithm
 from .nets import Nets
+from .networks.precision import lowered
 from .networks.q_functions import reduced
 from .networks.q_functions.reductions import Reduction
 from .networks.vectors import Repeated
 
 _VECTORS = 2  # axes of a batch of vectors; what has more is worth encoding once for all its copies
 _NEGLIGIBLE = 60.0  # e⁻⁶⁰ of the largest term changes no sum, not even in float64
+_ROWS_IN_BFLOAT16 = 2_048  # where products are so fast that calls of few rows cost more than they do
 _ROWS = 512  # of a seed, with activations that a CPU's cache holds; 512 to 5,120 are alike alone, and stacked seeds share it
 
 
@@ -60,7 +62,8 @@ def by_parts(function: Callable[[Tensor], Tensor], samples: Tensor) -> Tensor:
     """
     if samples.device.type != "cpu" or torch.is_grad_enabled():
         return function(samples)
-    return torch.cat([function(part) for part in samples.split(max(1, _ROWS // samples.shape[1]))], -1)
+    rows = _ROWS_IN_BFLOAT16 if lowered() else _ROWS
+    return torch.cat([function(part) for part in samples.split(max(1, rows // samples.shape[1]))], -1)
 
 
 def best_of(atoms: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -47,9 +47,13 @@ class Linear(nn.Module):
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Gives x W + b. A CPU adds b in place: as fast as within the product, and faster under `vmap`, which takes those apart."""
+    """Gives x W + b. A CPU adds b in place: as fast as within the product, and faster under `vmap`, which takes those apart.
+
+    In mixed precision it adds b in bfloat16, like all of a product; else the whole product would be converted there and back.
+    """
     if not x.is_cuda or x.ndim != weight.ndim:
-        return (x @ weight).add_(bias)
+        product = x @ weight
+        return product.add_(bias.to(product.dtype))
     return torch.addmm(bias, x, weight) if x.ndim == 2 else torch.baddbmm(bias, x, weight)
 
 

@@ -83,3 +83,23 @@ def test_mixed_precision_keeps_the_contract() -> None:
 def test_float64_and_bfloat16_do_not_mix() -> None:
     with pytest.raises(ConfigError, match="TD3: mixed_precision is of bfloat16 and float32, and dtype is 'float64': choose one"):
         TD3(mixed_precision=True, dtype="float64").fit(DATA, 1)
+
+
+class Sums(TorchDispatchMode):
+    """Types of what is added in place to a tensor in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.overloadpacket.__name__ == "add_" and args[0].dtype == torch.bfloat16:
+            self.added.append(args[1].dtype)
+        return function(*args, **(kwargs or {}))
+
+
+def test_no_product_is_converted_to_have_its_bias() -> None:
+    algorithm = made(stacked=True, mixed_precision=True)
+    with Sums() as sums:
+        gradients(algorithm)
+    assert set(sums.added) == {torch.bfloat16}
