@@ -127,15 +127,15 @@ def spent_row(found: dict[str, Any]) -> list[str]:
 
 
 def shared_mean(results: list[dict[str, Any]]) -> list[str]:
-    """One line a device: the geometric mean over the algorithms that both sides have, once all are measured there."""
+    """One line a machine: the geometric mean over the algorithms that both sides have, once all are measured there."""
     lines = []
-    for device in dict.fromkeys(result["device"] for result in results):
-        found = [r["ratio"]["median"] for r in results if r["group"] in SHARED and r["device"] == device]
+    for device, cpu in dict.fromkeys((result["device"], result["cpu"]) for result in results):
+        found = [r["ratio"]["median"] for r in results if r["group"] in SHARED and (r["device"], r["cpu"]) == (device, cpu)]
         if len(found) == len(SHARED):
             mean = statistics.geometric_mean(found)
             said = "met" if mean >= SHARED_AT_LEAST else "NOT met"
             lines.append(
-                f"Geometric mean over the {len(SHARED)} continuous algorithms that both have, {device}: "
+                f"Geometric mean over the {len(SHARED)} continuous algorithms that both have, {device} ({cpu}): "
                 f"{mean:.2f} (≥ {SHARED_AT_LEAST}: {said})."
             )
     return lines
@@ -171,8 +171,8 @@ def markdown(report: dict[str, Any]) -> str:
             "Beside d3rlpy both sides have its settings (our preset `d3rlpy`), with the batch and layers of the label and",
             "without a warm-up. They are not always our defaults: BCQ's goal takes the best of 100 actions there, of 10 by",
             "default. An algorithm that no peer has stands beside the one of ours that it is made of, with its defaults but for",
-            "batch, layers and warm-up; AWR's phases are of 1 and 5 updates there. Ratios of different processors are not to be",
-            "compared with one another.",
+            "batch, layers and warm-up; AWR's phases are of 1 and 5 updates there. A row is there for each kind of",
+            "processor that it was measured on, whose ratios are not to be compared with another one's.",
             *while_shared(report),
             f"{report['threads']} threads a side. A percentage is the time of one of A as a share of one of B. The control loop is",
             "fixed work timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.",
@@ -195,17 +195,17 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def merged(new: dict[str, Any]) -> dict[str, Any]:
-    """What is kept, with the rows that were measured now in place of theirs."""
+    """What is kept, with the rows that were measured now in place of theirs; those of another processor stay beside them."""
     path = RESULTS / "speed.json"
     old = json.loads(path.read_text()) if path.is_file() else {}
     groups = list(GROUPS)
     for kind in ("results", "spent"):
-        fresh = {(r["group"], r["device"]) for r in new[kind]}
+        fresh = {(r["group"], r["device"], r["cpu"]) for r in new[kind]}
         alike = [
             r for r in old.get(kind, []) if r["group"] in groups and all(r.get(key) == new[key] for key in ("repeat", "threads"))
         ]
-        kept = [{"cpu": old["machine"]["cpu"], **r} for r in alike if (r["group"], r["device"]) not in fresh]
-        new[kind] = sorted([*kept, *new[kind]], key=lambda r: (r["device"], groups.index(r["group"])))
+        kept = [r for r in alike if (r["group"], r["device"], r["cpu"]) not in fresh]
+        new[kind] = sorted([*kept, *new[kind]], key=lambda r: (r["device"], groups.index(r["group"]), r["cpu"]))
     return new
 
 

@@ -319,7 +319,7 @@ def limit(found: dict[str, Any]) -> str:
     """Where an update's time goes, and what the speed of matrix products leaves to be gained."""
     part, share = found["products"] / found["update"], found["flop"] / found["large"] / found["update"]
     gain = f"; were only they left, as fast as one large product, it would be {1 / share:.2f} times as fast" if share < part else ""
-    return f"- {found['label']}, {found['device']}: matrix products take {part:.0%} of an update{gain}."
+    return f"- {found['label']}, {found['device']} ({found['cpu']}): matrix products take {part:.0%} of an update{gain}."
 
 
 def read(name: str) -> Any:

@@ -208,12 +208,13 @@ def test_what_was_measured_is_told_as_it_is() -> None:
         "- X, cpu (Y): 4 stacked seeds do 0.80 times the seed-updates a second of one alone (0.70 to 1.00): all 4 take 5.0 times "
         "as long as one; the target, 0.95, was NOT met."
     )
-    spent = {"label": "X", "device": "cpu", "update": 2.0, "products": 1.0, "flop": 1e9, "large": 2e9}  # alone: 0.5 of 2 seconds
+    spent = {"label": "X", "device": "cpu", "cpu": "Y"}
+    spent |= {"update": 2.0, "products": 1.0, "flop": 1e9, "large": 2e9}  # alone: 0.5 of 2 seconds
     assert module.limit(spent) == (
-        "- X, cpu: matrix products take 50% of an update; were only they left, as fast as one large product, it would be 4.00 "
-        "times as fast."
+        "- X, cpu (Y): matrix products take 50% of an update; were only they left, as fast as one large product, it would be "
+        "4.00 times as fast."
     )
-    assert module.limit({**spent, "large": 0.9e9}) == "- X, cpu: matrix products take 50% of an update."  # no slower than that
+    assert module.limit({**spent, "large": 0.9e9}) == "- X, cpu (Y): matrix products take 50% of an update."  # no slower than that
 
 
 def test_settings_without_effect_say_so() -> None:
