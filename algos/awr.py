@@ -54,8 +54,10 @@ from .optimizers import SGD, Optimizer
 
 CODE = "authors' code 831442f, awr_configs.py"
 AGENT = "authors' code 831442f, learning/awr_agent.py"
-LAYERS = dict.fromkeys(("actor_encoder", "value_encoder"), VectorEncoder(hidden_units=(128, 64)))
-PAPER = {"observation_scaler": "standard", **LAYERS}
+PAPER = {
+    "observation_scaler": "standard",
+    **dict.fromkeys(("actor_encoder", "value_encoder"), VectorEncoder(hidden_units=(128, 64))),
+}
 _LEAST = 1e-5  # added to the advantages' deviation, as in the code
 
 
@@ -76,7 +78,7 @@ class AWRConfig(ContinuousConfig):
     )
     beta: float = setting(1.0, "β: temperature of the weight", source=CODE, gt=0)
     max_weight: float = setting(20.0, "w: ceiling of the weight", source=CODE, gt=0)
-    normalize_advantages: bool = setting(True, "whether advantages less their mean, over their deviation, weigh", source=AGENT)
+    normalize_advantages: bool = setting(True, "whether advantages are normalised over a batch before they weigh", source=AGENT)
     value_scale: float = setting(100.0, "c: unit of the value network's output; in the code 1 / (1 - γ)", source=AGENT, gt=0)
     action_std: float = setting(0.4, "σ: standard deviation of the policy", source=CODE, gt=0)
 

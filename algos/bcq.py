@@ -10,7 +10,7 @@ r"""Batch-constrained Q-learning (BCQ): the best, as a critic has it, of some ac
 
 Symbols   Φ = `action_flexibility`, λ = `lam`, n = `n_action_samples`, N = `n_target_samples`, τ = `tau`; ' marks targets.
 When      Narrow data of one or a few behaviours. A decision draws and judges many actions, so policies are slow to ask. An
-          update grows with N: with the 100 of preset `d3rlpy` it costs 20 of SAC's; the default 10 was not timed.
+          update grows with N: with the 100 of preset `d3rlpy` it costs 21 of SAC's; the default 10 was not timed.
 Paper     Fujimoto, Meger, Precup: Off-Policy Deep Reinforcement Learning without Exploration, ICML 2019, arXiv:1812.02900.
 Code      github.com/sfujim/BCQ, continuous_BCQ/BCQ.py, commit 4876f7e (MIT). Read, not copied.
 Choices   1. N = 10 and n = 100, as in the code; d3rlpy 2.8.1 has one number, 100, for both.

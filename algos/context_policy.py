@@ -77,7 +77,7 @@ class ContextModule(PolicyModule):
             timestep=timestep.clamp(min=0),
             mask=timestep >= 0,
         )
-        action = self._raw(self.algorithm.act(self._nets(None), context)).to(taken.dtype)
+        action = self.raw(self.algorithm.act(self._nets(None), context)).to(taken.dtype)
         new["context/action"] = torch.cat((taken[:, :-1], action[:, None]), 1)
         return action, *(new[state.name] for state in self.states)
 

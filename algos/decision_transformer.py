@@ -38,7 +38,7 @@ from .config import Preset
 from .definition import Network
 from .learner import Learner, LossValue
 from .nets import Hyper, Nets
-from .networks.encoders import DefaultEncoder, Encoder, VectorEncoder
+from .networks.encoders import DefaultEncoder, Encoder
 from .networks.trajectories import TrajectoryPolicy
 from .networks.transformers import Transformer
 from .optimizers import AdamW, Optimizer, WarmUp
@@ -90,7 +90,7 @@ class DecisionTransformer(SequenceAlgorithm):
             {
                 "anchor": "last",
                 "optimizer": "adam",
-                "encoder": VectorEncoder(),
+                "encoder": DefaultEncoder(),
                 "transformer": Transformer(norm_epsilon=3e-3, timestep_std=0.02),
             },
         ),

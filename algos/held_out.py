@@ -72,10 +72,8 @@ class HeldOut:
         """The same of the last step of stretches of episodes, each acted on with what came before and the return that followed."""
         fit = algorithm.fit_
         batch: Any = fit.fixed_batch(self.dataset, max(1, _TRANSITIONS // fit.config.context))
-        action = algorithm.act(fit.nets(), batch.seen), batch.action[:, -1]
-        if fit.action_affine is not None:
-            action = tuple(map(fit.action_affine.reverse, action))
-        error = (action[0] - action[1]).double().square().mean()
+        done = batch.action[:, -1] if fit.action_affine is None else fit.action_affine.reverse(batch.action[:, -1])
+        error = (fit.policy_module().raw(algorithm.act(fit.nets(), batch.seen)) - done).double().square().mean()
         return {"action_error": float(error), **losses(fit.learner, batch)}
 
     def close(self) -> None:

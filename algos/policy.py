@@ -36,6 +36,7 @@ class Acting(Protocol):
 
 
 Bounds = tuple[Tensor, Tensor]
+_ROUNDING = 1e-6  # share of a policy's reach that says nothing
 
 
 class PolicyModule(nn.Module):
@@ -80,11 +81,11 @@ class PolicyModule(nn.Module):
         return (self.get_buffer("action_low"), self.get_buffer("action_high")) if self.bounded else None
 
     def forward(self, observation: Observation) -> Tensor:
-        return self._raw(self.algorithm.act(self._nets(None), self._seen(observation)))
+        return self.raw(self.algorithm.act(self._nets(None), self._seen(observation)))
 
     def draw(self, observation: Observation, key: Tensor) -> Tensor:
         """An action drawn from a stochastic policy with the numbers of an address; the greedy one of a deterministic policy."""
-        return self._raw(self.algorithm.sample(self._nets(key), self._seen(observation)))
+        return self.raw(self.algorithm.sample(self._nets(key), self._seen(observation)))
 
     def log_prob(self, observation: Observation, action: Tensor) -> Tensor:
         """Log density of raw actions [B, A] under a stochastic policy, [B], in the units of raw actions."""
@@ -103,7 +104,8 @@ class PolicyModule(nn.Module):
     def _nets(self, key: Tensor | None) -> Nets:
         return Nets(dict(self.networks.items()), {}, None, key, self.dtype)
 
-    def _raw(self, action: Tensor) -> Tensor:
+    def raw(self, action: Tensor) -> Tensor:
+        """Actions of networks in raw units, within their bounds."""
         affines, bounds = self.affines(), self.bounds()
         raw = affines["action"].reverse(action) if "action" in affines else action
         return raw if bounds is None else torch.clamp(raw, *bounds)
@@ -185,7 +187,8 @@ class Policy:
     def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
         """Log densities [n] of raw actions [n, A] at raw observations, in the units of raw actions.
 
-        What a squashed policy drew so near its bounds that float32 cannot tell gets the density at 1 - 1e-6 of them.
+        What a squashed policy drew so near its bounds that float32 cannot tell gets the density at 1 - 1e-6 of them. What was drawn
+        beyond a bounded space and clipped gets the density at the bound, not what lies beyond.
 
         Raises:
             ConfigError: the algorithm's policy is deterministic, or has no density.
@@ -202,14 +205,14 @@ class Policy:
 
 
 def left_bounds(space: Leaf, scaler: Affine | None, dtype: torch.dtype, device: torch.device) -> Bounds | None:
-    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it by more than a thousandth of its reach; else None."""
+    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it; else None."""
     if not isinstance(space, Box) or (bounds := space.bounds()) is None:
         return None
     low, high = (torch.from_numpy(bound.reshape(-1).copy()) for bound in bounds)
     ends = torch.stack((-torch.ones_like(low), torch.ones_like(high)))
     reach = ends if scaler is None else scaler.reverse(ends)
     least, most = reach.amin(0), reach.amax(0)
-    beyond = torch.maximum(low - least, most - high) > 1e-3 * (most - least)
+    beyond = torch.maximum(low - least, most - high) > _ROUNDING * (most - least)
     return (low.to(device, dtype), high.to(device, dtype)) if bool(beyond.any()) else None
 
 

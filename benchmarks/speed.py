@@ -98,7 +98,7 @@ def ratio_row(result: dict[str, Any]) -> list[str]:
     return [
         f"{result['label']}, {result['unit']}",
         result["device"],
-        result["cpu"],
+        f"{result['cpu']}, {result['date']}",
         " : ".join(result["sides"].values()),
         *cells,
         f"{shown} ({low}–{high})",
@@ -115,7 +115,7 @@ def spent_row(found: dict[str, Any]) -> list[str]:
     return [
         found["label"],
         found["device"],
-        found["cpu"],
+        f"{found['cpu']}, {found['date']}",
         f"{whole * 1e3:,.2f}",
         *(f"{part / whole:.0%}" for part in (found["draw"], found["products"], found["optimizers"], rest)),
         f"{found['flop'] / 1e9:,.3f}",
@@ -144,7 +144,9 @@ def shared_mean(results: list[dict[str, Any]]) -> list[str]:
 def while_shared(report: dict[str, Any]) -> list[str]:
     """Names the rows that were measured on a busy machine."""
     most = 2 * report["machine"]["cores"]
-    busy = [result["label"].partition(",")[0] for result in report["results"] if result["load_average"] > most]
+    busy = [
+        f"{result['label'].partition(',')[0]} ({result['cpu']})" for result in report["results"] if result["load_average"] > most
+    ]
     if not busy:
         return []
     return [f"Other work shared the machine with {', '.join(busy)}:", "there only ratios hold, those by processor time best."]
@@ -157,8 +159,8 @@ def markdown(report: dict[str, Any]) -> str:
     accelerators = ", ".join(there["accelerators"]) or "none"
     loads = sorted(r["load_average"] for r in [*report["results"], *report["spent"]])
     dates = sorted({r["date"] for r in [*report["results"], *report["spent"]]})
-    header = ["work", "device", "processor", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
-    spent = ["update of", "device", "processor", "ms", "draw", "products", "optimisers", "the rest"]
+    header = ["work", "device", "processor, day", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
+    spent = ["update of", "device", "processor, day", "ms", "draw", "products", "optimisers", "the rest"]
     spent += ["GFLOP of its products", "GFLOP/s in them", "in a product of 2048²", "of that limit", "what it leaves"]
     return "\n".join(
         [
@@ -186,7 +188,8 @@ def markdown(report: dict[str, Any]) -> str:
             "",
             *SAMPLED,
             "",
-            f"{there['cores']} cores, {there['memory_gib']} GiB, {there['system']}; accelerators: {accelerators};",
+            f"The last run was on {there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']};",
+            f"accelerators: {accelerators};",
             f"load average {loads[0]:.2f} to {loads[-1]:.2f} where rows began. {', '.join(dates)}.",
             f"{both}.",
             "",

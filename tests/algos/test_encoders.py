@@ -254,11 +254,15 @@ def test_images_are_learned_from_alone_and_in_a_stack(make: Any, kind: str) -> N
     assert gap < 1e-11, name
 
 
-@pytest.mark.parametrize("name", algorithm_names())
-def test_every_algorithm_convolves_images_by_default(name: str) -> None:
-    """No network of any algorithm takes the bytes of an image for a vector."""
+PRESETS = {name: (None, *({"d3rlpy"} & algorithm_class(name).presets.keys())) for name in algorithm_names()}
+
+
+@pytest.mark.parametrize(("name", "preset"), [(name, preset) for name, presets in PRESETS.items() for preset in presets])
+def test_every_algorithm_convolves_images_by_default(name: str, preset: str | None) -> None:
+    """No network of any algorithm takes the bytes of an image for a vector; nor with d3rlpy's settings."""
     kind = algorithm_class(name)
-    made = kind(batch_size=4, device="cpu", **({"context": 3} if kind.sequences else {}))
+    settings: dict[str, Any] = {"batch_size": 4, "device": "cpu", **({"context": 3} if kind.sequences else {})}
+    made = kind(**settings) if preset is None else kind.from_preset(preset, **settings)
     data = pictures(discrete=kind.actions == "discrete", kind="image", size=(36, 36))
     made.fit(data, 1)
     parts = [part for module in made.fit_.learner.modules.values() for part in module.modules()]

@@ -11,6 +11,7 @@ from d3ray.algos.decision_transformer import DecisionTransformer
 from d3ray.algos.dqn import DQN
 from d3ray.algos.export import portable
 from d3ray.algos.package import read_package, read_torch_policy, write_package
+from d3ray.algos.sac import SAC
 from d3ray.algos.td3 import TD3
 from d3ray.algos.testing import maker
 from d3ray.data.dataset import Dataset
@@ -168,6 +169,16 @@ def test_a_policy_that_looks_back_remembers_the_action_within_its_bounds():
     memory, action = policy.step(policy.start(2), data.columns["observation"][:2])
     assert np.abs(action).max() == np.float32(0.4)
     np.testing.assert_array_equal(memory["context/action"][:, -1], action)
+    taken_out = portable(policy)  # which compares what it does with the policy
+    assert taken_out.module.bounds() is not None
+    given = np.concatenate([array for name, array in taken_out.golden.items() if name.endswith("/action") and array.ndim == 2])
+    assert np.abs(given).max() == np.float32(0.4)
+
+
+def test_draws_end_at_the_bounds_too():
+    made = maker(SAC, action_scaler=wide(-0.5003, 0.5003))().fit(bounded(-0.5, 0.5), 2)
+    drawn = made.sample_action(30 * CONTINUOUS.columns["observation"][:200])
+    assert (drawn.min(), drawn.max()) == (-0.5, 0.5)
 
 
 @pytest.mark.parametrize("scaler", ["min_max", wide(-0.5, 0.5), wide(-0.45, 0.45)], ids=["bounds", "same", "narrower"])

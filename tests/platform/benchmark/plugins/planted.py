@@ -50,7 +50,7 @@ def ignored_terminals() -> None:
 
 def scaled_actions() -> None:
     """Policies act in the units that they were trained in."""
-    PolicyModule._raw = lambda self, action: action
+    PolicyModule.raw = lambda self, action: action
 
 
 def second_best() -> None:
