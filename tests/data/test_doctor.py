@@ -334,7 +334,8 @@ def test_the_specification_planted_is_the_data_s() -> None:
 
 def test_the_times_that_are_stated_are_those_of_the_speed_table() -> None:
     table = json.loads((Path(__file__).parents[2] / "benchmarks/results/speed.json").read_text())
-    measured = {row["label"]: statistics.median(run["per_second"] for run in row["runs"]["a"]) for row in table["results"]}
+    rows = [row for row in table["results"] if row["cpu"] in MACHINE]
+    measured = {row["label"]: statistics.median(run["per_second"] for run in row["runs"]["a"]) for row in rows}
     for stated in MEASURED.values():
         for name, speed in stated.items():
             (label,) = (label for label in measured if label == name.replace("256x256", "256×256") + ": whole `fit`")
