@@ -74,6 +74,8 @@ class Fit:
         scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
         self.observation_affines: dict[str, Affine] = scaler.affines(self.dtype, self.device) if scaler else {}  # by column
         self.action_affine = action_scaler and action_scaler.affine(self.dtype, self.device)
+        exact = action_scaler and action_scaler.affine(torch.float64)
+        self._bounds = left_bounds(spec.action, exact, self.dtype, self.device)  # once: a policy is made at every prediction
         self.stopped = False  # whether a callback has asked to end the training
         self.after_update: Callable[[], None] | None = None  # what looks on step by step, while there is someone
         self._sampler: tuple[Any, TransitionSampler] | None = None
@@ -285,9 +287,7 @@ class Fit:
         """Raw observations to raw actions, scalers inside; of a policy that looks back, with its memory: see `ContextModule`."""
         self.nets()
         scalers = self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})
-        scaler = getattr(self.config, "action_scaler", None)
-        bounds = left_bounds(self.spec.action, scaler and scaler.affine(torch.float64), self.dtype, self.device)
-        arguments = (self.algorithm, self.learner.modules, scalers, self.dtype, bounds)
+        arguments = (self.algorithm, self.learner.modules, scalers, self.dtype, self._bounds)
         if not self.algorithm.sequences:
             return PolicyModule(*arguments)
         scale = self.config.reward_scaler.reward_transform().scale if self.config.reward_scaler else 1.0
