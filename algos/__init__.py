@@ -1,1 +1,17 @@
 """What is learned: algorithms, the learner, networks, environments, policies, export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..data.lazy import homes, lazily
+from .pages import PAGES
+
+if TYPE_CHECKING:
+    from .environments import datasets as datasets
+    from .online.run import OnlineRun as OnlineRun
+    from .pages import *  # noqa: F403
+    from .saving.saving import load as load
+    from .stack import Stack as Stack
+
+__getattr__, __all__ = lazily(__name__, PAGES | {name: home for name, home in homes(__file__).items() if name != "*"})

@@ -19,21 +19,21 @@ from ..data.episodes import action_size, observation_shape
 from ..data.errors import ConfigError
 from ..data.mdp_dataset import MDPDataset
 from ..data.spec import space_columns
-from .batch_checks import check_batch
-from .building import build_with_dataset, build_with_env, build_with_shapes
-from .callbacks import Callback, Epoch, Evaluator, Logger, StepCallback, Watching, stops, watching
+from .acting.inputs import raw_actions, raw_inputs
+from .acting.policy import module_input
 from .definition import Definition
-from .fit import Fit
-from .policy import module_input
-from .policy_inputs import raw_actions, raw_inputs
-from .transfer import copy_network, copy_optimizer, reset_optimizers
+from .learning.batch_checks import check_batch
+from .learning.building import build_with_dataset, build_with_env, build_with_shapes
+from .learning.callbacks import Callback, Epoch, Evaluator, Logger, StepCallback, Watching, stops, watching
+from .learning.fit import Fit
+from .learning.transfer import copy_network, copy_optimizer, reset_optimizers
 
 if TYPE_CHECKING:
     from ..data.batch import Drawn
     from ..data.episodes import Episode
     from ..data.replay import ReplayBuffer
     from ..data.spec import Spec
-    from .policy import Policy
+    from .acting.policy import Policy
 
 __all__ = ["Algorithm", "Callback", "Epoch", "Evaluator"]
 
@@ -197,8 +197,8 @@ class Algorithm(Definition):
     def fitter_online(
         self, env: Any, buffer: ReplayBuffer | None = None, explorer: Any = None, **arguments: Any
     ) -> Iterator[Epoch]:
-        """The same, an epoch at a time; arguments as `d3ray.algos.online.fitter_online`'s, which says them all."""
-        from .online import fitter_online
+        """The same, an epoch at a time; arguments as `d3ray.algos.online.training.fitter_online`'s, which says them all."""
+        from .online.training import fitter_online
 
         return fitter_online(self, env, buffer, explorer, **arguments)
 
@@ -227,7 +227,7 @@ class Algorithm(Definition):
         Returns:
             A dataset, or the buffer. Before training actions are uniform.
         """
-        from .online import collect
+        from .online.training import collect
 
         return collect(self, env, buffer, explorer, deterministic, n_steps, **arguments)
 
@@ -324,14 +324,14 @@ class Algorithm(Definition):
 
     def save(self, path: str | Path) -> None:
         """Writes everything that training goes on from: a folder that `d3ray.load` opens."""
-        from .saving import save
+        from .saving.saving import save
 
         save(self, path)
 
     @classmethod
     def load(cls, path: str | Path, device: str | int | None = None) -> Self:
         """What `save` wrote. Raises StorageError when it is not whole, ConfigError when it is another algorithm's."""
-        from .saving import load
+        from .saving.saving import load
 
         return cls._checked(load(path, device), path)
 
@@ -344,7 +344,7 @@ class Algorithm(Definition):
 
         Raises ConfigError where that is another algorithm's, or has other networks than this one has already; else as `load`.
         """
-        from .saving import load_into
+        from .saving.saving import load_into
 
         load_into(self, path)
 
@@ -354,7 +354,7 @@ class Algorithm(Definition):
 
         Raises StorageError where it is not what a fit writes, ConfigError when it is another algorithm's.
         """
-        from .saving import read_params
+        from .saving.saving import read_params
 
         return cls._checked(read_params(path, device), path)
 
@@ -369,7 +369,7 @@ class Algorithm(Definition):
 
         `.onnx`, `.pt` (TorchScript) and `.pt2` (torch.export) are one file each; without an ending, a policy package.
         """
-        from .export import save_policy
+        from .export.export import save_policy
 
         save_policy(self, path)
 

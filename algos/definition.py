@@ -19,7 +19,7 @@ from .optimizers import Adam, Optimizer
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..data.spec import Spec
-    from .fit import Fit
+    from .learning.fit import Fit
     from .nets import Nets
 
 

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..data.errors import ConfigError, did_you_mean
+from . import pages
+from .pages import PAGES
 
 if TYPE_CHECKING:
     from .base import Algorithm
 
-_HOMES = {
-    "AWAC": "awac",
-    "AWR": "awr",
-    "BC": "bc",
-    "BCQ": "bcq",
-    "BEAR": "bear",
-    "CQL": "cql",
-    "CalQL": "cal_ql",
-    "CRR": "crr",
-    "DDPG": "ddpg",
-    "DiscreteBC": "discrete_bc",
-    "DQN": "dqn",
-    "DecisionTransformer": "decision_transformer",
-    "EDAC": "edac",
-    "IQL": "iql",
-    "MCQ": "mcq",
-    "PLAS": "plas",
-    "PLASWithPerturbation": "plas_with_perturbation",
-    "ReBRAC": "rebrac",
-    "SAC": "sac",
-    "SACN": "sac_n",
-    "SPOT": "spot",
-    "TD3": "td3",
-    "TD3PlusBC": "td3_plus_bc",
-    "XQL": "xql",
-}
 _registered: dict[str, type[Algorithm]] = {}
 
 
@@ -47,7 +22,7 @@ def register_algorithm(algorithm: type[Algorithm]) -> type[Algorithm]:
         ConfigError: the name is taken.
     """
     name = algorithm.__name__
-    if name in _HOMES or _registered.get(name, algorithm) is not algorithm:
+    if name in PAGES or _registered.get(name, algorithm) is not algorithm:
         raise ConfigError(f"There is an algorithm {name!r} already: give yours another name.")
     _registered[name] = algorithm
     return algorithm
@@ -55,16 +30,16 @@ def register_algorithm(algorithm: type[Algorithm]) -> type[Algorithm]:
 
 def algorithm_names() -> list[str]:
     """Every algorithm that there is, sorted."""
-    return sorted([*_HOMES, *_registered])
+    return sorted([*PAGES, *_registered])
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
     """The class of a name. Raises ConfigError, naming the nearest."""
     if name in _registered:
         return _registered[name]
-    if name not in _HOMES:
+    if name not in PAGES:
         raise ConfigError(f"There is no algorithm {name!r}{did_you_mean(name, algorithm_names())}")
-    return getattr(importlib.import_module(f".{_HOMES[name]}", __package__), name)
+    return getattr(pages, name)
 
 
 def make_algorithm(choice: Mapping[str, Any] | str, **run: Any) -> Algorithm:

@@ -13,8 +13,8 @@ from ..data.errors import ConfigError
 from ..data.mdp_dataset import MDPDataset
 from ..data.seeds import checked_seed
 from .base import Algorithm
-from .callbacks import Callback, Evaluator, Watching, watching
-from .fit import Fit
+from .learning.callbacks import Callback, Evaluator, Watching, watching
+from .learning.fit import Fit
 
 if TYPE_CHECKING:
     from ..data.episodes import Episode

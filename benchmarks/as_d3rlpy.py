@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from d3ray.algos.behaviour_model import BehaviourModel, latent_size
+from d3ray.algos.behaviour.behaviour_model import BehaviourModel, latent_size
+from d3ray.algos.behaviour.plas import PLAS
+from d3ray.algos.behaviour.plas_with_perturbation import PLASWithPerturbation
 from d3ray.algos.definition import Network
 from d3ray.algos.networks.behaviour import LatentDecoder
-from d3ray.algos.plas import PLAS
-from d3ray.algos.plas_with_perturbation import PLASWithPerturbation
 from d3ray.algos.registry import register_algorithm
 from d3ray.data.spec import Spec
 

@@ -29,8 +29,8 @@ from speed_bench import Row, Side
 from workers import HERE, Worker, machine, table
 
 from d3ray.data.dataset import Dataset
-from d3ray.data.shards import ShardRecord, write_shard
-from d3ray.data.writing import Draft
+from d3ray.data.storage.shards import ShardRecord, write_shard
+from d3ray.data.storage.writing import Draft
 
 RESULTS = HERE / "results"
 FRAME = (1, 84, 84)

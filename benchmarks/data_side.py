@@ -189,7 +189,7 @@ class Cold:
 
     def files(self) -> list[Path]:
         """The files of the map, the largest first."""
-        from d3ray.data.cache import cache_folder
+        from d3ray.data.node_maps.cache import cache_folder
 
         entry = cache_folder() / self.dataset.fingerprint
         return sorted(entry.glob("*.raw"), key=lambda file: -file.stat().st_size)

@@ -34,7 +34,7 @@ from fidelity_slow_cases import SLOW_CASES, ahead
 from torch import nn
 from workers import HERE, Worker, table
 
-from d3ray.algos.learner import Learner
+from d3ray.algos.learning.learner import Learner
 from d3ray.algos.nets import Nets
 from d3ray.algos.networks.behaviour import LatentEncoder
 from d3ray.algos.networks.heads import GaussianPolicy, SquashedGaussianPolicy
@@ -231,7 +231,7 @@ def markdown(report: dict[str, Any], rows: list[list[str]]) -> str:
             "Gradients are each network's as its optimiser gets it; weights and targets are those after the update.",
             "What differs is what no setting brings in line; the row is then compared where both agree, as it says.",
             "Beside `slow, float64` stand algorithms that neither peer has: the same update by loops over single samples, from the",
-            "equations alone (`tests/algos/slow.py`). In float64 all losses are held against such versions, to 1e-10, in",
+            "equations alone (`tests/algos/slow_losses.py`). In float64 all losses are held against such versions, to 1e-10, in",
             "`tests/algos`; so are FQF critics, which neither peer has.",
             "",
             f"{report['date']}. {versions}.",

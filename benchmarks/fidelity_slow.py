@@ -1,7 +1,7 @@
 """The slow side of the fidelity table: whole updates of algorithms that neither peer has, sample by sample in float64.
 
-Losses are those of `tests/algos/slow.py`, which the tests use too; networks are affine layers and ReLU from the arrays alone, torch
-differentiates and steps. Arrays are named as `fidelity_side.py` says; what our side drew is `drawn/LOSS/NAME`.
+Losses are those of `tests/algos/slow_losses.py`, which the tests use too; networks are affine layers and ReLU from the arrays
+alone, torch differentiates and steps. Arrays are named as `fidelity_side.py` says; what our side drew is `drawn/LOSS/NAME`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from workers import serve
 
-from d3ray.tests.algos import slow
+from d3ray.tests.algos import slow_losses as slow
 
 GAMMA = 0.99
 

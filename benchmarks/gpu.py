@@ -22,7 +22,7 @@ from arrays import hopper_like
 from torch.utils._python_dispatch import TorchDispatchMode
 from workers import HERE, machine, table, versions
 
-from d3ray.algos.fit import Fit
+from d3ray.algos.learning.fit import Fit
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from .episodes import Columns, ColumnSource, Episodes
-from .memory import Memory
 from .operations import difference, joined, relabelled, selection
 from .operations.derivation import Derivation
 from .operations.tables import StepTables
-from .rows import EpisodeRows
-from .scan import Summary, scan_blocks, summarise_scans
-from .schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers
 from .spec import Environment, Spec
-from .statistics import Statistics
-from .steps import StepTable, steps_from_arrays
+from .storage.memory import Memory
+from .storage.rows import EpisodeRows
+from .storage.scan import Summary, scan_blocks, summarise_scans
+from .storage.schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers
+from .storage.statistics import Statistics
+from .storage.steps import StepTable, steps_from_arrays
 
 if TYPE_CHECKING:
-    from .folder import Folder
     from .operations.difference import Difference
-    from .shards import Compression
+    from .storage.folder import Folder
+    from .storage.shards import Compression
 
 
 class Dataset:
@@ -74,7 +74,7 @@ class Dataset:
             StorageError: the place cannot be read.
         """
         from .catalog import find
-        from .folder import Folder
+        from .storage.folder import Folder
 
         return Dataset._of_folder(Folder(find(where)))
 
@@ -237,7 +237,7 @@ class Dataset:
     @property
     def folder(self) -> Folder | None:
         """The open folder that the columns are; None for others. For a view it is the folder of the whole."""
-        from .folder import Folder
+        from .storage.folder import Folder
 
         return self.source if isinstance(self.source, Folder) else None
 
@@ -287,10 +287,10 @@ class Dataset:
         Raises:
             StorageError: there is a dataset already, the disk is full, or the place cannot be written.
         """
-        from .files import Place
-        from .folder import Folder
-        from .shards import plan_shards, write_shard
-        from .writing import Draft
+        from .storage.files import Place
+        from .storage.folder import Folder
+        from .storage.shards import plan_shards, write_shard
+        from .storage.writing import Draft
 
         plan = plan_shards(self.episodes.steps + 1, self.kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
         with Draft(path, overwrite=overwrite) as draft:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
-from .rows import Table, ranges
-from .schema import Kinds
 from .spec import Spec
+from .storage.rows import Table, ranges
+from .storage.schema import Kinds
 from .transitions import Transition, observations_of
 
 if TYPE_CHECKING:
-    from .folder import Folder
+    from .storage.folder import Folder
 
 Columns = Mapping[str, np.ndarray]
 

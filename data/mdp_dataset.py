@@ -11,9 +11,9 @@ import numpy as np
 from .dataset import Dataset
 from .episodes import Episode, Episodes, action_size, observation_shape
 from .errors import ConfigError, DataError
-from .manifest import MANIFEST
-from .statistics import Moments
-from .steps import StepTable, steps_from_rows
+from .storage.manifest import MANIFEST
+from .storage.statistics import Moments
+from .storage.steps import StepTable, steps_from_rows
 
 
 class MDPDataset(Dataset):

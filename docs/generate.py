@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from d3ray.algos.behaviour_model import BehaviourConfig, BehaviourModel
+from d3ray.algos.behaviour.behaviour_model import BehaviourConfig, BehaviourModel
 from d3ray.algos.config import AlgorithmConfig
 from d3ray.algos.networks.encoders import DefaultEncoder
 from d3ray.algos.registry import algorithm_class, algorithm_names
@@ -91,7 +91,7 @@ def page(name: str) -> str:
         "",
         f"{inspect.getdoc(algorithm)}",
         "",
-        f"`from d3ray import {name}`; the code is [{Path(module.__file__).name}](../../algos/{Path(module.__file__).name}).",
+        f"`from d3ray import {name}`; the code is {code(module)}.",
         "",
         *block(about, name),
         "## Settings",
@@ -109,6 +109,12 @@ def page(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def code(module: Any) -> str:
+    """A link to a module's file, from a page below docs/algorithms."""
+    file = Path(module.__file__).resolve().relative_to(DOCS.parent.resolve())
+    return f"[{file.name}](../../{file.as_posix()})"
+
+
 def model_page() -> str:
     """The page of the behaviour model that several algorithms share."""
     module = inspect.getmodule(BehaviourModel)
@@ -121,7 +127,7 @@ def model_page() -> str:
         "",
         *textwrap.wrap(title, WIDTH),
         "",
-        *textwrap.wrap(f"{users} have it; the code is [{MODEL}.py](../../algos/{MODEL}.py).", WIDTH, break_long_words=False),
+        *textwrap.wrap(f"{users} have it; the code is {code(module)}.", WIDTH, break_long_words=False),
         "",
         *block(about, MODEL),
         "## Settings",

@@ -21,7 +21,7 @@ from d3ray import Dataset
 from d3ray.algos.base import Algorithm
 from d3ray.algos.config import ContinuousConfig, Preset
 from d3ray.algos.definition import Network
-from d3ray.algos.learner import Learner, LossValue
+from d3ray.algos.learning.learner import Learner, LossValue
 from d3ray.algos.nets import Hyper, Nets
 from d3ray.algos.networks.encoders import DefaultEncoder, Encoder
 from d3ray.algos.networks.heads import DeterministicPolicy, ValueFunction

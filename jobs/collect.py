@@ -54,7 +54,7 @@ def run(config: CollectConfig) -> CollectResult:
     """Plays, then writes all of it or nothing. Raises ConfigError, DataError or StorageError, where possible before playing."""
     from ..algos.environments.collect import collect
     from ..algos.environments.make import make
-    from ..data.writing import Draft
+    from ..data.storage.writing import Draft
 
     if not config.overwrite:
         with Draft(config.target):  # refuses a target that is taken or cannot be written; it is not committed, so nothing stays
@@ -88,8 +88,8 @@ def run(config: CollectConfig) -> CollectResult:
 @contextmanager
 def _policy(source: str) -> Generator[Any]:
     """What acts, or None for random actions. Raises StorageError: the folder is neither a saved algorithm nor a package."""
-    from ..algos.package import is_package, read_package
-    from ..algos.saving import load
+    from ..algos.export.package import is_package, read_package
+    from ..algos.saving.saving import load
     from ..platform.tracking.registered import is_registered, registered_package
 
     if source == "random":

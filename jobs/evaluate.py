@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data.errors import ConfigError
-from ..data.files import storage_errors, write_atomically
 from ..data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+from ..data.storage.files import storage_errors, write_atomically
 from .base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ..algos.onnx_policy import OnnxPolicy
+    from ..algos.acting.onnx_policy import OnnxPolicy
 
 
 class EvaluateConfig(JobConfig):
@@ -65,8 +65,8 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     from ..algos.environments.scores import reference_score
 
     with _package(config) as folder:
-        from ..algos.package import read_package
-        from ..algos.remembering import Remembering
+        from ..algos.acting.remembering import Remembering
+        from ..algos.export.package import read_package
 
         policy = read_package(folder)
     environment, acting = _environment(config, policy), policy

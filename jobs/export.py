@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..data.errors import ConfigError
-from ..data.files import storage_errors
+from ..data.storage.files import storage_errors
 from .base import JobConfig, Result, option
 
 
@@ -45,8 +45,8 @@ class ExportResult(Result):
 
 def run(config: ExportConfig) -> ExportResult:
     """Writes the policy of `source` at `target`. Raises ConfigError before any work: the ending or the target cannot be used."""
-    from ..algos.export import check_ending, portable, save_portable
-    from ..algos.package import copy_package, read_package, read_torch_policy
+    from ..algos.export.export import check_ending, portable, save_portable
+    from ..algos.export.package import copy_package, read_package, read_torch_policy
     from ..platform.tracking.policies import open_policy
 
     target = Path(config.target)

@@ -175,7 +175,7 @@ def _writable(name: str) -> Path:
 
 def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report: Report) -> None:
     """One HTML file. Raises StorageError."""
-    from ..data.files import storage_errors, write_atomically
+    from ..data.storage.files import storage_errors, write_atomically
     from ..platform.report.doctor import doctor_page
     from .inspect_text import moments
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..data.doctor import Finding, Histogram, Report
 from ..data.doctor.estimate import BATCH, N_STEPS, in_words
-from ..data.statistics import Moments, Statistics
+from ..data.storage.statistics import Moments, Statistics
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.dataset import Dataset
-from ..data.schema import kinds_of
+from ..data.storage.schema import kinds_of
 
 if TYPE_CHECKING:
     import ray.data

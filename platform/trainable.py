@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 from ray import tune
 from ray.train._internal.session import _TrainingResult  # pyright: ignore[reportPrivateUsage]
 
-from ..algos.checkpoint import read_checkpoint, write_checkpoint
+from ..algos.saving.checkpoint import read_checkpoint, write_checkpoint
 from ..data.errors import D3rayError, StorageError
 from .experiment.subjects import check_name, subject_names
 from .experiment.trial_run import Rows, TrialConfig, TrialRun, note_failure

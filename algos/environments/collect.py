@@ -11,7 +11,7 @@ import torch
 
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
-from ...data.steps import steps_from_arrays
+from ...data.storage.steps import steps_from_arrays
 from .explorers import Explorer, random_actions, read_explorer
 from .make import AnyEnvironment, environment_of, is_given, make
 from .vector import Policy, VectorEnvironment, facing, looked_back, rows_of

@@ -9,8 +9,8 @@ import numpy as np
 from ...data.dataset import Dataset
 from ...data.errors import D3rayError, DataError
 from ..base import Algorithm
-from ..export import onnx_bytes, portable, torchscript_bytes
-from ..golden import BATCHES
+from ..export.export import onnx_bytes, portable, torchscript_bytes
+from ..export.golden import BATCHES
 from ..stack import Stack
 from .alternatives import other_floats
 from .errors import ContractError, Make, check, largest_difference, live

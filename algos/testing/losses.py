@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
-from ..fit import Fit
+from ..learning.fit import Fit
 from .errors import ContractError, Make, check, largest_difference, live
 from .tiny import data_for, tiny_dataset
 from .updates import OnMeta, SeenLoss, gradients_elsewhere, moved_by_verbs, on_meta, seen_losses, started, values_shape, where

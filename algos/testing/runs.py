@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...data.dataset import Dataset
-from ..checkpoint import read_checkpoint
+from ..saving.checkpoint import read_checkpoint
 from ..stack import Stack
 from .alternatives import other_floats
 from .errors import ContractError, Make, check, largest_difference

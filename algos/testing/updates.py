@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...data.batch import Batch
-from ..fit import Fit
-from ..learner import Learner, Loss
+from ..learning.fit import Fit
+from ..learning.learner import Learner, Loss
 from .errors import Make
 from .tiny import data_for
 

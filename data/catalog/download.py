@@ -23,7 +23,7 @@ import urllib3
 
 from ... import __version__
 from ..errors import DataError, StorageError
-from ..files import Place, sha256_of, storage_errors, sync_folder, write_atomically
+from ..storage.files import Place, sha256_of, storage_errors, sync_folder, write_atomically
 from .entries import RemoteFile
 
 Show = Callable[[int, int | None], None]  # bytes that are there, and of how many where that is known

@@ -28,9 +28,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from ..config import Config, explain, setting
 from ..errors import ConfigError
-from ..files import storage_errors
-from ..manifest import MANIFEST
 from ..spec import Environment
+from ..storage.files import storage_errors
+from ..storage.manifest import MANIFEST
 from .recipe import Recipe
 
 VARIABLE = "D3RAY_CATALOG"

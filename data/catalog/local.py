@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import FileLock, Timeout
 
 from ... import __version__
-from ..cache import cache_root
 from ..errors import DataError, did_you_mean
-from ..files import Place, sha256_of, storage_errors
-from ..manifest import MANIFEST
+from ..node_maps.cache import cache_root
 from ..spec import Box, Spec
+from ..storage.files import Place, sha256_of, storage_errors
+from ..storage.manifest import MANIFEST
 from .entries import Catalog, Entry, RemoteFile, catalog
 from .progress import Display, bar
 
@@ -154,8 +154,8 @@ def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
     """The dataset in memory, without Ray. Raises DataError, which says how to have a file again that cannot be read."""
     from ..dataset import Dataset
     from ..formats.registry import parts_of, read
-    from ..schema import infer_spec, kinds_of, largest_numbers
-    from ..steps import concat_steps
+    from ..storage.schema import infer_spec, kinds_of, largest_numbers
+    from ..storage.steps import concat_steps
 
     paths = parts_of(folder, entry.format) or [folder / file.place for file in entry.files]
     try:

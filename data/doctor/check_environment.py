@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
-from ..schema import check_spec
 from ..spec import Spec
+from ..storage.schema import check_spec
 from .findings import Finding, found
 from .survey import Survey
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..dataset import Dataset
-from ..rows import BLOCK
 from ..spec import Box
-from ..statistics import Part, measure, merge
+from ..storage.rows import BLOCK
+from ..storage.statistics import Part, measure, merge
 from .hashing import mix, ordered_sums, row_hashes
 from .sample import Sample, Sampler
 

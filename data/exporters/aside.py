@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import StorageError
-from ..files import Place, storage_errors, sync_folder
+from ..storage.files import Place, storage_errors, sync_folder
 
 
 @contextmanager

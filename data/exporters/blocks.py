@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from ..dataset import Dataset
-from ..rows import Rows
-from ..shards import plan_shards
 from ..spec import MultiBinary
+from ..storage.rows import Rows
+from ..storage.shards import plan_shards
 
 BYTES = 1 << 26  # of a block, unless one episode has more
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..dataset import Dataset
-from ..shards import to_arrow
+from ..storage.shards import to_arrow
 from .aside import file_aside
 from .blocks import Advance, Block, blocks, silent
 from .carried import left_out, others

@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 
 from ..dataset import Dataset
-from ..formats.minari import LOG_PROB, MAIN, METADATA
-from ..formats.minari_spaces import from_spec
-from ..formats.minari_storage import MISSING, TUPLE
+from ..formats.minari.folder import LOG_PROB, MAIN, METADATA
+from ..formats.minari.spaces import from_spec
+from ..formats.minari.storage import MISSING, TUPLE
 from ..spec import Dict, ObservationSpace, Tuple
 from .aside import folder_aside
 from .blocks import Advance, Block, blocks, info_columns, silent

@@ -1,4 +1,4 @@
-"""NumPy's `.npz` with flat arrays, one row a step, under the names that `data/formats/npz.py` reads."""
+"""NumPy's `.npz` with flat arrays, one row a step, under the names that `data/formats/npz/steps.py` reads."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from ..spec import Box, Spec
-from ..steps import CHUNK, StepTable, chunks
+from ..storage.steps import CHUNK, StepTable, chunks
 from .imported import Array, Imported
 
 ActionsOutside = Literal["keep", "clip", "refuse"]

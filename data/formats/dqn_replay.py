@@ -11,10 +11,10 @@ from typing import IO
 import numpy as np
 
 from ..errors import DataError
-from ..files import sha256_of
-from ..steps import steps_from_rows
-from .archives import damaged, head, open_gzip
+from ..storage.files import sha256_of
+from ..storage.steps import steps_from_rows
 from .imported import Array, Imported, apply_time_limit, count_notes, flags, native, one_column, same_rows, typed_actions
+from .untrusted.archives import damaged, head, open_gzip
 
 FILE = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
 NAMES = ("observation", "action", "reward", "terminal")

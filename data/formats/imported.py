@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Environment, Spec
-from ..steps import StepTable
+from ..storage.steps import StepTable
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
-from ..schema import infer_spec, kinds_of, largest_numbers
 from ..spec import Spec
-from ..steps import exact_floats
+from ..storage.schema import infer_spec, kinds_of, largest_numbers
+from ..storage.steps import exact_floats
 from .actions import ActionsOutside, adjust_actions
-from .csv_table import csv_parts, is_csv, read_csv
-from .d3rlpy_hdf5 import is_d3rlpy, read_d3rlpy
-from .d4rl import is_d4rl, read_d4rl
 from .dqn_replay import dqn_replay_parts, is_dqn_replay, read_dqn_replay
-from .flat_parquet import is_flat_parquet, read_flat_parquet
-from .hdf5 import is_hdf5, listed, open_hdf5
+from .hdf5.arrays import is_hdf5, listed, open_hdf5
+from .hdf5.d3rlpy import is_d3rlpy, read_d3rlpy
+from .hdf5.d4rl import is_d4rl, read_d4rl
 from .imported import Imported, existing_file
-from .lerobot import is_lerobot, lerobot_parts, read_lerobot
-from .minari import is_minari, minari_parts, read_minari
-from .npz import is_npz, is_zip, read_npz
-from .ogbench import is_ogbench, read_ogbench
-from .pfrl_arrays import is_pfrl, read_pfrl
-from .pickled_paths import is_pickled_paths, read_pickled_paths
-from .rlds import is_rlds, read_rlds, rlds_files
-from .rllib_json import is_rllib_json, read_rllib_json, rllib_json_parts
-from .rllib_parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
+from .minari.folder import is_minari, minari_parts, read_minari
+from .npz.ogbench import is_ogbench, read_ogbench
+from .npz.pfrl import is_pfrl, read_pfrl
+from .npz.steps import is_npz, is_zip, read_npz
+from .rlds.folder import is_rlds, read_rlds, rlds_files
+from .rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
+from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
+from .tabular.csv_table import csv_parts, is_csv, read_csv
+from .tabular.flat_parquet import is_flat_parquet, read_flat_parquet
+from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
+from .untrusted.pickled_paths import is_pickled_paths, read_pickled_paths
 
 
 def no_parts(folder: Path) -> list[Path]:

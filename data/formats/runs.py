@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..steps import StepTable, steps_from_arrays
+from ..storage.steps import StepTable, steps_from_arrays
 from .imported import Array, apply_time_limit
 
 

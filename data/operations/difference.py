@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..rows import BLOCK
-from ..steps import chunks
+from ..storage.rows import BLOCK
+from ..storage.steps import chunks
 
 if TYPE_CHECKING:
     from ..dataset import Dataset

@@ -15,12 +15,12 @@ import numpy as np
 
 from ..episodes import Columns, Episodes
 from ..errors import ConfigError, DataError
-from ..folder import Folder
-from ..memory import read_only
-from ..rows import JoinedRows, Table
-from ..scan import Summary
-from ..schema import Kinds
 from ..spec import Box, Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, Spec, Tuple
+from ..storage.folder import Folder
+from ..storage.memory import read_only
+from ..storage.rows import JoinedRows, Table
+from ..storage.scan import Summary
+from ..storage.schema import Kinds
 from .derivation import Derivation
 from .selection import shuffled
 
@@ -64,7 +64,7 @@ class Joined:
         rows = self.table(in_order=True)
         if not self.folders:
             return {name: read_only(rows.read(name, 0, rows.n)) for name in self.kinds}
-        from ..node_map import node_map_of_rows
+        from ..node_maps.node_map import node_map_of_rows
 
         return node_map_of_rows(rows, self.kinds, self.summary())
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from ..episodes import Columns, ColumnSource, Episodes
 from ..errors import ConfigError, DataError
-from ..files import storage_errors
-from ..folder import Folder
-from ..memory import read_only
-from ..rows import BLOCK, Table, ranges
-from ..schema import Kinds
+from ..storage.files import storage_errors
+from ..storage.folder import Folder
+from ..storage.memory import read_only
+from ..storage.rows import BLOCK, Table, ranges
+from ..storage.schema import Kinds
 from ..transitions import observations_of
 from .derivation import Derivation, say_function
 from .expressions import Expression
@@ -166,7 +166,7 @@ class RelabelledRows:
         blocks = (self._rewards(k) for k in range(-(-self.n // self._rows_at_once)))
         if not self._on_disk:
             return read_only(np.concatenate([np.zeros(0, np.float32), *blocks]))
-        from ..cache import cache_folder
+        from ..node_maps.cache import cache_folder
 
         folder = cache_folder()
         with storage_errors("written", folder), tempfile.TemporaryFile(dir=folder) as file:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..best import best_episodes
 from ..errors import ConfigError, DataError
-from ..fingerprint import digest
+from ..storage.fingerprint import digest
 from .derivation import say_function
 from .expressions import Expression
 

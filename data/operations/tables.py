@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..episodes import Episodes
-from ..rows import BLOCK, EpisodeRows
-from ..schema import Kinds
-from ..steps import StepTable
+from ..storage.rows import BLOCK, EpisodeRows
+from ..storage.schema import Kinds
+from ..storage.steps import StepTable
 
 
 @dataclass(frozen=True, init=False)

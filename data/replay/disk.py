@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from ..errors import DataError, StorageError
-from ..files import storage_errors, sync_folder, write_atomically
+from ..storage.files import storage_errors, sync_folder, write_atomically
 
 PLAN, LOCK = "buffer.json", "lock"
 

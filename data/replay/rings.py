@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..spec import Leaf
-from ..steps import StepTable, steps_from_rows
+from ..storage.steps import StepTable, steps_from_rows
 
 Kinds = Mapping[str, tuple[tuple[int, ...], str]]  # shape and dtype of an entry, by column
 Allocate = Callable[[str, tuple[int, ...], str], np.ndarray]  # (name, shape, dtype): zeros, or what was there before

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import ConfigError, DataError, StorageError
-from ..files import storage_errors, sync_folder
 from ..spec import Spec
+from ..storage.files import storage_errors, sync_folder
 
 if TYPE_CHECKING:
     from .buffer import ReplayBuffer

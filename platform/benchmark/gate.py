@@ -9,7 +9,7 @@ from typing import Any
 
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, did_you_mean
-from ...data.files import storage_errors
+from ...data.storage.files import storage_errors
 from ..planning.estimate import counted
 from ..storage.folders import Folder
 from ..sweep.results import CHOICE

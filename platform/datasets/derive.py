@@ -14,11 +14,11 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.operations.tables import StepTables
-from ...data.rows import n_blocks
-from ...data.scan import BlockScan
-from ...data.shards import Compression, ShardRecord, plan_shards, write_shard
 from ...data.spec import Spec
-from ...data.writing import Draft, shard_rows
+from ...data.storage.rows import n_blocks
+from ...data.storage.scan import BlockScan
+from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_shard
+from ...data.storage.writing import Draft, shard_rows
 from ..cluster.session import node_count
 from .ingest import Progress, no_progress
 from .ingest_work import Run, ScanItem, in_process, ray_workers, scan

@@ -23,13 +23,13 @@ from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
 from ...data.formats.actions import FAR, ActionsOutside
 from ...data.formats.registry import check_options
-from ...data.rows import n_blocks
-from ...data.scan import BlockScan
-from ...data.schema import Kinds, check_spec, infer_spec, kinds_of, merge_largest
-from ...data.shards import Compression, ShardRecord, plan_shards
 from ...data.spec import Box, Environment, Spec
-from ...data.steps import StepTable
-from ...data.writing import Draft, shard_rows
+from ...data.storage.rows import n_blocks
+from ...data.storage.scan import BlockScan
+from ...data.storage.schema import Kinds, check_spec, infer_spec, kinds_of, merge_largest
+from ...data.storage.shards import Compression, ShardRecord, plan_shards
+from ...data.storage.steps import StepTable
+from ...data.storage.writing import Draft, shard_rows
 from .ingest_work import (
     SPOOL,
     Run,

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import D3rayError, StorageError
-from ...data.files import Place, storage_errors
-from ...data.folder import ShardFiles
 from ...data.formats.registry import read
-from ...data.manifest import Shard
-from ...data.scan import BlockScan, scan_blocks
-from ...data.schema import Kinds, kinds_of
-from ...data.shards import Compression, ShardRecord, plan_shards, write_shard
 from ...data.spec import Environment, Spec
-from ...data.steps import StepTable, concat_steps
+from ...data.storage.files import Place, storage_errors
+from ...data.storage.folder import ShardFiles
+from ...data.storage.manifest import Shard
+from ...data.storage.scan import BlockScan, scan_blocks
+from ...data.storage.schema import Kinds, kinds_of
+from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_shard
+from ...data.storage.steps import StepTable, concat_steps
 from ..cluster.session import quiet_ray_data, ray_session
 from .sources import local_copy, size_and_sha256
 

@@ -18,8 +18,8 @@ from ...data.catalog import Catalog, Entry, catalog
 from ...data.catalog.local import dataset_folder, nearest, run_folder
 from ...data.dataset import Dataset
 from ...data.errors import D3rayError, DataError, StorageError, reason
-from ...data.manifest import MANIFEST
 from ...data.progress import Advance
+from ...data.storage.manifest import MANIFEST
 from ..cluster.session import ray_session
 from .recipes_run import Done, Run, Wanted
 

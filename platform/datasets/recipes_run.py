@@ -30,22 +30,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...algos.checkpoint import checkpoint_name, checkpoints
+from ...algos.actor_critic.sac import SAC
 from ...algos.environments.evaluate import evaluate
 from ...algos.environments.make import make
 from ...algos.environments.vector import VectorEnvironment
-from ...algos.sac import SAC
-from ...algos.saving import load
+from ...algos.saving.checkpoint import checkpoint_name, checkpoints
+from ...algos.saving.saving import load
 from ...data.catalog.local import alone
 from ...data.catalog.recipe import Kind, Recipe
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
-from ...data.files import storage_errors, write_atomically
-from ...data.manifest import MANIFEST
 from ...data.replay import ReplayBuffer
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Box, Environment
-from ...data.steps import StepTable, concat_steps, steps_from_rows
+from ...data.storage.files import storage_errors, write_atomically
+from ...data.storage.manifest import MANIFEST
+from ...data.storage.steps import StepTable, concat_steps, steps_from_rows
 from ..tracking.surroundings import surroundings
 
 _EVALUATIONS = "evaluations.json"

@@ -13,9 +13,9 @@ from pathlib import Path
 from ...data.catalog.entries import Entry
 from ...data.catalog.local import fetch, named
 from ...data.errors import ConfigError, DataError, did_you_mean
-from ...data.files import Place, sha256_of
 from ...data.formats.registry import parts_of
-from ...data.manifest import MANIFEST
+from ...data.storage.files import Place, sha256_of
+from ...data.storage.manifest import MANIFEST
 
 _WILD = frozenset("*?[")
 

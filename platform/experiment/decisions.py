@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ...algos.checkpoint import checkpoint_name
+from ...algos.saving.checkpoint import checkpoint_name
 from ...data.errors import StorageError
-from ...data.files import storage_errors, sync_folder
+from ...data.storage.files import storage_errors, sync_folder
 from ..storage.experiments import Trial
 from ..storage.outbox import lines
 from .objective import Objective

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import StorageError
-from ...data.files import storage_errors
+from ...data.storage.files import storage_errors
 from ..storage.experiments import Experiment, Status, Trial
 from ..uris import without_secrets
 from .config import ExperimentConfig

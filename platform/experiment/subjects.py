@@ -77,7 +77,7 @@ def learns_in(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None
 
 def check_data(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None) -> None:
     """Raises ConfigError or DataError before any work where an algorithm cannot be trained on a dataset."""
-    from ...algos.fit import fitted_config
+    from ...algos.learning.fit import fitted_config
 
     if is_rllib(algorithm.name):
         algorithm.for_run(algorithm.seed, dataset, learns_in(algorithm, dataset, evaluation)).spec_of()
@@ -87,7 +87,7 @@ def check_data(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | Non
 
 def write_package(algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
     """The policy of a trained algorithm as a package. Raises as `algos.package.write_package`."""
-    from ...algos.package import write_package as write_own
+    from ...algos.export.package import write_package as write_own
 
     if is_rllib(algorithm.name):
         cast("RllibAlgorithm", algorithm).write_package(folder, dataset, environment)
@@ -98,10 +98,10 @@ def write_package(algorithm: Algorithm, folder: Path, dataset: Data, environment
 def load_best(algorithm: Algorithm, folder: Path, device: str | None) -> Algorithm:
     """The algorithm of a kept checkpoint, where `algorithm` is what the trial has reached. Raises StorageError."""
     if not is_rllib(algorithm.name):
-        from ...algos.saving import load
+        from ...algos.saving.saving import load
 
         return load(folder, device)
-    from ...algos.checkpoint import read_checkpoint
+    from ...algos.saving.checkpoint import read_checkpoint
 
     tensors, meta, _ = read_checkpoint(folder)
     reached = cast("Any", algorithm)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...algos.base import Algorithm
 from ...algos.config import AlgorithmConfig
-from ...algos.held_out import HeldOut
+from ...algos.learning.held_out import HeldOut
 from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...algos.callbacks import Epoch
+from ...algos.learning.callbacks import Epoch
 from ...data.errors import ConfigError
 from ...data.spec import Box, Environment, Spec
 from .names import OFFLINE, PREFIX

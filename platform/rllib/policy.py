@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...algos.policy_inputs import raw_inputs
+from ...algos.acting.inputs import raw_inputs
 from ...data.spec import Box, Spec
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ...algos.callbacks import Epoch
+from ...algos.learning.callbacks import Epoch
 from .algorithm import RllibAlgorithm
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@
                               also the configuration's number; what its runs are called, and further tags of theirs
         attempt               how often a worker began this trial; only the newest may commit
         worker.json           the newest attempt: its number, its machine
-        checkpoints/step-…    see d3ray.algos.checkpoint
+        checkpoints/step-…    see d3ray.algos.saving.checkpoint
         outbox/seed-K/        see d3ray.platform.storage.outbox
         best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
         policy/seed-K/        the policy package

@@ -16,10 +16,10 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from ...algos.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
-from ...algos.parts import MANIFEST, rename_parts
+from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
+from ...algos.saving.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
-from ...data.files import Place, storage_errors, write_atomically
+from ...data.storage.files import Place, storage_errors, write_atomically
 from .lease import Clock, Lease, LostError
 
 _COMMIT_SECONDS = 120.0  # longest wait for another writer's rename

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ...algos.checkpoint import checkpoint_name
-from ...algos.parts import DamagedError
+from ...algos.saving.checkpoint import checkpoint_name
+from ...algos.saving.parts import DamagedError
 from ...data.errors import StorageError
 from .experiments import Trial
 from .folders import Folder

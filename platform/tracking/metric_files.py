@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ...algos.loggers import csv_lines
-from ...data.files import storage_errors, write_atomically
+from ...algos.learning.loggers import csv_lines
+from ...data.storage.files import storage_errors, write_atomically
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ...algos.base import Algorithm
-from ...algos.checkpoint import newest_valid, read_checkpoint
-from ...algos.package import is_package
+from ...algos.export.package import is_package
 from ...algos.registry import algorithm_class
+from ...algos.saving.checkpoint import newest_valid, read_checkpoint
 from ...algos.stack import Stack
 from ...data.errors import ConfigError
 from ..storage.experiments import Experiment, Trial, is_better

@@ -27,7 +27,7 @@ import numpy as np
 
 from ...algos.environments.evaluate import evaluate
 from ...algos.environments.make import make
-from ...algos.package import read_package
+from ...algos.export.package import read_package
 from ...data.errors import ConfigError, StorageError, did_you_mean
 from ...data.spec import Environment
 from ..statistics import bootstrap_interval

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...algos.package import is_package
+from ...algos.export.package import is_package
 from ...data.errors import ConfigError, StorageError
 from ..uris import without_password
 

@@ -59,7 +59,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 from filelock import FileLock
 
 from ...data.errors import ConfigError, StorageError
-from ...data.files import storage_errors
+from ...data.storage.files import storage_errors
 from ..storage.folders import Folder
 from ..storage.outbox import Line
 from ..uris import without_password, without_secrets

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import d3ray
-from d3ray.algos.checkpoint import read_checkpoint, write_checkpoint
-from d3ray.algos.loggers import CSVLogger
-from d3ray.algos.saving import load
+from d3ray.algos.learning.loggers import CSVLogger
+from d3ray.algos.saving.checkpoint import read_checkpoint, write_checkpoint
+from d3ray.algos.saving.saving import load
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError, StorageError

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from d3ray.algos.bc import BC
-from d3ray.algos.discrete_bc import DiscreteBC
-from d3ray.algos.dqn import DQN
-from d3ray.algos.td3 import TD3
-from d3ray.algos.td3_plus_bc import TD3PlusBC
+from d3ray.algos.actor_critic.td3 import TD3
+from d3ray.algos.actor_critic.td3_plus_bc import TD3PlusBC
+from d3ray.algos.imitation.bc import BC
+from d3ray.algos.imitation.discrete_bc import DiscreteBC
+from d3ray.algos.values.dqn import DQN
 from d3ray.data.dataset import Dataset
 
-from .losses import evaluate, networks, prepared
+from .loss_values import evaluate, networks, prepared
 
 
 def test_bc_is_the_mean_square_over_action_entries():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from d3ray import AWAC, BCQ, BEAR, CQL, CRR, EDAC, MCQ, SACN, CalQL
-from d3ray.algos.actor_critic import RATE, ActorCriticConfig
+from d3ray.algos.actor_critic.shared import RATE, ActorCriticConfig
 
 LOG_STD = (-5.0, 2.0)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from d3ray import Dataset, MDPDataset
-from d3ray.data import rows as rows_module
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Box, Dict, Discrete, Environment, Spec
-from d3ray.data.statistics import count_outside
+from d3ray.data.storage import rows as rows_module
+from d3ray.data.storage.statistics import count_outside
 
 
 def walk(n: int = 400, seed: int = 0, discrete: bool = False, **more: object) -> Dataset:

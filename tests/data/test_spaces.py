@@ -12,10 +12,8 @@ from pydantic import ValidationError
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
-from d3ray.data.manifest import Manifest
 from d3ray.data.replay import ReplayBuffer
 from d3ray.data.sampling import TransitionSampler
-from d3ray.data.schema import merge_largest
 from d3ray.data.spec import (
     Box,
     Dict,
@@ -28,7 +26,9 @@ from d3ray.data.spec import (
     space_columns,
     value_columns,
 )
-from d3ray.data.statistics import measure
+from d3ray.data.storage.manifest import Manifest
+from d3ray.data.storage.schema import merge_largest
+from d3ray.data.storage.statistics import measure
 
 N = 12
 RNG = np.random.default_rng(0)

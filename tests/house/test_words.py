@@ -11,7 +11,7 @@ import pytest
 from .source_tree import ROOT, Module, modules
 
 UNPICKLERS = re.compile(r"^torch(\.\w+)*\.load$|^(joblib|dill|shelve|marshal)($|\.)|pickle")
-THE_ONE_READER = Path("data/formats/restricted_pickle.py")
+THE_ONE_READER = Path("data/formats/untrusted/restricted_pickle.py")
 MACHINES = re.compile(r"(?<![\w.~$}/])/(?:root|home|Users|work|opt|mnt|srv)/\w")
 INDEXES = re.compile(
     r"(?:index-url|find-links|trusted-host)[= ]+\S*//(?!host/)|https?://[^\s/]*(?:artifactory|nexus|pypi|registry)[^\s/]*/"

@@ -13,10 +13,10 @@ import onnxruntime
 import pytest
 
 from d3ray.algos.base import Algorithm
-from d3ray.algos.bc import BC
-from d3ray.algos.checkpoint import checkpoint_name, write_checkpoint
+from d3ray.algos.export.package import is_package, read_package, read_record, write_package
+from d3ray.algos.imitation.bc import BC
 from d3ray.algos.networks.encoders import VectorEncoder
-from d3ray.algos.package import is_package, read_package, read_record, write_package
+from d3ray.algos.saving.checkpoint import checkpoint_name, write_checkpoint
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 from d3ray.jobs.base import run_command

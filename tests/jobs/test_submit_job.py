@@ -34,7 +34,7 @@ LONG = ["collect", "Pendulum-v1", "n_steps=3_000_000"]  # a minute or two, and n
 SECRET = "correct-horse-battery-staple"
 PLUGIN = """
 import hashlib, os, pathlib
-from d3ray.algos.dqn import DQN
+from d3ray.algos.values.dqn import DQN
 from d3ray.algos.registry import register_algorithm
 
 @register_algorithm

@@ -95,7 +95,7 @@ def test_modules_that_are_not_installed_travel_as_their_whole_package(tmp_path: 
     assert local_module("ourtricks") == tmp_path / "ourtricks.py"
     assert local_module("numpy.linalg") is None  # installed here, so it has to be there
     assert local_module("json") is None
-    assert local_module("d3ray.algos.dqn") is None  # goes along anyway
+    assert local_module("d3ray.algos.values.dqn") is None  # goes along anyway
     assert local_module("no_such_module") is None
     with cargo(plugins=["ourlab.deep.networks", "ourlab", "ourtricks", "numpy"]) as load:
         assert load.modules[1] == tmp_path / "ourlab"

@@ -17,7 +17,7 @@ from d3ray.data.catalog import catalog
 from d3ray.data.catalog.local import dataset_folder, run_folder, state
 from d3ray.data.catalog.recipe import KINDS
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.data.steps import StepTable, steps_from_arrays
+from d3ray.data.storage.steps import StepTable, steps_from_arrays
 from d3ray.platform.datasets.recipes import make
 from d3ray.platform.datasets.recipes_run import Score, _first_steps, medium
 

@@ -149,7 +149,7 @@ def test_mlflow_has_a_parent_and_a_run_for_each_seed(first: tuple[ExperimentResu
 def test_the_candidate_acts_as_the_best_seeds_policy(first: tuple[ExperimentResult, list[int]]) -> None:
     import mlflow
 
-    from d3ray.algos.package import read_package
+    from d3ray.algos.export.package import read_package
 
     result, _ = first
     versions = {v.version: v for v in client(result).search_model_versions(f"name = '{result.model}'")}

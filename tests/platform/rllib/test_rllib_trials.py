@@ -15,7 +15,7 @@ from torch import Tensor
 
 from d3ray import Dataset
 from d3ray.algos.environments.evaluate import evaluate
-from d3ray.algos.package import read_package
+from d3ray.algos.export.package import read_package
 from d3ray.data.spec import Environment
 from d3ray.platform.experiment.config import ExperimentConfig
 from d3ray.platform.experiment.evaluation import evaluation_seed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from d3ray.algos.checkpoint import read_checkpoint
+from d3ray.algos.saving.checkpoint import read_checkpoint
 from d3ray.data.errors import StorageError
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
@@ -116,7 +116,7 @@ def test_a_checkpoint_that_a_store_cannot_give_now_is_kept(trial: Trial, monkeyp
 
 
 def test_a_checkpoint_with_plainly_named_parts_is_read_and_replaced(trial: Trial, tmp_path: Path) -> None:
-    from d3ray.algos.checkpoint import write_checkpoint
+    from d3ray.algos.saving.checkpoint import write_checkpoint
 
     write_checkpoint(tmp_path / "plain", {"w": torch.ones(3)}, {"value": 1.0})
     for file in sorted((tmp_path / "plain").iterdir()):

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from d3ray.algos.ddpg import DDPG
-from d3ray.algos.dqn import DQN
-from d3ray.algos.learner import Learner
-from d3ray.algos.policy import PolicyModule
-from d3ray.algos.td3 import TD3
+from d3ray.algos.acting.policy import PolicyModule
+from d3ray.algos.actor_critic.ddpg import DDPG
+from d3ray.algos.actor_critic.td3 import TD3
+from d3ray.algos.learning.learner import Learner
+from d3ray.algos.values.dqn import DQN
 from d3ray.data.sampling.gather import Gather
 
 

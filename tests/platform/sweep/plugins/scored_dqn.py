@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from d3ray.algos.dqn import DQN, DQNConfig
 from d3ray.algos.registry import register_algorithm
+from d3ray.algos.values.dqn import DQN, DQNConfig
 from d3ray.data.config import setting
 
 

@@ -1,0 +1,1 @@
+"""Policies: raw observations in, raw actions out, with or without torch."""

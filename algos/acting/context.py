@@ -1,0 +1,114 @@
+"""Policies that look back: a memory of the latest steps goes in, and comes out moved on by one step.
+
+    inputs    observation (or observation/KEY), reward: what is shown, and what the environment gave since the last step
+    memory    context/observation, context/action, context/return_to_go: the latest T steps, zeros before the episode began;
+              timestep: steps done in the episode. At its start context/return_to_go is the return that is asked for, all else is 0
+    outputs   action, and next/… of each part of the memory
+
+A return to go falls by each reward. The action that comes out is also the last of next/context/action: who does another one in its
+place writes that one there, as an explorer's is, for later decisions look back at it. All is in raw units, but for what the
+networks see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...data.batch import Context
+from ...data.errors import ConfigError
+from ...data.scalers import Affine
+from ...data.spec import Spec, space_columns
+from ..definition import Definition
+from .inputs import action_dtype
+from .policy import Bounds, Policy, PolicyModule, module_input
+from .ports import StateInput
+from .remembering import RETURN_TO_GO, REWARD, Memory, Remembering
+
+Inputs = dict[str, Tensor]
+
+
+class ContextModule(PolicyModule):
+    """A greedy policy with its scalers inside: inputs and memory by name to the action, and what each part of the memory becomes.
+
+    Args:
+        algorithm, modules, scalers, dtype, bounds: As `PolicyModule`'s.
+        spec: The spaces of the environment.
+        context: T.
+        return_scale: What returns are multiplied by for the networks.
+    """
+
+    def __init__(
+        self,
+        algorithm: Definition,
+        modules: Mapping[str, nn.Module],
+        scalers: Mapping[str, Affine],
+        dtype: torch.dtype,
+        bounds: Bounds | None = None,
+        *,
+        spec: Spec,
+        context: int,
+        return_scale: float,
+    ) -> None:
+        super().__init__(algorithm, modules, scalers, dtype, bounds)
+        self.spec, self.context, self.return_scale = spec, context, return_scale
+        seen = {name: (leaf.shape, leaf.dtype) for name, leaf in space_columns(spec.observation).items()}
+        parts = {**seen, "action": (spec.action.shape, action_dtype(spec)), "return_to_go": ((), "float32")}
+        self.states = (
+            *(_state(f"context/{name}", dtype, (context, *shape)) for name, (shape, dtype) in sorted(parts.items())),
+            _state("timestep", "int64", ()),
+        )
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        left = inputs[RETURN_TO_GO][:, -1] - inputs[REWARD]
+        taken = _moved_on(inputs["context/action"], torch.zeros_like(inputs["context/action"][:, 0]))
+        shown = space_columns(self.spec.observation)
+        new = {f"context/{name}": _moved_on(inputs[f"context/{name}"], inputs[name]) for name in shown}
+        new |= {RETURN_TO_GO: _moved_on(inputs[RETURN_TO_GO], left), "timestep": inputs["timestep"] + 1}
+        timestep = inputs["timestep"][:, None] - torch.arange(self.context - 1, -1, -1, device=left.device)
+        context = Context(
+            observation=self._seen(module_input(self.spec.observation, {name: new[f"context/{name}"] for name in shown})),
+            action=self._scaled_action(taken),
+            return_to_go=(new[RETURN_TO_GO] * self.return_scale).to(self.dtype),
+            timestep=timestep.clamp(min=0),
+            mask=timestep >= 0,
+        )
+        action = self.raw(self.algorithm.act(self._nets(None), context)).to(taken.dtype)
+        new["context/action"] = torch.cat((taken[:, :-1], action[:, None]), 1)
+        return action, *(new[state.name] for state in self.states)
+
+    def _scaled_action(self, raw: Tensor) -> Tensor:
+        affines = self.affines()
+        return affines["action"].transform(raw) if "action" in affines else raw.to(self.dtype)
+
+
+class ContextPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The same over NumPy arrays, for n environments at once. `executed` and `rewarded` tell its memory what came of a step."""
+
+    def __init__(self, module: ContextModule, device: torch.device, target_returns: tuple[float, ...]) -> None:
+        Policy.__init__(self, module, module.spec, device)
+        self.looking_back, self.target_returns = module, target_returns
+        self.name, self.states = module.algorithm.name, module.states
+
+    def run_graph(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        with torch.no_grad():
+            outputs = self.module({name: torch.as_tensor(rows, device=self.device) for name, rows in inputs.items()})
+        return tuple(output.cpu().numpy() for output in outputs)
+
+    def propose(self, what: str, state: Memory, observation: Any, *, step: int, seed: int) -> tuple[Memory, np.ndarray]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if what != "action":
+            raise ConfigError(f"{self.name} draws nothing and learns no values: choose an explorer that departs from its actions.")
+        return self.step(state, observation)
+
+
+def _state(name: str, dtype: str, shape: tuple[int, ...]) -> StateInput:
+    return StateInput(name=name, dtype=dtype, shape=("batch", *shape), becomes=f"next/{name}")
+
+
+def _moved_on(steps: Tensor, now: Tensor) -> Tensor:
+    """Steps [B, T, ...] without the first, and with another one at the end."""
+    return torch.cat((steps[:, 1:], now[:, None]), 1)

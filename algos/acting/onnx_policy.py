@@ -1,0 +1,96 @@
+"""A policy that acts through onnxruntime, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from ...data.errors import DataError, StorageError
+from ...data.spec import Spec
+from .inputs import named_inputs, raw_inputs
+from .ports import StateInput
+from .remembering import Remembering
+
+
+class OnnxPolicy:
+    """A policy without memory: raw observations in, raw actions out, for n environments at once.
+
+    Args:
+        model: The ONNX graph, as `policy.onnx` of a package holds it.
+        about: `policy.json` of that package.
+        threads: Of onnxruntime. A small network is quickest with one.
+
+    Attributes:
+        about: As given.
+        spec: The spaces.
+
+    Raises:
+        StorageError: onnxruntime cannot read the graph, or the policy needs what this d3ray does not feed: noise.
+    """
+
+    def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
+        if about.get("noise_inputs"):
+            raise StorageError("This policy has noise inputs, which this version of d3ray does not feed: use a newer one.")
+        self.about = dict(about)
+        self.spec = Spec.checked(about["spaces"], title="policy.json")
+        self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec.observation).items()}
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises classes of its own, below Exception
+            raise StorageError(f"onnxruntime cannot read the policy's graph: {str(error).splitlines()[0].rstrip('.')}.") from error
+
+    def start(self, n: int) -> None:
+        """There is nothing to remember."""
+        return
+
+    def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
+        """Raw observations [n, ...] to raw actions."""
+        return state, self.predict(observation)
+
+    def predict(self, observation: Any) -> np.ndarray:
+        """Actions at raw observations [B, ...], an array or a dict of them: [B, A] in the environment's units, or int64 [B].
+
+        Raises:
+            DataError: their shape is wrong, or they are floats where the policy takes integers.
+        """
+        inputs = raw_inputs(self.spec.observation, observation)
+        return self.run({name: _cast(name, rows, self._types[name]) for name, rows in inputs.items()})
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Actions at inputs by name, in the graph's own types."""
+        action: Any = self._session.run(["action"], dict(inputs))[0]
+        return action
+
+
+class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """A policy with a memory: `start(n)` or `start(n, target_return)`, `step`, and `rewarded` after each step outside.
+
+    Where another action was done than `step` gave, an explorer's say, `executed` tells it that too, before the next step.
+    """
+
+    def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
+        OnnxPolicy.__init__(self, model, about, threads)
+        self.name = str(about["algorithm"])
+        self.states = tuple(StateInput.checked(state) for state in about["state_inputs"])
+        self.target_returns = tuple(about["options"].get("target_return", ()))
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        outputs: Any = self._session.run(["action", *(state.becomes for state in self.states)], dict(inputs))
+        return tuple(outputs)
+
+    run_graph = run
+
+
+def _cast(name: str, rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    if rows.dtype == dtype:
+        return rows
+    if not np.can_cast(rows.dtype, dtype, "same_kind"):
+        raise DataError(
+            f"The policy takes {name} as {dtype}, and {rows.dtype} was given: hand in what the environment shows, unscaled."
+        )
+    return rows.astype(dtype)

@@ -1,0 +1,222 @@
+"""Policies: raw observations in, raw actions out, for n environments at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ...data.errors import ConfigError
+from ...data.random import fold, root_key
+from ...data.sampling.frames import Padding
+from ...data.scalers import Affine
+from ...data.spec import Box, Discrete, Leaf, ObservationSpace, Spec, shapes_of
+from ..nets import Nets
+from ..networks.vectors import Observation
+from .inputs import named_inputs, raw_inputs
+
+if TYPE_CHECKING:
+    from ..definition import Definition
+
+
+class Acting(Protocol):
+    """What acts: in evaluation, in collection, from a file."""
+
+    def start(self, n: int) -> Any:
+        """The state of n environments that have just been reset."""
+        ...
+
+    def step(self, state: Any, observation: Any) -> tuple[Any, np.ndarray]:
+        """Raw observations [n, ...] to the next state and raw actions [n, A] or [n]."""
+        ...
+
+
+Bounds = tuple[Tensor, Tensor]
+_ROUNDING = 1e-6  # share of a policy's reach that says nothing
+
+
+class PolicyModule(nn.Module):
+    """A greedy policy with its scalers inside: raw observations [B, ...] to raw actions [B, A], or int64 [B].
+
+    Args:
+        algorithm, modules: What acts, and its networks by name.
+        scalers: `action`, and `observation` or `observation/KEY`, as far as there are some.
+        dtype: Of what the networks see.
+        bounds: Smallest and largest raw action [A], to which actions are clipped; None: none leaves its space.
+    """
+
+    def __init__(
+        self,
+        algorithm: Definition,
+        modules: Mapping[str, nn.Module],
+        scalers: Mapping[str, Affine],
+        dtype: torch.dtype,
+        bounds: Bounds | None = None,
+    ) -> None:
+        super().__init__()
+        self.algorithm, self.dtype = algorithm, dtype
+        self.networks = nn.ModuleDict(dict(modules))
+        self._buffers_of: dict[str, str] = {}  # by what is scaled; a key of a dict may be no name for a buffer, so it is numbered
+        for at, (name, affine) in enumerate(sorted(scalers.items())):
+            self._buffers_of[name] = buffer = f"observation_{at}" if "/" in name else name
+            self.register_buffer(f"{buffer}_scale", affine.scale)
+            self.register_buffer(f"{buffer}_shift", affine.shift)
+        self.bounded = bounds is not None
+        for name, bound in zip(("low", "high"), bounds or (), strict=False):
+            self.register_buffer(f"action_{name}", bound)
+
+    def affines(self) -> dict[str, Affine]:
+        """The scalers that there are: `action`, and `observation` or `observation/KEY` of dicts."""
+        return {
+            name: Affine(getattr(self, f"{buffer}_scale"), getattr(self, f"{buffer}_shift"))
+            for name, buffer in self._buffers_of.items()
+        }
+
+    def bounds(self) -> Bounds | None:
+        """What raw actions are clipped to, if they are."""
+        return (self.get_buffer("action_low"), self.get_buffer("action_high")) if self.bounded else None
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.raw(self.algorithm.act(self._nets(None), self._seen(observation)))
+
+    def draw(self, observation: Observation, key: Tensor) -> Tensor:
+        """An action drawn from a stochastic policy with the numbers of an address; the greedy one of a deterministic policy."""
+        return self.raw(self.algorithm.sample(self._nets(key), self._seen(observation)))
+
+    def log_prob(self, observation: Observation, action: Tensor) -> Tensor:
+        """Log density of raw actions [B, A] under a stochastic policy, [B], in the units of raw actions."""
+        if (scaler := self.affines().get("action")) is None:
+            return self.algorithm.log_prob(self._nets(None), self._seen(observation), action)
+        scaled = self.algorithm.log_prob(self._nets(None), self._seen(observation), scaler.transform(action))
+        return scaled + scaler.scale.abs().log().expand(action.shape[-1]).sum()
+
+    def values(self, observation: Observation, n_actions: int) -> Tensor:
+        """Q(s, a) of every discrete action, [B, A]. Raises ConfigError where an algorithm learns no values."""
+        each = cast("Observation", pytree.tree_map(lambda x: x.repeat_interleave(n_actions, 0), self._seen(observation)))
+        first = pytree.tree_leaves(each)[0]
+        action = torch.arange(n_actions, device=first.device).repeat(len(first) // n_actions)
+        return self.algorithm.value(self._nets(None), each, action).reshape(-1, n_actions)
+
+    def _nets(self, key: Tensor | None) -> Nets:
+        return Nets(dict(self.networks.items()), {}, None, key, self.dtype)
+
+    def raw(self, action: Tensor) -> Tensor:
+        """Actions of networks in raw units, within their bounds."""
+        affines, bounds = self.affines(), self.bounds()
+        raw = affines["action"].reverse(action) if "action" in affines else action
+        return raw if bounds is None else torch.clamp(raw, *bounds)
+
+    def _seen(self, observation: Observation) -> Observation:
+        """Scaled observations."""
+        affines = self.affines()
+
+        def scaled(name: str, raw: Tensor) -> Tensor:
+            return (affines[name].transform(raw) if name in affines else raw).to(self.dtype)
+
+        if isinstance(observation, dict):
+            return {key: scaled(f"observation/{key}", part) for key, part in observation.items()}
+        return scaled("observation", observation)
+
+
+class Policy:
+    """A policy without memory, over NumPy arrays.
+
+    Args:
+        module: What acts.
+        spec: The spaces that it acts on.
+        device: Where it lies.
+        frames, frame_padding: How the observations that it was trained on were stacked.
+    """
+
+    def __init__(
+        self, module: PolicyModule, spec: Spec, device: torch.device, *, frames: int = 1, frame_padding: Padding = "zero"
+    ) -> None:
+        self.module, self.spec, self.device, self.frames = module, spec, device, frames
+        self.frame_padding: Padding = frame_padding
+        self.space = spec.observation
+
+    def facing(self, shown: Spec) -> Policy:
+        """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
+        if self.frames == 1 or shapes_of(shown) == shapes_of(self.spec):
+            return self
+        from .frames import FramePolicy
+
+        return FramePolicy(self.module, shown, self.device, frames=self.frames, frame_padding=self.frame_padding)
+
+    def start(self, n: int) -> None:
+        """There is nothing to remember."""
+        return
+
+    def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
+        """Raw observations [n, ...] to raw actions."""
+        return state, self.predict(observation)
+
+    def predict(self, observation: Any) -> np.ndarray:
+        """Greedy actions at raw observations [B, ...], an array or a dict of them. Raises DataError when their shape is wrong."""
+        return self._answer(self.module, observation)
+
+    def propose(self, what: str, state: None, observation: Any, *, step: int, seed: int) -> tuple[None, np.ndarray]:
+        """What an explorer departs from: "action", the greedy one; "draw", one drawn at (seed, step); "values", [B, A].
+
+        Raises:
+            ConfigError: there is nothing to draw from, or an algorithm learns no values of discrete actions.
+        """
+        name, space = self.module.algorithm.name, self.spec.action
+        if what == "values" and not isinstance(space, Discrete):
+            raise ConfigError(f"{name} has no values of single actions, for its actions are {self.spec.action_kind}.")
+        if what == "draw" and not self.module.algorithm.stochastic:
+            raise ConfigError(f"The policy of {name} is deterministic, so there is nothing to draw: choose another explorer.")
+        match what:
+            case "draw":
+                return state, self.draw(observation, step=step, seed=seed)
+            case "values":
+                n_actions = cast("Discrete", space).n
+                return state, self._answer(lambda x: self.module.values(x, n_actions), observation)
+            case _:
+                return state, self.predict(observation)
+
+    def draw(self, observation: Any, *, step: int, seed: int) -> np.ndarray:
+        """Actions drawn from the policy with the numbers of (seed, step); a deterministic policy's are greedy."""
+        key = fold(fold(root_key(seed, self.device), "policy"), step)
+        return self._answer(lambda x: self.module.draw(x, key), observation)
+
+    def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
+        """Log densities [n] of raw actions [n, A] at raw observations, in the units of raw actions.
+
+        What a squashed policy drew so near its bounds that float32 cannot tell gets the density at 1 - 1e-6 of them. What was drawn
+        beyond a bounded space and clipped gets the density at the bound, not what lies beyond.
+
+        Raises:
+            ConfigError: the algorithm's policy is deterministic, or has no density.
+        """
+        if not self.module.algorithm.stochastic:
+            raise ConfigError(f"The policy of {self.module.algorithm.name} is deterministic, so its actions have no density.")
+        given = torch.as_tensor(action, device=self.device)
+        return self._answer(lambda x: self.module.log_prob(x, given), observation)
+
+    def _answer(self, function: Callable[[Observation], Tensor], observation: Any) -> np.ndarray:
+        inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.space, observation).items()}
+        with torch.no_grad():
+            return function(module_input(self.space, inputs)).cpu().numpy()
+
+
+def left_bounds(space: Leaf, scaler: Affine | None, dtype: torch.dtype, device: torch.device) -> Bounds | None:
+    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it; else None."""
+    if not isinstance(space, Box) or (bounds := space.bounds()) is None:
+        return None
+    low, high = (torch.from_numpy(bound.reshape(-1).copy()) for bound in bounds)
+    ends = torch.stack((-torch.ones_like(low), torch.ones_like(high)))
+    reach = ends if scaler is None else scaler.reverse(ends)
+    least, most = reach.amin(0), reach.amax(0)
+    beyond = torch.maximum(low - least, most - high) > _ROUNDING * (most - least)
+    return (low.to(device, dtype), high.to(device, dtype)) if bool(beyond.any()) else None
+
+
+def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:
+    """What a policy module takes, from inputs by name: a tensor, or a dict of them."""
+    names = named_inputs(space)
+    return inputs["observation"] if "observation" in names else {name.partition("/")[2]: inputs[name] for name in names}

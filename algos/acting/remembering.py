@@ -1,0 +1,159 @@
+"""Policies with a memory: what the graph hands on from step to step, what was done and the reward that came. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...data.errors import ConfigError
+from ...data.spec import Spec
+from .inputs import named_inputs, raw_inputs
+from .ports import StateInput
+
+REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
+ACTION = "context/action"  # state: actions of the latest steps, raw; a step writes its own as the last
+RETURN_TO_GO = "context/return_to_go"  # state that starts as the return that is asked for
+
+Memory = dict[str, np.ndarray]
+
+
+class Remembering:
+    """Base of policies whose graph has state inputs; how a torch module or onnxruntime runs it is for subclasses to say.
+
+    Attributes:
+        name: The algorithm's.
+        spec: The spaces of the environment.
+        states: The graph's state inputs.
+        target_returns: The returns that are asked for, in the units of the environment's rewards; the first one where there is a
+            choice. Empty: none was ever said.
+    """
+
+    name: str
+    spec: Spec
+    states: Sequence[StateInput]
+    target_returns: tuple[float, ...] = ()
+
+    def run_graph(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The action, and what each state becomes, at inputs by name."""
+        raise NotImplementedError
+
+    def start(self, n: int, target_return: float | None = None) -> Memory:
+        """The memory of n environments that have just been reset.
+
+        Args:
+            n: How many.
+            target_return: The return that is asked for, in the units of the environment's rewards; None: the first of
+                `target_returns`.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if target_return is None:
+            if not self.target_returns:
+                raise ConfigError(f"{self.name} acts for a return, and none was said: set target_returns, or give target_return.")
+            target_return = self.target_returns[0]
+        memory = {s.name: np.full((n, *s.shape[1:]), s.start, s.dtype) for s in self.states}  # pyright: ignore[reportArgumentType, reportCallIssue]
+        memory[RETURN_TO_GO][:] = target_return
+        return {**memory, REWARD: np.zeros(n, np.float32)}
+
+    def asking(self, target_return: float) -> Asking:
+        """This policy, asked for another return."""
+        return Asking(self, target_return)
+
+    def step(self, state: Memory, observation: Any) -> tuple[Memory, np.ndarray]:
+        """Raw observations [n, ...] to the next memory and raw actions [n, A]. Raises DataError where a shape is wrong."""
+        space = self.spec.observation
+        rows, leaves = raw_inputs(space, observation), named_inputs(space)
+        action, *new = self.run_graph({name: part.astype(leaves[name].dtype, copy=False) for name, part in rows.items()} | state)
+        memory = {s.name: array for s, array in zip(self.states, new, strict=True)}
+        return {**memory, REWARD: np.zeros_like(state[REWARD])}, action
+
+    def executed(self, state: Memory, action: Any) -> Memory:
+        """The memory once raw actions [n, A] were done where `step` had proposed others: later decisions look back at these."""
+        remembered = state[ACTION].copy()
+        remembered[:, -1] = np.asarray(action).reshape(remembered[:, -1].shape)
+        return {**state, ACTION: remembered}
+
+    def rewarded(self, state: Memory, reward: Any) -> Memory:
+        """The memory once the environments have given rewards [n], which the return that is left falls by."""
+        return {**state, REWARD: state[REWARD] + np.asarray(reward, np.float32)}
+
+    def predict(self, observation: Any) -> np.ndarray:
+        """Refused: an action depends on what came before. Raises ConfigError."""
+        raise ConfigError(refusal(self.name))
+
+
+class Asking:
+    """A policy that is asked for one return in every episode."""
+
+    def __init__(self, policy: Remembering, target_return: float) -> None:
+        self.policy, self.target_return, self.spec = policy, target_return, policy.spec
+
+    def start(self, n: int) -> Memory:
+        """The memory of n environments that have just been reset."""
+        return self.policy.start(n, self.target_return)
+
+    def step(self, state: Memory, observation: Any) -> tuple[Memory, np.ndarray]:
+        """Raw observations [n, ...] to the next memory and raw actions."""
+        return self.policy.step(state, observation)
+
+    def executed(self, state: Memory, action: Any) -> Memory:
+        """The memory once raw actions [n, A] were done."""
+        return self.policy.executed(state, action)
+
+    def rewarded(self, state: Memory, reward: Any) -> Memory:
+        """The memory once the environments have given rewards [n]."""
+        return self.policy.rewarded(state, reward)
+
+
+class LookingBack(Protocol):
+    """What acts with a memory that actions and rewards enter."""
+
+    def start(self, n: int) -> Memory: ...
+
+    def step(self, state: Memory, observation: Any) -> tuple[Memory, np.ndarray]: ...
+
+    def executed(self, state: Memory, action: Any) -> Memory: ...
+
+    def rewarded(self, state: Memory, reward: Any) -> Memory: ...
+
+
+class StatefulWrapper:
+    """A policy with a memory in one environment, as d3rlpy has it: `predict(x, reward)`, and `reset()` before every episode.
+
+    Args:
+        policy: Of an algorithm, or out of a package: `policy`, or `policy.asking(1_000.0)`.
+    """
+
+    def __init__(self, policy: LookingBack) -> None:
+        self.policy = policy
+        self.reset()
+
+    def predict(self, x: Any, reward: float = 0.0, action: Any = None) -> np.ndarray:
+        """The action [A] at an observation [...].
+
+        Args:
+            x: The observation.
+            reward: What the last action was rewarded with; 0 at an episode's start.
+            action: What was done at the last step, [A]; None: what was predicted there.
+        """
+        if action is not None:
+            self._memory = self.policy.executed(self._memory, [action])
+        self._memory = self.policy.rewarded(self._memory, [reward])
+        one = {key: np.asarray(part)[None] for key, part in x.items()} if isinstance(x, Mapping) else np.asarray(x)[None]
+        self._memory, proposed = self.policy.step(self._memory, one)
+        return proposed[0]
+
+    def reset(self) -> None:
+        """Forgets the episode."""
+        self._memory = self.policy.start(1)
+
+
+def refusal(name: str) -> str:
+    """Why there is no `predict`, in one sentence."""
+    return (
+        f"{name} acts on what came before, so one observation is not enough: use policy() with start, step and rewarded, "
+        "or as_stateful_wrapper(target_return) for a single environment."
+    )

@@ -1,0 +1,1 @@
+"""Policies taken out of what trained them: ONNX, TorchScript, packages."""

@@ -1,0 +1,78 @@
+"""Policies taken out of what trains them: copies on the CPU, ready to be written in any form."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.scalers import Affine
+from ...data.spec import Spec
+from ..acting.context import ContextModule
+from ..acting.inputs import action_dtype
+from ..acting.policy import PolicyModule, module_input
+from ..networks.vectors import Observation
+
+
+class PortablePolicy(PolicyModule):
+    """A policy on the CPU that shares nothing with training: only the networks that act, actions in the data's type."""
+
+    def __init__(self, source: PolicyModule, used: list[str], spec: Spec, dtype: torch.dtype | None = None) -> None:
+        super().__init__(*_taken_out(source, used, dtype or source.dtype))
+        self.spec = spec
+        self.action_dtype: torch.dtype = getattr(torch, action_dtype(spec))
+        self.eval()
+
+    def forward(self, observation: Observation) -> Tensor:
+        return super().forward(observation).to(self.action_dtype)
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Actions at inputs by name."""
+        with torch.no_grad():
+            return self(self.arguments(inputs)).numpy()
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
+        """What `forward` takes."""
+        return module_input(self.spec.observation, {name: torch.as_tensor(rows) for name, rows in inputs.items()})
+
+    def choice_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Which of its own actions it takes, of a policy that takes the best of some; None of others."""
+        with torch.no_grad():
+            chosen = self.algorithm.choice(self._nets(None), self._seen(self.arguments(inputs)))
+        return None if chosen is None else chosen.numpy()
+
+
+class PortableContext(ContextModule):
+    """The same of a policy that looks back: inputs and memory by name to the action and what the memory becomes."""
+
+    def __init__(self, source: ContextModule, used: list[str], dtype: torch.dtype | None = None) -> None:
+        parts = _taken_out(source, used, dtype or source.dtype)
+        super().__init__(*parts, spec=source.spec, context=source.context, return_scale=source.return_scale)
+        self.eval()
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The action and what each part of the memory becomes, at inputs by name."""
+        with torch.no_grad():
+            return tuple(output.numpy() for output in self(self.arguments(inputs)))
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        """What `forward` takes."""
+        return {name: torch.as_tensor(rows) for name, rows in inputs.items()}
+
+
+def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tuple[Any, ...]:
+    """What a `PolicyModule` is made of: copies on the CPU of the networks that act, of scalers and bounds."""
+    networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
+    scalers = {name: _own(name, affine, dtype) for name, affine in source.affines().items()}
+    bounds = source.bounds()
+    return source.algorithm, networks, scalers, dtype, bounds and tuple(bound.to("cpu", dtype, copy=True) for bound in bounds)
+
+
+def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:
+    # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
+    wide = torch.float64 if name != "action" and bool(affine.shift.any()) else dtype
+    return Affine(*(part.detach().to("cpu", wide, copy=True) for part in (affine.scale, affine.shift)))

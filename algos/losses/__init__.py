@@ -1,0 +1,1 @@
+"""Pieces of losses that pages of several families read."""

@@ -1,0 +1,1 @@
+"""Training while acting in environments."""

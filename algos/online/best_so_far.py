@@ -1,0 +1,60 @@
+"""The best policy so far of an online run, kept beside its checkpoints as PFRL's `save_best_so_far_agent` has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...data.errors import ConfigError, did_you_mean
+from ..saving.checkpoint import read_checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from ..base import Algorithm
+
+BEST = "best"
+
+
+class BestSoFar:
+    """Writes the algorithm, a folder that `d3ray.load` opens, whenever a metric is larger than it ever was.
+
+    What was noted is in the folder itself. So a run that is gone on from compares with what it had; epochs that it does once more
+    give the same values, which are not larger, and leave the folder as it is.
+
+    Args:
+        folder: The run's; `best` in it is written.
+        metric: An evaluator's name and its metric's, as "evaluation/return".
+        evaluators: Names of the run's evaluators.
+        resumed: Whether the run goes on.
+
+    Raises:
+        ConfigError: there is no such evaluator, or the run's best was chosen by another metric.
+        StorageError: what is there cannot be read.
+    """
+
+    def __init__(self, folder: Path, metric: str, evaluators: Iterable[str], *, resumed: bool) -> None:
+        self._path, self._metric, self._value = folder / BEST, metric, -math.inf
+        self._evaluator = metric.partition("/")[0]
+        known = list(evaluators)
+        if self._evaluator not in known:
+            others = did_you_mean(self._evaluator, known) if known else ": give eval_env, which is 'evaluation'."
+            raise ConfigError(f"save_best is {metric!r}, and no evaluator has this name{others}")
+        if resumed and self._path.exists():
+            noted = read_checkpoint(self._path)[1].get("best", {})
+            if noted.get("metric") != metric:
+                raise ConfigError(f"{self._path} was chosen by {noted.get('metric')!r}, not by {metric!r}: name the same.")
+            self._value = float(noted["value"])
+
+    def look(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Keeps the algorithm, where it is better than before. Raises ConfigError: the evaluator gives no such metric."""
+        if self._metric not in metrics:
+            given = [name for name in metrics if name.startswith(f"{self._evaluator}/")]
+            raise ConfigError(f"save_best is {self._metric!r}, which was not evaluated{did_you_mean(self._metric, given)}")
+        value = metrics[self._metric]
+        if not math.isfinite(value) or value <= self._value:
+            return
+        tensors, meta = algorithm.state()
+        noted = {"metric": self._metric, "value": value, "epoch": epoch}
+        write_checkpoint(self._path, tensors, {**meta, "seed": algorithm.seed, "best": noted})
+        self._value = value

@@ -1,0 +1,380 @@
+"""An online run: an algorithm, environments and a replay buffer, with everything that it goes on from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack, cast
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from ...data.config import Config, setting
+from ...data.errors import ConfigError
+from ...data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from ...data.sampling import Mixture, PrioritizedSampler, Source, TransitionSampler, linear, stacked_spec
+from ...data.seeds import fold, integers, root_key
+from ..environments.explorers import EpsilonGreedy, Explorer, ExplorerSetting, GaussianNoise, PolicyDraws
+from ..environments.make import AnyEnvironment, environment_of, is_given, make
+from ..environments.rollout import Recorder, Rollout
+from ..environments.spaces import check_spaces
+from ..environments.vector import VectorEnvironment
+from ..learning.callbacks import Callback, Epoch, Evaluator, Watching, watching
+from ..learning.fit import Fit
+from ..learning.fitted import check_actions, sampling
+from ..saving.checkpoint import read_checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from ...data.dataset import Dataset
+    from ..base import Algorithm
+
+_D3RLPY = "d3rlpy 2.8.1, fit_online"
+_PREFIX = "online/"
+
+
+class Share(Config):
+    """The dataset's share of each batch: in a straight line from `start` to `end` over `duration` gradient steps, then `end`."""
+
+    start: float = setting(1.0, "share at the first gradient step of the run", ge=0, le=1)
+    end: float = setting(0.0, "share from `duration` on", ge=0, le=1)
+    duration: int = setting(..., "gradient steps until `end`", gt=0)
+
+
+class OnlineSettings(Config):
+    """How acting and learning alternate. A step is one of each environment, unless it is called a gradient step."""
+
+    explorer: ExplorerSetting | None = setting(None, "what replaces or disturbs the policy's actions; None: by the algorithm")
+    update_interval: int = setting(1, "steps between updates", source=_D3RLPY, gt=0)
+    n_updates: int = setting(1, "gradient steps at each update", source=_D3RLPY, gt=0)
+    random_steps: int = setting(0, "steps with uniform random actions, first", source=_D3RLPY, ge=0)
+    update_start_step: int = setting(0, "steps before the first update", source=_D3RLPY, ge=0)
+    mixture: Annotated[float, Field(ge=0, le=1)] | Share = setting(
+        0.5, "the dataset's share of each batch, where there is one", source="RLPD (Ball et al. 2023), section 4.1"
+    )
+
+
+class OnlineRun:
+    """An algorithm that acts in environments and learns from what it remembers.
+
+    Args:
+        algorithm: What learns; one that has learned before goes on from there.
+        env: As for `make`; an object is left open. Resets are seeded with numbers that follow from the algorithm's seed and the
+            gradient step at which the run begins; those of a `VectorEnvironment` with its own.
+        buffer: What experience goes into; what is in it already is drawn from too. None: a new one.
+        explorer: A config, its name, or a mapping, as `{"name": "gaussian", "std": 0.2}`. None: a stochastic policy explores by its
+            own draws, other discrete ones epsilon-greedily from 1 to 0.1 over 10,000 steps, other continuous ones with normal noise
+            of a tenth of half the range.
+        dataset: Drawn from beside the buffer, see the setting `mixture`.
+        capacity: Of a new buffer, in rows: transitions, and one more for each episode.
+        n_envs: Environments stepped side by side.
+        record: As `Rollout`'s, for a buffer with extra columns.
+        begin: The gradient step at which the run began; None: it begins now.
+        **settings: Of `OnlineSettings`.
+
+    Attributes:
+        algorithm, buffer, dataset, vector: What it is made of.
+        rollout: Where the environments stand.
+
+    Raises:
+        ConfigError: a setting cannot be used, or there is no such environment.
+        DataError: the environment's spaces are not those that the algorithm is for, or was fitted on.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        env: AnyEnvironment | VectorEnvironment,
+        buffer: ReplayBuffer | None = None,
+        explorer: Explorer | Mapping[str, Any] | str | None = None,
+        *,
+        dataset: Dataset | None = None,
+        capacity: int = 1_000_000,
+        n_envs: int = 1,
+        record: Recorder | None = None,
+        begin: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = OnlineSettings.checked({"explorer": explorer, **settings}, title="fit_online")
+        if dataset is None and "mixture" in settings:
+            raise ConfigError("fit_online: a mixture is one of a dataset and the replay buffer; give the dataset too.")
+        _check_drawn_from(buffer)
+        self.algorithm, self.dataset = algorithm, dataset
+        self.begin = algorithm.step if begin is None else begin
+        seed = integers(fold(fold(root_key(algorithm.seed), "online run"), self.begin), 1, 2**31 - 1)[0]
+        self._owns = not is_given(env)
+        self.vector = make(env, n=n_envs, seed=seed)
+        try:
+            self._environment = _name(self.vector)
+            self._set_up_fit()
+            self.buffer = ReplayBuffer(capacity, self.vector.spec, self.vector.n) if buffer is None else buffer
+            explores = self.settings.explorer or default_explorer(algorithm, discrete=self.vector.spec.discrete)
+            random_steps = self.settings.random_steps
+            self.rollout = Rollout(self.vector, self.buffer, explores, seed=seed, random_steps=random_steps, record=record)
+            self._set_up_source()
+        except BaseException:
+            self.close()
+            raise
+        self._due = 0  # gradient steps that the latest step asks for and that are not done yet
+        self._asked = {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
+
+    def _set_up_fit(self) -> None:
+        algorithm, spec = self.algorithm, self.vector.spec
+        if not hasattr(algorithm, "fit_") and self.dataset is None:
+            algorithm.fit_ = Fit.start_online(algorithm, spec, self._environment)
+            return
+        if not hasattr(algorithm, "fit_"):
+            algorithm.fit_ = Fit.start(algorithm, cast("Dataset", self.dataset), (algorithm.seed,))
+        check_actions(algorithm, spec, self._environment)
+        shown = stacked_spec(spec, sampling(algorithm.config_).frames)
+        check_spaces(shown, algorithm.spec_, self._environment, f"this {algorithm.name}")
+
+    def _set_up_source(self) -> None:
+        fit = self.algorithm.fit_
+        self.policy = fit.policy().facing(self.vector.spec)
+        self._drawn: TransitionSampler = fit.sampler_of(self.buffer)
+        self._source: Any = self._drawn
+        if self.dataset is not None:
+            self._source = Mixture([fit.sampler(self.dataset), self._drawn], self._weights())
+        if self.buffer.n_envs * (self.buffer.rows - 1) < self._drawn.batch_size:  # each ring has a closing row, or an open one
+            raise self._too_small()
+        self._training: Source = fit.augmented(self._source)
+
+    def _weights(self) -> Any:
+        """The shares of dataset and buffer by gradient step."""
+        share, begin = self.settings.mixture, self.begin
+        if not isinstance(share, Share):
+            return (share, 1 - share)
+        line = linear((share.start, 1 - share.start), (share.end, 1 - share.end), share.duration)
+        return lambda step: line(step - begin)
+
+    # ---- running
+
+    def epochs(
+        self,
+        n_steps: int = 1_000_000,
+        n_steps_per_epoch: int = 10_000,
+        evaluators: Mapping[str, Evaluator] | None = None,
+        callbacks: Sequence[Callback] = (),
+        **watch: Unpack[Watching],
+    ) -> Iterator[Epoch]:
+        """Acts and learns for `n_steps` gradient steps more; a second call goes on from the first.
+
+        Args:
+            n_steps: Gradient steps to do.
+            n_steps_per_epoch: Gradient steps between two yields; epochs end at its multiples.
+            evaluators: As `Algorithm.fitter`'s.
+            callbacks: As `Algorithm.fitter`'s.
+            **watch: `callback`, `epoch_callback`, `logger` and `show_progress`, as `Algorithm.fitter`'s.
+
+        Yields:
+            Epoch: metrics as offline; `train/environment_steps`, of all environments together; and of the episodes that ended in
+            the epoch the mean `rollout/return` and `rollout/length` and their number `rollout/episodes`.
+
+        Raises:
+            ConfigError: a count is not positive, or the buffer is full and still holds fewer transitions than a batch.
+        """
+        if min(n_steps, n_steps_per_epoch) < 1:
+            raise ConfigError(
+                f"n_steps is {n_steps} and n_steps_per_epoch {n_steps_per_epoch}; both count gradient steps and must be positive."
+            )
+        with watching(self.algorithm, [("", lambda: self.algorithm)], callbacks, n_steps, n_steps_per_epoch, **watch) as (called,):
+            yield from self._epochs(self.algorithm.step + n_steps, n_steps_per_epoch, evaluators, called)
+
+    def _epochs(
+        self, end: int, n_steps_per_epoch: int, evaluators: Mapping[str, Evaluator] | None, callbacks: Sequence[Callback]
+    ) -> Iterator[Epoch]:
+        fit, learner = self.algorithm.fit_, self.algorithm.fit_.learner
+        first, begun = learner.step, time.perf_counter()
+        while learner.step < end and not fit.stopped:
+            if not self._due:
+                self.act()
+                continue
+            closes = learner.step + 1 == end or (learner.step + 1) % n_steps_per_epoch == 0
+            self._due -= 1  # before callbacks see the step: one may save the run
+            fit.update(self._training, watch=closes)
+            if closes or fit.stopped:
+                epoch = -(-learner.step // n_steps_per_epoch)
+                metrics = self._metrics() | {"time/updates_per_second": (learner.step - first) / (time.perf_counter() - begun)}
+                self._source.between_epochs(epoch)
+                yield self.algorithm.finish_epoch(epoch, metrics, evaluators, callbacks)
+                first, begun = learner.step, time.perf_counter()
+
+    def act(self) -> None:
+        """One step of each environment; it may ask for gradient steps."""
+        rollout, settings = self.rollout, self.settings
+        rollout.step(self.policy)
+        if rollout.steps >= settings.update_start_step and rollout.steps % settings.update_interval == 0:
+            self._due = settings.n_updates if self._drawn.n_windows >= self._drawn.batch_size else 0
+            if not self._due and self.buffer.n_transitions + int(self.buffer.columns["closing"].sum()) == self.buffer.capacity:
+                raise self._too_small()  # every row is in use
+
+    def _too_small(self) -> ConfigError:
+        batch, capacity, n_envs = self._drawn.batch_size, self.buffer.capacity, self.buffer.n_envs
+        return ConfigError(
+            f"A replay buffer of capacity {capacity} for {n_envs} environments, when full, holds fewer transitions that can be "
+            f"drawn than the batch_size {batch}, for ends of episodes, td_steps and frames take rows too: give a larger capacity."
+        )
+
+    def _metrics(self) -> dict[str, float]:
+        (metrics,) = self.algorithm.fit_.metrics()
+        acted = {f"rollout/{name}": value for name, value in self.rollout.metrics().items()}
+        return metrics | {"train/environment_steps": float(self.rollout.steps * self.vector.n)} | acted
+
+    def close(self) -> None:
+        """Closes environments that were made here."""
+        if self._owns:
+            self.vector.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- keeping
+
+    def save(self, path: str | Path) -> None:
+        """Writes everything that the run goes on from, the contents of the buffer included: a folder, all of it or nothing.
+
+        `OnlineRun.load` goes on from it; `d3ray.load` takes the algorithm out of it.
+
+        Raises:
+            StorageError: the place cannot be written, or holds something else.
+        """
+        tensors, meta = self.algorithm.state()
+        arrays, told = self.rollout.state()
+        if isinstance(self._drawn, PrioritizedSampler):
+            arrays |= {f"priorities/{name}": array for name, array in self._drawn.state().items()}
+        kept = {f"{_PREFIX}{name}": torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
+        online = {**told, **self._set_up(), "begin": self.begin, "due": self._due}
+        write_checkpoint(Path(path), tensors | kept, {**meta, "seed": self.algorithm.seed, "online": online})
+
+    def _set_up(self) -> dict[str, Any]:
+        """What has to be the same for a run to be gone on from."""
+        return {
+            "algorithm": self._asked,
+            "environment": {"environment": self._environment, "n_envs": self.vector.n, "capacity": self.buffer.capacity},
+            "dataset": {"dataset": None if self.dataset is None else self.dataset.fingerprint},
+            "settings": self.settings.model_dump(mode="json"),
+        }
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        env: AnyEnvironment | VectorEnvironment,
+        buffer: ReplayBuffer | None = None,
+        *,
+        dataset: Dataset | None = None,
+        record: Recorder | None = None,
+        device: str | int | None = None,
+    ) -> Self:
+        """The run that `save` wrote, which goes on as it would have without an interruption, bit for bit.
+
+        Environments are brought back by playing their unfinished episodes again, see `Rollout.load_state`.
+
+        Args:
+            path: What `save` wrote.
+            env: The environment, as it was given then.
+            buffer: Gets the contents of the run's; None: a new one does, which has no extra columns.
+            dataset: The run's.
+            record: The run's, for a buffer with extra columns.
+            device: Where training runs.
+
+        Raises:
+            StorageError: there is no whole checkpoint.
+            ConfigError, DataError: it is of no online run, or of one in another environment or on another dataset.
+        """
+        from ..saving.saving import load
+
+        online = read_checkpoint(Path(path))[1].get("online")
+        if online is None:
+            raise ConfigError(f"{path} holds a saved algorithm and no online run: d3ray.load opens it.")
+        settings = dict(online["settings"])
+        if dataset is None:
+            del settings["mixture"]
+        given = {"dataset": dataset, "record": record, "n_envs": online["environment"]["n_envs"]}
+        return cls.resume(path, load(path, device), env, buffer, asked=online["algorithm"], **given, **settings)
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | Path,
+        algorithm: Algorithm,
+        env: AnyEnvironment | VectorEnvironment,
+        buffer: ReplayBuffer | None = None,
+        *,
+        asked: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> Self:
+        """The run that `save` wrote, which this algorithm and these arguments began; the algorithm becomes what it was then.
+
+        Args:
+            path: What `save` wrote.
+            algorithm: With the settings that it had when the run began.
+            env: As `load`'s.
+            buffer: As `load`'s.
+            asked: Those settings, where the algorithm has others by now.
+            **arguments: As the constructor's.
+
+        Raises:
+            StorageError: there is no whole checkpoint.
+            ConfigError: it is of no online run, or of one that was begun with other settings; one that differs is named.
+        """
+        tensors, meta, _ = read_checkpoint(Path(path))
+        online = meta.get("online")
+        if online is None:
+            raise ConfigError(f"{path} holds a saved algorithm and no online run: d3ray.load opens it.")
+        mine = asked or {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
+        _check_same(path, online["algorithm"], mine)
+        algorithm.load_state(tensors, meta)
+        run = cls(
+            algorithm, env, buffer, begin=int(online["begin"]), **{"capacity": online["environment"]["capacity"], **arguments}
+        )
+        try:
+            run._asked = dict(mine)
+            for part, values in run._set_up().items():
+                _check_same(path, online[part], values)
+            arrays = {n.removeprefix(_PREFIX): t.numpy() for n, t in tensors.items() if n.startswith(_PREFIX)}
+            run.rollout.load_buffer(arrays)
+            if isinstance(run._drawn, PrioritizedSampler):
+                run._drawn.load_state({n.removeprefix("priorities/"): a for n, a in arrays.items() if n.startswith("priorities/")})
+            run.rollout.load_state(arrays, online, run.policy)  # may cut episodes, which priorities have to follow
+            run._due = int(online["due"])
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+
+def default_explorer(algorithm: Algorithm, *, discrete: bool) -> Explorer:
+    """How an algorithm explores where nothing else is said."""
+    if algorithm.stochastic:
+        return PolicyDraws()
+    return EpsilonGreedy(duration=10_000) if discrete else GaussianNoise()
+
+
+def _check_drawn_from(buffer: ReplayBuffer | None) -> None:
+    """Refuses buffers that would draw otherwise than training does, for what they add would never be used."""
+    name = type(buffer).__name__
+    if isinstance(buffer, EpisodicReplayBuffer | PrioritizedEpisodicReplayBuffer):
+        raise ConfigError(f"A {name} is one to draw episodes from, and online training draws transitions: give a ReplayBuffer.")
+    if isinstance(buffer, PrioritizedReplayBuffer):
+        raise ConfigError(
+            f"Online training draws as the algorithm's sampler says and would not use the priorities of a {name}: give a "
+            "ReplayBuffer, and the algorithm sampler='prioritized', or a mapping of that name with the buffer's options."
+        )
+
+
+def _name(vector: VectorEnvironment) -> str:
+    known = environment_of(vector.single)
+    return known.id if known else "the environment"
+
+
+def _check_same(path: str | Path, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    for name in mine:
+        if theirs.get(name) != mine[name]:
+            given = f"{name} {theirs.get(name)!r}, not {mine[name]!r}"
+            raise ConfigError(f"The run in {path} was begun with {given}: give the same, or another folder.")

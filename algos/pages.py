@@ -1,0 +1,36 @@
+"""Every algorithm of d3ray by its name: the table that imports, the registry and type checkers read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..data.lazy import homes, lazily
+
+if TYPE_CHECKING:
+    from .actor_critic.cal_ql import CalQL as CalQL
+    from .actor_critic.cql import CQL as CQL
+    from .actor_critic.ddpg import DDPG as DDPG
+    from .actor_critic.edac import EDAC as EDAC
+    from .actor_critic.rebrac import ReBRAC as ReBRAC
+    from .actor_critic.sac import SAC as SAC
+    from .actor_critic.sac_n import SACN as SACN
+    from .actor_critic.td3 import TD3 as TD3
+    from .actor_critic.td3_plus_bc import TD3PlusBC as TD3PlusBC
+    from .behaviour.bcq import BCQ as BCQ
+    from .behaviour.bear import BEAR as BEAR
+    from .behaviour.mcq import MCQ as MCQ
+    from .behaviour.plas import PLAS as PLAS
+    from .behaviour.plas_with_perturbation import PLASWithPerturbation as PLASWithPerturbation
+    from .behaviour.spot import SPOT as SPOT
+    from .imitation.awac import AWAC as AWAC
+    from .imitation.awr import AWR as AWR
+    from .imitation.bc import BC as BC
+    from .imitation.crr import CRR as CRR
+    from .imitation.discrete_bc import DiscreteBC as DiscreteBC
+    from .in_sample.iql import IQL as IQL
+    from .in_sample.xql import XQL as XQL
+    from .sequence.decision_transformer import DecisionTransformer as DecisionTransformer
+    from .values.dqn import DQN as DQN
+
+PAGES = homes(__file__)
+__getattr__, __all__ = lazily(f"{__package__}", PAGES)  # pyright: ignore[reportUnsupportedDunderAll]

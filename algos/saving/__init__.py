@@ -1,0 +1,1 @@
+"""What training goes on from, as folders of parts."""

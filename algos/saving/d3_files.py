@@ -1,0 +1,256 @@
+"""d3rlpy's `.d3` files as algorithms of the same name here: networks, targets, optimisers, scalers and settings.
+
+A `.d3` file of d3rlpy 2.8.1 is a pickle of three parts: its version, its settings as JSON, and what `torch.save` made of the states
+of networks and optimisers. Both pickles are read by `data.formats.restricted_pickle`: numbers come out, and nothing is run.
+
+What is not carried over: d3rlpy keeps no count of gradient steps, so the steps of the critics' optimiser (of BC the policy's) are
+taken for it; and IQL's standard deviation is another function of its parameter there, whose optimiser begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.errors import ConfigError, DataError, reason
+from ...data.formats.untrusted import restricted_pickle
+from ...data.formats.untrusted.torch_archive import read_torch
+from ...data.spec import Box, Spec
+from ..learning.fit import Fit
+from ..registry import algorithm_class
+from .d3_settings import settings_of
+
+if TYPE_CHECKING:
+    from ..base import Algorithm
+
+VERSION = "2.8.1"
+Arrays = dict[str, np.ndarray]  # by the names of d3rlpy's modules
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Which parts of a file make the networks of an algorithm.
+
+    Attributes:
+        networks: By our name.
+        targets: By our name.
+        optimizers: By their name, our networks that it steps, in the order of its parameters.
+        steps: Our network whose optimiser has done a step at every gradient step.
+    """
+
+    networks: Mapping[str, str]
+    targets: Mapping[str, str] = field(default_factory=dict[str, str])
+    optimizers: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    steps: str = "critic"
+
+
+_ACTOR, _CRITIC = {"actor_optim": ("policy",)}, {"critic_optim": ("critic",)}
+_PARTS = {
+    "TD3PlusBC": _Parts(
+        {"policy": "policy", "critic": "q_funcs"}, {"policy": "targ_policy", "critic": "targ_q_funcs"}, _ACTOR | _CRITIC
+    ),
+    "SAC": _Parts(
+        {"policy": "policy", "critic": "q_funcs", "temperature": "log_temp"},
+        {"critic": "targ_q_funcs"},
+        _ACTOR | _CRITIC | {"temp_optim": ("temperature",)},
+    ),
+    "IQL": _Parts(
+        {"policy": "policy", "critic": "q_funcs", "value": "value_func"},
+        {"critic": "targ_q_funcs"},
+        _ACTOR | {"critic_optim": ("critic", "value")},
+    ),
+    "BC": _Parts({"policy": "imitator"}, optimizers={"optim": ("policy",)}, steps="policy"),
+}
+
+
+def load_d3(path: Path, device: str | int | None = None) -> Any:
+    """The algorithm that d3rlpy 2.8.1 saved: a TD3+BC, SAC, IQL or BC. It predicts what d3rlpy's does, and can be trained further.
+
+    Args:
+        path: What d3rlpy's `save` wrote.
+        device: Where it is to be; None takes the first accelerator, else the CPU.
+
+    Raises:
+        DataError: it is no such file, is cut short or damaged, names code, is of another version of d3rlpy or of another
+            algorithm, or has a setting that there is not here; the sentence says which.
+    """
+    version, config, states = _read(path)
+    if version != VERSION:
+        raise DataError(f"{path} was written by d3rlpy {version}; files of {VERSION} are read: load it there and save it anew.")
+    try:
+        name, settings = settings_of(config["config"])
+        cls = algorithm_class(name)
+        algorithm = cls(**settings, device=device)
+        checked, spec = algorithm.check_settings(), _spec(config)
+        _check_size(algorithm, checked, spec, path.stat().st_size)
+        algorithm.fit_ = Fit(algorithm, checked, spec, (algorithm.seed,), None)
+        tensors, steps = _Carrier(algorithm, states, _PARTS[name]).state()
+        state, meta = algorithm.state()
+        return algorithm.load_state({**state, **tensors}, {**meta, "step": steps})
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path} cannot be taken over: {error}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+        why = f"{type(error).__name__}: {reason(error)}"
+        raise DataError(f"{path} is damaged, or none of d3rlpy {VERSION}: its parts do not fit together ({why}).") from None
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Version, settings, and states by module."""
+    saved = restricted_pickle.load(path)
+    if not isinstance(saved, dict) or saved.keys() != {"torch", "config", "version"} or not isinstance(saved["torch"], bytes):
+        raise DataError(f"{path} is no file that d3rlpy's save wrote: it has not the parts torch, config and version.")
+    saved = cast("dict[str, Any]", saved)
+    try:
+        config = json.loads(saved["config"])
+    except (TypeError, ValueError, RecursionError):
+        raise DataError(f"{path} is damaged: its settings are no JSON, or nested too deeply.") from None
+    return str(saved["version"]), config, read_torch(saved["torch"], source=str(path))
+
+
+def _spec(config: Mapping[str, Any]) -> Spec:
+    """The spaces, of which d3rlpy keeps the shapes."""
+    shape = tuple(config["observation_shape"])
+    if not all(isinstance(size, int) for size in shape):
+        raise DataError("its observations have several parts, which are not read.")
+    seen = Box(shape=shape, dtype="uint8" if len(shape) == 3 else "float32")
+    return Spec(observation=seen, action=Box(shape=(int(config["action_size"]),)))
+
+
+def _check_size(algorithm: Algorithm, config: Any, spec: Spec, size: int) -> None:
+    """Refuses settings that ask for more than the file can hold, before memory is taken: a few bytes of JSON could fill it.
+
+    Raises:
+        DataError: the networks have more parameters than so many bytes can be the float32 numbers of.
+    """
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        networks = algorithm.networks(spec, config)
+    count = sum(p.numel() for network in networks.values() for p in network.module.parameters())
+    if count > size // 4:
+        raise DataError(f"its settings ask for {count:,} parameters, and the file has {size:,} bytes.")
+
+
+class _Carrier:
+    """Brings a file's states under the names of `Learner.state`."""
+
+    def __init__(self, algorithm: Algorithm, states: Mapping[str, Any], parts: _Parts) -> None:
+        self._learner, self._config, self._states, self._parts = algorithm.fit_.learner, algorithm.config_, states, parts
+        self._shared: bool = getattr(self._config, "share_encoder", False)
+
+    def state(self) -> tuple[dict[str, Tensor], int]:
+        """Tensors by name, and the gradient steps done."""
+        tensors: dict[str, Tensor] = {}
+        steps: dict[str, int] = {}
+        for kind, named in (("live", self._parts.networks), ("target", self._parts.targets)):
+            for name, part in named.items():
+                if name in self._learner.networks:
+                    tensors |= {f"{kind}/{name}/{ours}": t for ours, t in self._network(name, self._states[part]).items()}
+        for part, names in self._parts.optimizers.items():
+            if names[0] in self._learner.networks:
+                for name, (count, slots) in self._optimizer(self._states[part]["optim"]["state"], names).items():
+                    steps[name] = count
+                    tensors |= {f"optimizer/{name}/{slot}": tensor for slot, tensor in slots.items()}
+        return tensors, steps.get(self._parts.steps, 0)
+
+    def _network(self, name: str, theirs: Arrays) -> dict[str, Tensor]:
+        """Parameters and buffers of a network."""
+        ours = {**self._learner.live[name], **self._learner.buffers[name]}
+        found = _carried(name, theirs, ours, self._shared)
+        if name == "temperature":  # it is learnt beside its first value here, and as a whole there
+            found["log"] = found["log"] - math.log(self._config.initial_temperature)
+        if "log_std" in found:  # a sigmoid between the bounds there; here the logarithm itself, clipped to them
+            low, high = self._config.log_std_bounds
+            found["log_std"] = low + (high - low) * found["log_std"].sigmoid()
+        return found
+
+    def _optimizer(self, held: Mapping[int, Mapping[str, Any]], names: tuple[str, ...]) -> dict[str, tuple[int, dict[str, Tensor]]]:
+        """By network the steps done, and what the optimiser remembers; nothing where it has not stepped yet."""
+        order = [(name, key) for name in names for key in self._parameters(self._states[self._parts.networks[name]])]
+        result: dict[str, tuple[int, dict[str, Tensor]]] = {}
+        for name in names if held else ():
+            remembered = {key: held[k] for k, (of, key) in enumerate(order) if of == name}
+            first = next(iter(remembered.values()))
+            count = int(first.get("step", 1))  # plain gradient descent keeps none
+            tensors = {"step": torch.tensor(float(count))}
+            for slot in (slot for slot, value in first.items() if slot != "step" and value is not None):
+                arrays = {key: values[slot] for key, values in remembered.items()}
+                found = _carried(name, arrays, self._learner.live[name], self._shared)
+                if "log_std" in found:
+                    found["log_std"] = torch.zeros_like(found["log_std"])
+                tensors |= {f"{ours}:{slot}": tensor for ours, tensor in found.items()}
+            result[name] = (count, tensors)
+        return result
+
+    def _parameters(self, theirs: Arrays) -> list[str]:
+        """Names of parameters in the order in which an optimiser is given them; what is shared is given once."""
+        names = [key for key in theirs if not key.endswith(_BUFFERS)]
+        return [key for key in names if not (self._shared and "._encoder." in key and not key.startswith("0."))]
+
+
+def _carried(name: str, theirs: Arrays, ours: Mapping[str, Tensor], shared: bool) -> dict[str, Tensor]:
+    """Arrays by d3rlpy's names as tensors by ours: members of an ensemble side by side, affine weights turned.
+
+    Raises:
+        DataError: one of ours gets nothing, or an array of another shape.
+    """
+    members = _members(theirs)
+    names = _names(list(members[0]), list(ours))
+    result: dict[str, Tensor] = {}
+    for mine, tensor in ours.items():
+        keys = [key for key, given in names.items() if given == mine]
+        if not keys:
+            raise DataError(f"there is nothing for {mine!r} of the {name}.")
+        alike = members[:1] if shared and keys[0].startswith("_encoder.") else members
+        parts = [np.concatenate([_turned(key, member[key]) for key in keys], -1) for member in alike]
+        array = np.stack(parts)
+        if array.size != tensor.numel() or (parts[0].ndim > 1 and _long(array) != _long(tensor)):
+            raise DataError(f"{keys[0]!r} of the {name} has the shape {parts[0].shape}, and {mine!r} is {tuple(tensor.shape)}.")
+        result[mine] = torch.tensor(np.ascontiguousarray(array)).reshape(tensor.shape)
+    return result
+
+
+def _members(theirs: Arrays) -> list[Arrays]:
+    """Arrays of each member of an ensemble, or of the one network."""
+    found: dict[str, Arrays] = {}
+    for key, array in theirs.items():
+        number, _, rest = key.partition(".")
+        found.setdefault(number if number.isdigit() else "", {})[rest if number.isdigit() else key] = array
+    return list(found.values())
+
+
+def _names(theirs: list[str], ours: list[str]) -> dict[str, str]:
+    """Our name for each of theirs. An encoder's layers follow one another in the same order; two heads there may be one here."""
+    there, here = _layers(theirs, "_encoder."), _layers(ours, "encoder.")
+    paths = dict(zip(there, here, strict=False)) | {"_fc": "head", "_mu": "head", "_logstd": "head", "_embed": "embed"}
+    plain = {"_logstd": "log_std", "_parameter": "log"}
+    found: dict[str, str] = {}
+    for name in theirs:
+        path, _, last = name.rpartition(".")
+        if path in paths:
+            found[name] = f"{paths[path]}.{last}"
+        elif name in plain:
+            found[name] = plain[name]
+    return found
+
+
+def _layers(names: list[str], prefix: str) -> list[str]:
+    """The layers that have parameters below a prefix, in order."""
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in names if name.startswith(prefix)))
+
+
+def _turned(key: str, array: np.ndarray) -> np.ndarray:
+    """An affine weight is [out, in] there and [in, out] here."""
+    return array.T if key.endswith("weight") and array.ndim == 2 else array
+
+
+def _long(array: np.ndarray | Tensor) -> list[int]:
+    """The axes that are longer than one."""
+    return [size for size in array.shape if size != 1]

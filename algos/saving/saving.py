@@ -1,0 +1,120 @@
+"""Saved algorithms: the folder of a checkpoint, opened by `d3ray.load`, and the settings of a run as `params.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...data.episodes import action_size, observation_shape
+from ...data.errors import ConfigError, StorageError
+from ...data.spec import Spec, space_columns
+from ...data.storage.files import storage_errors, write_atomically
+from ..learning.fit import Fit
+from ..registry import algorithm_class
+from .checkpoint import read_checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from ..base import Algorithm
+
+
+def save(algorithm: Algorithm, path: str | Path) -> None:
+    """Writes everything that training goes on from. Raises StorageError; nothing is left half-written."""
+    tensors, meta = algorithm.state()
+    settings = {**meta, "seed": algorithm.seed}
+    write_checkpoint(Path(path), tensors, settings)
+
+
+def load(path: str | Path, device: str | int | None = None) -> Any:
+    """An algorithm, ready to predict or to be trained further.
+
+    Args:
+        path: What `save` wrote, or a `.d3` file of d3rlpy (see `d3_files.load_d3`).
+        device: Where it is to be; None takes the first accelerator, else the CPU.
+
+    Raises:
+        StorageError: the folder is not a whole checkpoint, or one of another version.
+        ConfigError: it is of an algorithm that is not known here.
+        DataError: the file is none of d3rlpy's that can be read.
+    """
+    path = Path(path)
+    if path.is_file():
+        from .d3_files import load_d3
+
+        return load_d3(path, device)
+    tensors, meta, _ = read_checkpoint(path)
+    algorithm = _unfitted(path, meta, device)
+    return algorithm.load_state(tensors, meta)
+
+
+def load_into(algorithm: Algorithm, path: str | Path) -> None:
+    """Makes `algorithm` what was saved: networks, optimisers, step and settings.
+
+    Raises:
+        ConfigError: it is another algorithm, or has other networks than this one, which are there already.
+        StorageError: as `load`.
+    """
+    other: Algorithm = load(path, algorithm.device)
+    if other.name != algorithm.name:
+        raise ConfigError(f"{path} holds a {other.name}, not a {algorithm.name}.")
+    tensors, meta = other.state()
+    if hasattr(algorithm, "fit_"):
+        ours = algorithm.state()[0]
+        for name in sorted(n for n in {*ours, *tensors} if n.startswith("live/")):
+            have, found = (tuple(t[name].shape) if name in t else None for t in (ours, tensors))
+            if have != found:
+                raise ConfigError(
+                    f"The {algorithm.name} in {path} has other networks: {name.removeprefix('live/')!r} is "
+                    f"{_of_shape(found)} there and {_of_shape(have)} here."
+                )
+    vars(algorithm).update({**other.get_params(), "device": algorithm.device})
+    algorithm.load_state(tensors, meta)
+
+
+def write_params(algorithm: Algorithm, file: Path) -> None:
+    """Writes the settings that a fit has come to, and the spaces: what `read_params` makes the algorithm from again."""
+    _, meta = algorithm.state()
+    kept = {name: meta[name] for name in ("algorithm", "config", "spec", "dtype", "data")}
+    shapes = {name: leaf.shape for name, leaf in space_columns(algorithm.spec_.observation).items()}
+    about = {"observation_shape": observation_shape(shapes), "action_size": action_size(algorithm.spec_), "seed": algorithm.seed}
+    with storage_errors("written", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps({**kept, **about}, allow_nan=False, indent=2).encode())
+
+
+def read_params(file: str | Path, device: str | int | None = None) -> Any:
+    """The algorithm of a `params.json`, set up with fresh networks, so that `load_model` works at once.
+
+    Raises:
+        StorageError: there is no such file, or it is not what a fit writes.
+        ConfigError: it is of an algorithm that is not known here, or a setting is not one of this version's.
+    """
+    try:
+        params = json.loads(Path(file).read_bytes())
+    except (OSError, ValueError):
+        raise StorageError(f"{file} is not there, or no JSON.") from None
+    if not isinstance(params, dict):
+        raise StorageError(f"{file} does not hold the settings of a fit.")
+    algorithm = _unfitted(file, params, device)
+    algorithm.fit_ = Fit(algorithm, algorithm.check_settings(), Spec.checked(_part(file, params, "spec")), (algorithm.seed,), None)
+    return algorithm
+
+
+def _unfitted(path: str | Path, meta: Mapping[str, Any], device: str | int | None) -> Algorithm:
+    """An algorithm of the class and with the settings that were written."""
+    cls = algorithm_class(_part(path, meta, "algorithm"))
+    config = cls.Config.checked(_part(path, meta, "config"), title=cls.__name__)
+    settings = {name: getattr(config, name) for name in cls.Config.model_fields}
+    seed = meta["seed"] if "seed" in meta else _part(path, meta, "seeds")[0]
+    return cls(**settings, seed=seed, device=device, dtype=_part(path, meta, "dtype"))
+
+
+def _part(path: str | Path, meta: Mapping[str, Any], name: str) -> Any:
+    if name not in meta:
+        raise StorageError(f"{path} does not say {name!r}: it is no saved algorithm, or one of another version.")
+    return meta[name]
+
+
+def _of_shape(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else f"of shape {shape}"

@@ -1,0 +1,1 @@
+"""Values of discrete actions, and the greedy policy over them."""

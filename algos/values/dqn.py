@@ -1,0 +1,104 @@
+r"""Deep Q-network (DQN): Q-learning with a target network that is copied now and then.
+
+    L(θ) = E[ Σ_i huber(r + γ min_j Q'_j(s', a*) - Q_i(s, a)) ],    a* = argmax_a' mean_j Q'_j(s', a')        `DQN.critic_loss`
+
+Without an ensemble that is r + γ max_a' Q'(s', a'). Q' moves towards Q by the share `tau` every `target_update_interval` gradient
+steps; τ = 1 copies it, as the paper does.
+
+Symbols   Q' = target critic, i and j number the ensemble.
+When      Discrete actions online. Offline where the data cover what the policy would do, as a replay buffer does; else a
+          baseline.
+Paper     Mnih et al.: Human-level control through deep reinforcement learning, Nature 518, 2015.
+Choices   1. The Huber loss with its corner at 1 is the paper's clipping of the error to [-1, 1].
+          2. The copy is made after steps C, 2C, …; d3rlpy 2.8.1 also makes one after the first step.
+          3. Ensembles are reduced as in d3rlpy 2.8.1: the mean to choose an action, the least to value it, the sum of the losses.
+          4. Adam in place of the paper's RMSprop, with the rate and epsilon of Rainbow (Hessel et al. 2018, Table 1), as d3rlpy's
+             manual has it. On small problems learn faster with `learning_rate=1e-3, target_update_interval=100`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...data.batch import Batch
+from ...data.config import setting
+from ...data.spec import Spec
+from ..base import Algorithm
+from ..config import AlgorithmConfig, Preset, sourced
+from ..definition import Network
+from ..learning.learner import Learner, LossValue
+from ..nets import Hyper, Nets
+from ..networks.encoders import DefaultEncoder, Encoder
+from ..networks.q_functions import Bootstrap, Mean, QFunction, picked, reduced
+from ..optimizers import Adam, Optimizer
+from ..schedule import due
+
+MANUAL = "d3rlpy's manual of October 2020"
+
+
+@sourced("Mnih et al. 2015, Extended Data Table 1", "gamma")
+class DQNConfig(AlgorithmConfig):
+    """Settings of `DQN`."""
+
+    learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
+    optimizer: Optimizer = setting(Adam(epsilon=1.5e-4), "what steps the critic", source=f"{MANUAL}; Rainbow, Table 1")
+    batch_size: int = setting(32, "transitions in a gradient step", source="Mnih et al. 2015, Extended Data Table 1", gt=0)
+    target_update_interval: int = setting(8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0)
+    tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", gt=0, le=1)
+    n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
+    q_function: QFunction = setting(Mean(), "what the critic estimates: mean, or a distribution of the return")
+    share_encoder: bool = setting(False, "whether the ensemble has one encoder", source=MANUAL)
+    bootstrap: Bootstrap = setting(
+        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
+    )
+    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
+
+
+class DQN(Algorithm):
+    """Deep Q-network, offline or online. Data: discrete actions."""
+
+    Config: ClassVar = DQNConfig
+    actions: ClassVar = "discrete"
+    presets: ClassVar = {
+        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/dqn.py and optimizers.py", {"optimizer": "adam"}),
+        "d3rlpy-2020": Preset(MANUAL, {}),
+        "small": Preset("tried on CartPole", {"learning_rate": 1e-3, "target_update_interval": 100}),
+    }
+
+    def networks(self, spec: Spec, config: DQNConfig) -> dict[str, Network]:
+        critic = config.q_function.discrete(
+            config.encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
+        )
+        return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
+
+    def schedule(self, step: int) -> tuple[str, ...]:
+        return due(step, critic=1, targets=self.config_.target_update_interval)
+
+    def critic(self, learner: Learner, batch: Batch) -> None:
+        """Every step."""
+        learner.minimise(self.critic_loss, "critic", batch)
+
+    def targets(self, learner: Learner, batch: Batch) -> None:
+        """Every C steps."""
+        learner.track("critic", rate="tau")
+
+    def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L of each sample, [B]."""
+        with torch.no_grad():
+            following = nets.target.critic.distribution(batch.next_observation, _best)  # [members, atoms, B]
+            goal = batch.reward + batch.discount * reduced(following, "min")
+        return nets.critic.td_loss(batch.observation, batch.action, goal)
+
+    def act(self, nets: Nets, observation: Any) -> Tensor:
+        return _best(nets.critic(observation))
+
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return picked(nets.critic(observation), action)
+
+
+def _best(values: Tensor) -> Tensor:
+    """The actions of the largest mean over members: [members, B, A] to [B]."""
+    return values.mean(0).argmax(-1)

@@ -1,0 +1,124 @@
+"""HDF5 files as importers read them: plain numeric arrays that lie in the file itself."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ...errors import D3rayError, DataError, reason
+from ..imported import Array, existing_file, native, same_rows
+from .check import check_hdf5
+
+
+@contextmanager
+def open_hdf5(path: Path | str) -> Generator[h5py.File]:
+    """The file, opened for reading; what h5py raises inside becomes a `DataError`.
+
+    Raises:
+        DataError: not there, not HDF5, cut short or damaged, also where libhdf5 would not survive it.
+    """
+    path = existing_file(path)
+    if not is_hdf5(path):
+        raise DataError(f"{path} is not an HDF5 file.")
+    check_hdf5(path)
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except D3rayError:
+        raise
+    except MemoryError as error:
+        raise DataError(f"{path}: {error or 'an array does not fit into memory'}.") from None
+    except (OSError, RuntimeError, KeyError) as error:
+        # h5py's own words name C functions and addresses; the first line is kept for the one who looks closer.
+        raise DataError(f"{path} is an HDF5 file that is cut short or damaged ({reason(error)}).") from None
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether the file begins as HDF5 does (or has its signature after a user block)."""
+    return bool(h5py.is_hdf5(path))
+
+
+def find(file: h5py.File | h5py.Group, name: str) -> h5py.Dataset | None:
+    """The array of that name, or None where there is none.
+
+    Raises:
+        DataError: its values lie in another file, which a file from elsewhere has no business to name.
+    """
+    group: Any = file
+    for part in name.split("/"):
+        if not isinstance(group, h5py.Group) or part not in group:
+            return None
+        if isinstance(group.get(part, getlink=True), h5py.ExternalLink):
+            raise DataError(f"{file.file.filename}: {name!r} is a link to another file.")
+        group = group[part]
+    if not isinstance(group, h5py.Dataset):
+        return None
+    if group.external or group.is_virtual:
+        raise DataError(f"{file.file.filename}: the values of {name!r} lie in another file.")
+    return group
+
+
+def read_array(file: h5py.File, name: str) -> Array | None:
+    """The numbers of that name, or None where there is no such array.
+
+    Raises:
+        DataError: it holds something else than numbers or booleans.
+    """
+    dataset = find(file, name)
+    if dataset is None:
+        return None
+    if dataset.shape is None or dataset.dtype.kind not in "biuf":
+        raise DataError(f"{file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
+    return native(np.asarray(dataset[()]))
+
+
+def read_arrays(
+    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str] | None = None
+) -> dict[str, Array]:
+    """Those of the arrays that are there, all of one length. `rename` has what the file calls an array, by its usual name.
+
+    Raises:
+        DataError: a required or a renamed one is not (it is named, and so is what the file has), lengths differ, or there are no
+            rows.
+    """
+    called = {name: (rename or {}).get(name, name) for name in (*required, *optional)}
+    there = {name: dataset for name, said in called.items() if (dataset := find(file, said)) is not None}
+    for name in (*required, *(rename or {})):
+        if name not in there:
+            raise DataError(f"{file.filename} is not {kind} file: it has no {called[name]!r}, only {listed(file)}.")
+    same_rows(file.filename, **there)  # from the headers, before anything is loaded
+    arrays = {name: read_array(file, called[name]) for name in there}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def scalar(file: h5py.File, name: str) -> Any:
+    """The single value of that name as Python's own (bytes as text), or None where there is none."""
+    dataset = find(file, name)
+    if dataset is None or dataset.shape != ():
+        return None
+    value: Any = dataset[()]
+    value = value.item() if isinstance(value, np.generic) else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def listed(file: h5py.File) -> str:
+    """The names at the top of the file, at most eight, for a sentence."""
+    names = sorted(str(name)[:40] for name in file)  # a damaged one is bytes, and may be long
+    return (", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "nothing"
+
+
+def array_names(group: h5py.Group) -> list[str]:
+    """Names of all arrays below `group`, sorted, groups joined by '/'. Links to other places are not followed."""
+    names: list[str] = []
+
+    def visit(name: str, node: Any) -> None:
+        if isinstance(node, h5py.Dataset):
+            names.append(name)
+
+    group.visititems(visit)
+    return sorted(names)

@@ -1,0 +1,253 @@
+"""Minari's datasets: a folder with `data/metadata.json` beside HDF5 or Arrow files, or the HDF5 file alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ...errors import DataError
+from ...spec import Environment, Spec
+from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
+from ...storage.steps import StepTable
+from ..hdf5.arrays import is_hdf5, open_hdf5
+from ..imported import Array, Imported, count_notes, finite, flags, one_column, typed_actions
+from ..runs import Runs, ends_of, join, join_actions
+from .spaces import Json, from_zero, leaves, parse_space, to_spec
+from .storage import PARTS, Stored, folder_episodes, hdf5_episodes, hdf5_metadata
+
+MAIN, METADATA = "main_data.hdf5", "metadata.json"
+STORAGES = ("hdf5", "arrow", "parquet")
+LOG_PROB = "action_log_probs"  # the name of an info that holds log-probabilities under the behaviour policy
+KEPT = ("dataset_id", "minari_version", "algorithm_name", "author", "code_permalink", "ref_min_score", "ref_max_score")
+
+
+def is_minari(path: Path) -> bool:
+    """Whether the path is a dataset's folder, its `data` folder, or an HDF5 file with groups `episode_0`, `episode_1` and so on."""
+    if path.is_dir():
+        return _data_folder(path) is not None
+    if not is_hdf5(path):
+        return False
+    with open_hdf5(path) as file:
+        first: Any = file.get("episode_0")
+        return isinstance(first, h5py.Group) and all(part in first for part in PARTS)
+
+
+def minari_parts(folder: Path) -> list[Path]:
+    """The folder, where it is a dataset."""
+    return [folder] if _data_folder(folder) else []
+
+
+def read_minari(path: Path | str, *, timeout_at: int | None = None, discrete_action: bool | None = None) -> Imported:
+    """Steps of a Minari dataset, by the numbers of its episodes; none is dropped.
+
+    An episode of T steps has T + 1 observations, so the final ones are recorded. It ends where `terminations` or `truncations` say
+    so, and at its last step: one that ends with neither flag was cut while it was recorded, and is truncated. A flag within an
+    episode ends one there. Where both are set it is terminated.
+
+    Dict and tuple observations become columns `observation/KEY` and `observation/0`; text among them is left out, and a note names
+    it. Discrete spaces that do not start at 0 are counted from 0. Actions that are a Dict or Tuple of floats are put side by side.
+    Images are stored as JPEG unless the dataset says otherwise: what is read is what JPEG left of them.
+
+    Infos of numbers become `info/NAME`, a group within one `info/NAME/PART`. Of T + 1 infos row t holds the one that came with
+    o_t, and the last is left out: a closing row has no infos. An info `action_log_probs` becomes `log_prob`.
+
+    Spaces, environment id and its keyword arguments come from `metadata.json`, or from the file's attributes (Minari before 0.5);
+    an HDF5 file without either says nothing of them.
+
+    Args:
+        path: the dataset's folder, its `data` folder, or the HDF5 file.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
+        discrete_action: None: what the action space says, and without one, whether actions are integers in one column.
+
+    Raises:
+        DataError: an episode or a part of one is missing or damaged, lengths differ, spaces are not those of the arrays, NaN or
+            infinity (the episode is named).
+
+    Source: Minari 0.5.4, `minari/dataset/_storages` and `minari/serialization.py`.
+    """
+    path = Path(path)
+    place = _find(path)
+    spaces = {
+        part: parse_space(place.metadata[key], f"{key} of {place.said_in}") for part, key in SPACES.items() if key in place.metadata
+    }
+    inner = {f"{part}/{name}" if name else part: leaf for part, space in spaces.items() for name, leaf in leaves(space).items()}
+    found = _Found(inner)
+    for stored in place.episodes(inner):
+        found.add(stored)
+    total = place.metadata.get("total_episodes")
+    if isinstance(total, int) and total != len(found.names):
+        raise DataError(f"{path} has {len(found.names)} episodes; {place.said_in} says {total}.")
+    runs, notes = found.runs(str(path), discrete_action)
+    steps, said = runs.steps(str(path), timeout_at)
+    own = discrete_action is not None
+    spec = _spec(spaces, steps, str(path), place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
+    environment, env_notes = _environment(place)
+    notes = [*notes, *env_notes, *said, *count_notes(steps, limits_known=True)]
+    about = {"format": "minari", "file": path.name, "storage": place.storage}
+    kept = {key: place.metadata[key] for key in KEPT if place.metadata.get(key)}
+    return Imported(steps, spec, environment, notes, about | ({"metadata": kept} if kept else {}))
+
+
+SPACES = {"observations": "observation_space", "actions": "action_space"}
+
+
+@dataclass(frozen=True)
+class _Place:
+    data: Path  # the HDF5 file, or the folder of subfolders
+    metadata: Json
+    storage: str
+    said_in: str
+
+    def episodes(self, spaces: dict[str, Json]) -> Iterator[Stored]:
+        return (hdf5_episodes if self.storage == "hdf5" else folder_episodes)(self.data, spaces)
+
+
+def _data_folder(path: Path) -> Path | None:
+    """The folder that holds the data, of one that a person would name; None where it is no dataset."""
+    for folder in (path / "data", path):
+        if (folder / MAIN).is_file() or _read_metadata(folder / METADATA).get("data_format") in STORAGES:
+            return folder
+    return None
+
+
+def _find(path: Path) -> _Place:
+    folder = _data_folder(path) if path.is_dir() else path.parent
+    if folder is None:
+        raise DataError(f"{path} is no Minari dataset: there is neither data/{METADATA} nor data/{MAIN}.")
+    metadata = _read_metadata(folder / METADATA)
+    storage = metadata.get("data_format", "hdf5") if path.is_dir() else "hdf5"
+    if storage not in STORAGES:
+        raise DataError(f"{folder / METADATA} names the storage {storage!r}; {', '.join(STORAGES)} are read.")
+    data = folder if storage != "hdf5" else folder / MAIN if path.is_dir() else path
+    if metadata:
+        return _Place(data, metadata, storage, str(folder / METADATA))
+    return _Place(data, hdf5_metadata(data), storage, f"the attributes of {data}")
+
+
+def _read_metadata(path: Path) -> Json:
+    """Nothing where there is no such file, or it is some other program's."""
+    try:
+        content: Any = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) and ("data_format" in content or "total_episodes" in content) else {}
+
+
+class _Found:
+    """What the episodes read so far hold."""
+
+    def __init__(self, spaces: dict[str, Json]) -> None:
+        self.spaces = spaces
+        self.names: list[str] = []
+        self.observations: list[dict[str, Array]] = []
+        self.steps: list[dict[str, Array]] = []
+        self.left_out: set[str] = set()
+
+    def add(self, stored: Stored) -> None:
+        parts = {**{f"actions/{k}": a for k, a in stored.actions.items()}, **stored.flat}
+        for name in PARTS[2:]:
+            if name not in parts:
+                raise DataError(f"{stored.name} has no {name!r}.")
+        if not stored.observations or not stored.actions:
+            raise DataError(f"{stored.name} has no {'actions' if stored.observations else 'observations'} of numbers.")
+        n = len(parts["rewards"])
+        if not n:
+            raise DataError(f"{stored.name} has no steps.")
+        for name, array in parts.items():
+            if array.shape[:1] != (n,):
+                raise DataError(f"{stored.name}: {name.rstrip('/')!r} has {array.shape[:1]} rows, 'rewards' has {n}.")
+        seen = {f"observations/{name}".rstrip("/"): array for name, array in stored.observations.items()}
+        for place, array in seen.items():
+            if array.shape[:1] != (n + 1,):
+                raise DataError(f"{stored.name}: {place!r} has {array.shape[:1]} rows; {n + 1} are due for {n} steps.")
+        finite(stored.name, **seen, **parts)
+        for name, array in stored.infos.items():
+            if array.shape[:1] in ((n,), (n + 1,)):
+                parts["log_prob" if name == LOG_PROB else f"info/{name}"] = array[:n]
+            else:
+                stored.left_out.add(f"infos/{name}")
+        self.left_out |= stored.left_out
+        self.names.append(stored.name.rpartition(", ")[2])
+        rows = n if stored.final_missing else n + 1
+        self.observations.append({name: array[:rows] for name, array in stored.observations.items()})
+        self.steps.append(parts)
+
+    def runs(self, source: str, discrete_action: bool | None) -> tuple[Runs, list[str]]:
+        notes: list[str] = []
+        self._same_infos()
+        if self.left_out:
+            notes.append(f"Left out, being no numbers of each step: {', '.join(sorted(self.left_out))}.")
+        columns, observations = join(self.steps, source, self.names), join(self.observations, source, self.names)
+        lengths = np.array([len(part["rewards"]) for part in self.steps])
+        rows = np.array([len(next(iter(part.values()))) for part in self.observations])
+        final, last = ends_of(rows, lengths)
+        terminated, truncated = (flags(source, name, columns.pop(name)) for name in PARTS[3:])
+        open_ended = int((last & ~terminated & ~truncated).sum())
+        if open_ended:
+            notes.append(f"{open_ended} episodes end neither terminated nor truncated; they were taken as truncated.")
+        if within := int(((terminated | truncated) & ~last).sum()):
+            notes.append(f"{within} steps within episodes are marked terminated or truncated; an episode ends at each.")
+        actions, said = self._actions(source, columns, discrete_action)
+        rewards = one_column(source, "rewards", columns.pop("rewards"))
+        seen = {name: self._from_zero(f"observations/{name}".rstrip("/"), array) for name, array in observations.items()}
+        runs = Runs(seen.get("", seen), final, last, actions, rewards, terminated, truncated, columns)
+        return runs, [*notes, *said]
+
+    def _actions(self, source: str, columns: dict[str, Array], discrete: bool | None) -> tuple[Array, list[str]]:
+        names = [name for name in columns if name.startswith("actions/")]
+        parts = {n.removeprefix("actions/"): self._from_zero(n.rstrip("/"), columns.pop(n)) for n in names}
+        kind = self.spaces["actions"]["type"] if "actions" in self.spaces else None
+        actions, notes = join_actions(source, parts)
+        if kind in ("MultiDiscrete", "MultiBinary") and discrete is None:
+            return actions.reshape(len(actions), -1).astype(np.int64 if kind == "MultiDiscrete" else np.uint8), notes
+        return typed_actions(source, actions, kind == "Discrete" if kind and discrete is None else discrete), notes
+
+    def _from_zero(self, place: str, values: Array) -> Array:
+        if (leaf := self.spaces.get(place)) is None:
+            return values
+        # A box of no axes is a vector of one; [N] would be the numbers of a discrete space.
+        return values[:, None] if leaf["type"] == "Box" and values.ndim == 1 else from_zero(leaf, values)
+
+    def _same_infos(self) -> None:
+        """Leaves out infos that some episodes lack, or that have other entries there."""
+        names = {name for part in self.steps for name in part if name.startswith(("info/", "log_prob"))}
+        for name in names:
+            kinds = {part[name].shape[1:] if name in part else None for part in self.steps}
+            if len(kinds) > 1:
+                self.left_out.add(f"infos/{name.removeprefix('info/')} (not alike in all episodes)")
+                for part in self.steps:
+                    part.pop(name, None)
+
+
+def _spec(spaces: dict[str, Json], steps: StepTable, source: str, said_in: str, *, own_action: bool) -> Spec | None:
+    """The spaces, once they suit the arrays. Actions that were put together, or are taken as asked (`own_action`), are inferred."""
+    observation, action = to_spec(spaces["observations"]), to_spec(spaces["actions"])
+    kinds, largest = kinds_of(steps.columns), largest_numbers(steps.columns)
+    if observation is None:
+        return None
+    try:
+        if own_action or spaces["actions"]["type"] in ("Dict", "Tuple"):
+            action = infer_spec(kinds, largest).action
+        spec = Spec(observation=observation, action=action)
+        check_spec(kinds, largest, spec)
+    except DataError as error:
+        sentence = str(error).replace("The spec has", "they have", 1)
+        raise DataError(f"{source}: the spaces in {said_in} are not those of its arrays: {sentence}") from None
+    return spec
+
+
+def _environment(place: _Place) -> tuple[Environment | None, list[str]]:
+    text = place.metadata.get("env_spec")
+    if not text:
+        return None, []
+    try:
+        spec: Any = json.loads(text) if isinstance(text, str) else text
+        return Environment(id=spec["id"], kwargs=spec.get("kwargs") or {}), []
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None, [f"env_spec of {place.said_in} names no environment; say environment=ID."]

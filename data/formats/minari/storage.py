@@ -1,0 +1,197 @@
+"""Minari's storages, episode by episode: HDF5 with a group an episode, and a folder of Arrow or Parquet files an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+
+from ...errors import D3rayError, DataError, reason
+from ..hdf5.arrays import open_hdf5
+from ..imported import Array, native
+from ..tabular.arrow_columns import array_of
+from ..tabular.encoded_images import decode_images, is_encoded
+from .spaces import Json, shape_of
+
+PARTS = ("observations", "actions", "rewards", "terminations", "truncations")
+TUPLE = "_index_"  # how HDF5 names the parts of a tuple
+MISSING = "final_observation_missing"  # what d3ray's exporter says of an episode: its last observation is the one before it again
+_DEEPEST = 16
+
+
+@dataclass
+class Stored:
+    """One episode of T steps, by the places of leaves within spaces and infos ("" for a single one)."""
+
+    name: str
+    observations: dict[str, Array] = field(default_factory=dict[str, Array])  # T + 1 rows
+    actions: dict[str, Array] = field(default_factory=dict[str, Array])  # T rows
+    infos: dict[str, Array] = field(default_factory=dict[str, Array])  # T + 1 rows, or T
+    flat: dict[str, Array] = field(default_factory=dict[str, Array])  # rewards, terminations, truncations: T rows
+    left_out: set[str] = field(default_factory=set[str])  # text, and infos that are no numbers
+    final_missing: bool = False
+
+    def add(self, place: str, values: Array | None) -> None:
+        """Puts the array of "observations/camera/left" where it belongs; None: it is no array of numbers."""
+        part, _, leaf = place.partition("/")
+        if values is None:
+            if part not in ("observations", "infos"):
+                raise DataError(f"{self.name}: {place!r} holds text; numbers are needed.")
+            self.left_out.add(place)
+        elif part in ("observations", "actions", "infos"):
+            {"observations": self.observations, "actions": self.actions, "infos": self.infos}[part][leaf] = values
+        else:
+            self.flat[part] = values
+
+
+Spaces = Mapping[str, Json]  # "observations/camera/left": the leaf's JSON
+
+
+def hdf5_metadata(path: Path) -> dict[str, Any]:
+    """Attributes of the file, where Minari before 0.5 kept what is in metadata.json now."""
+    with open_hdf5(path) as file:
+        return {name: _plain(value) for name, value in file.attrs.items()}
+
+
+def hdf5_episodes(path: Path, spaces: Spaces) -> Iterator[Stored]:
+    """Episodes of a file, by number. Raises DataError: a part is missing, or lies in another file."""
+    with open_hdf5(path) as file:
+        for number in _numbers(path, (str(n).removeprefix("episode_") for n in file if str(n).startswith("episode_"))):
+            group = file[f"episode_{number}"]
+            episode = Stored(f"{path}, episode {number}")
+            for place, dataset in _leaves(group, episode.name):
+                if place.partition("/")[0] in (*PARTS, "infos"):
+                    episode.add(
+                        place.replace(TUPLE, ""), _read(dataset, place, episode.name, _shape(spaces, place.replace(TUPLE, "")))
+                    )
+            episode.final_missing = bool(group.attrs.get(MISSING, False))
+            yield episode
+
+
+def folder_episodes(folder: Path, spaces: Spaces) -> Iterator[Stored]:
+    """Episodes of a folder with a subfolder of Arrow or Parquet files each. Raises DataError as `hdf5_episodes` does."""
+    for number in _numbers(folder, (path.name for path in folder.iterdir() if path.is_dir())):
+        episode = Stored(f"{folder}, episode {number}")
+        table = _table(folder / str(number))
+        for place, column, column_field in _columns(table):
+            values = _from_arrow(place, column, column_field, episode.name, _shape(spaces, place))
+            # There is one row an observation; what belongs to steps has an empty one at its end.
+            episode.add(place, values if values is None or place.startswith(("observations", "infos")) else values[:-1])
+        yield episode
+
+
+def _numbers(where: Path, names: Iterator[str]) -> list[int]:
+    """Episode numbers, 10 after 9 and not after 1. Raises DataError where one is missing between two others, or there is none."""
+    numbers = sorted(int(name) for name in names if name.isdecimal())
+    if not numbers:
+        raise DataError(f"{where} has no episodes.")
+    if gaps := sorted(set(range(numbers[-1] + 1)) - set(numbers)):
+        raise DataError(f"{where} has an episode {numbers[-1]} and no episode {gaps[0]}.")
+    return numbers
+
+
+def _shape(spaces: Spaces, place: str) -> tuple[int, ...] | None:
+    return shape_of(spaces[place]) if place in spaces else None
+
+
+# HDF5
+
+
+def _leaves(group: Any, where: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise DataError(f"{where}: {prefix}{name!r} is a link to another place.")
+        node = group[name]
+        if isinstance(node, h5py.Group):
+            if depth == _DEEPEST:
+                raise DataError(f"{where} is nested too deeply.")
+            yield from _leaves(node, where, f"{prefix}{name}/", depth + 1)
+        elif isinstance(node, h5py.Dataset):
+            yield prefix + name, node
+
+
+def _read(dataset: h5py.Dataset, place: str, where: str, shape: tuple[int, ...] | None) -> Array | None:
+    """Numbers, or images from JPEG; None for text and what is no array."""
+    if dataset.external or dataset.is_virtual:
+        raise DataError(f"{where}: the values of {place!r} lie in another file.")
+    images = h5py.check_vlen_dtype(dataset.dtype) == np.uint8
+    if dataset.shape is None or (dataset.dtype.kind not in "biuf" and not images):
+        return None
+    values: Any = dataset[()]
+    # JPEGs of one length are stored as rows of bytes, which a space of another shape tells from numbers.
+    images = images or (values.dtype == np.uint8 and values.ndim == 2 and len(values) and is_encoded(values[0].tobytes()))
+    if images and (shape is None or values.shape[1:] != shape):
+        return _pictures([row.tobytes() for row in values], f"{where}: {place!r}", shape)
+    return native(values)
+
+
+# Arrow
+
+
+def _table(folder: Path) -> Any:
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".arrow", ".parquet"))
+    if not files:
+        raise DataError(f"{folder} has no Arrow or Parquet file.")
+    try:
+        return pa.concat_tables([_read_table(file) for file in files])
+    except D3rayError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{folder}: {files[0].name} is damaged ({reason(error)}).") from None
+
+
+def _read_table(file: Path) -> Any:
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(file).read()
+    with pa.OSFile(str(file)) as source, pa.ipc.open_file(source) as reader:
+        return reader.read_all()
+
+
+def _columns(table: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Each leaf of the columns of an episode, with its place."""
+
+    def below(place: str, column: Any, about: Any) -> Iterator[tuple[str, Any, Any]]:
+        if not pa.types.is_struct(about.type):
+            yield place, column, about
+            return
+        for k, part in enumerate(column.flatten()):
+            child = about.type.field(k)
+            yield from below(f"{place}/{child.name}", part, child)
+
+    for name in (*PARTS, "infos"):
+        if name in table.column_names:
+            yield from below(name, table.column(name), table.schema.field(name))
+
+
+def _from_arrow(place: str, column: Any, about: Any, where: str, shape: tuple[int, ...] | None) -> Array | None:
+    kind = about.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _pictures(column.to_pylist(), f"{where}: {place!r}", shape)
+    if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_primitive(kind)):
+        return None
+    values = array_of(where, place, column, about)
+    if isinstance(values, dict):
+        return None
+    if shape is None and (said := (about.metadata or {}).get(b"shape")) is not None:
+        shape = tuple(int(n) for n in said.decode().split(",") if n.isdecimal())
+    if shape is not None and values[:1].size != np.prod(shape, dtype=np.int64):
+        raise DataError(f"{where}: {place!r} has entries of {values[:1].size} numbers; its space has the shape {list(shape)}.")
+    return values if shape is None else values.reshape(len(values), *shape)
+
+
+def _pictures(images: list[bytes], what: str, shape: tuple[int, ...] | None) -> Array:
+    flat = shape is not None and len(shape) == 2
+    pixels = decode_images(images, what, (*shape, 1) if shape is not None and flat else shape)
+    return pixels[..., 0] if flat else pixels
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,1 @@
+"""NumPy archives: flat arrays, OGBench's, PFRL's."""

@@ -1,0 +1,242 @@
+"""NumPy `.npz` archives: flat arrays of steps, under the names that people give them, and `imitation`'s trajectories."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import D3rayError, DataError, reason
+from ...storage.steps import steps_from_arrays
+from ..imported import (
+    STEP_NAMES,
+    Array,
+    Imported,
+    apply_time_limit,
+    check_rename,
+    count_notes,
+    existing_file,
+    flags,
+    honest_next,
+    native,
+    one_column,
+    same_rows,
+    typed_actions,
+)
+
+NAMES = STEP_NAMES | {
+    "final_observations": ("final_observations",),
+    "log_prob": (*STEP_NAMES["log_prob"], "infos/action_log_probs"),
+    "discrete_action": ("discrete_action",),
+}
+OBSERVATIONS = ("observations", "next_observations", "final_observations")  # these may have parts, `observations/KEY`
+REQUIRED = ("observations", "actions", "rewards", "terminated")
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+LISTED = 8  # names in a message
+
+
+class Archive:
+    """The arrays of one `.npz`, read one by one; headers say what is inside before anything is loaded."""
+
+    def __init__(self, path: Path, file: zipfile.ZipFile, rename: Mapping[str, str]) -> None:
+        self.path, self._zip, self._rename = path, file, rename
+        self.names = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
+        self._read: set[str] = set()
+
+    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and dtype of an array, without its values."""
+        with self._zip.open(f"{name}.npy") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+        return shape, dtype
+
+    def read(self, name: str) -> Array:
+        """The numbers of that name.
+
+        Raises:
+            DataError: it holds Python objects, text or records.
+        """
+        self._read.add(name)
+        dtype = self.header(name)[1]
+        if dtype.hasobject:
+            raise DataError(f"{self.path}: {name!r} holds Python objects, which are never loaded; save it as an array of numbers.")
+        if dtype.kind not in "biuf":
+            raise DataError(f"{self.path}: {name!r} holds {dtype}, not numbers.")
+        with self._zip.open(f"{name}.npy") as file:
+            return native(np.lib.format.read_array(file))
+
+    def find(self, word: str) -> str | None:
+        """What the archive calls `word`."""
+        if word in self._rename:
+            if self._rename[word] not in self.names:
+                raise DataError(f"{self.path} has no {self._rename[word]!r}, only {_either(self.names) or 'nothing'}.")
+            return self._rename[word]
+        return next((name for name in NAMES[word] if name in self.names), None)
+
+    def get(self, word: str) -> Array | None:
+        """The array that the archive has for `word`, or None."""
+        name = self.find(word)
+        return None if name is None else self.read(name)
+
+    def parts(self, word: str) -> dict[str, Array]:
+        """The arrays `word/KEY` by key, where the archive has parts of observations instead of one array."""
+        return {name.partition("/")[2]: self.read(name) for name in self.names if name.startswith(f"{word}/")}
+
+    def left_out(self) -> list[str]:
+        """A sentence on each array that was not read."""
+        left = [name for name in self.names if name not in self._read]
+        objects = [name for name in left if self.header(name)[1].hasobject]
+        return [f"{name!r} holds Python objects and was not read." for name in objects] + [
+            f"{name!r} was not read: it is none of the arrays that d3ray knows." for name in left if name not in objects
+        ]
+
+
+@contextmanager
+def open_npz(path: Path | str, rename: Mapping[str, str] | None = None) -> Generator[Archive]:
+    """The archive, opened for reading; what reading it raises becomes a `DataError`. `rename` goes before `NAMES`.
+
+    Raises:
+        DataError: not there, not an archive, cut short or damaged.
+    """
+    path = existing_file(path)
+    if not is_zip(path):
+        raise DataError(f"{path} is not an .npz archive.")
+    try:
+        with zipfile.ZipFile(path) as file:
+            yield Archive(path, file, rename or {})
+    except D3rayError:
+        raise
+    except MemoryError as error:
+        raise DataError(f"{path}: {error or 'an array does not fit into memory'}.") from None
+    except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} is an archive that is cut short or damaged ({reason(error)}).") from None
+
+
+def is_zip(path: Path) -> bool:
+    """Whether the file begins as an archive does."""
+    with path.open("rb") as file:
+        return file.read(4) in ZIP
+
+
+def is_npz(path: Path) -> bool:
+    """Whether the file is an archive with arrays of steps."""
+    if not is_zip(path):
+        return False
+    with open_npz(path) as archive:
+        return all(archive.find(word) for word in REQUIRED[1:]) and _has_observations(archive)
+
+
+def read_npz(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> Imported:
+    """Steps of a NumPy archive, in file order; none is dropped.
+
+    Flat archives hold arrays of one row a step, under d3ray's, d3rlpy's or gymnasium's names: observations (or obs) [N, ...],
+    actions (acts), rewards (rews), terminated (terminals, terminations, dones) and, where present, truncated (timeouts,
+    truncations), next_observations, final_observations [E, ...], log_prob, info/NAME, and a single value `discrete_action`.
+    Observations of parts are arrays `observations/KEY`, and so are next and final ones.
+
+    `imitation`'s archives hold E trajectories of N steps: obs [N + E, ...] with each final observation in its place, acts [N],
+    rews [N], indices [E - 1] (where the later trajectories begin) and terminal [E]. There a time limit is stored as a terminal too.
+
+    Nothing in the file is unpickled: arrays of Python objects are refused where they are needed and left out where not.
+
+    Args:
+        path: the file.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
+        discrete_action: None: what the file says, and without a word, whether actions are integers in one column.
+        rename: what this archive calls an array, by d3ray's name (the first of each above).
+
+    Raises:
+        DataError: not an archive, damaged, an array missing or of objects, lengths that differ, NaN or infinity (column and row are
+            named), no rows.
+
+    Source: `imitation` (Gleave et al. 2022, arXiv:2211.11972), `imitation/data/types.py` and `serialize.py`.
+    """
+    with open_npz(path, check_rename(rename, NAMES, "npz")) as archive:
+        for word in REQUIRED:
+            if archive.find(word) is None and not (word == "observations" and _has_observations(archive)):
+                raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
+        raw = {word: array for word in NAMES if (array := archive.get(word)) is not None}
+        several = {word: parts for word in OBSERVATIONS if word not in raw and (parts := archive.parts(word))}
+        indices = archive.read("indices") if "indices" in archive.names else None
+        found = {word: archive.find(word) or word for word in NAMES}
+        info = {
+            f"info/{n.partition('/')[2]}": archive.read(n)
+            for n in archive.names
+            if n.startswith(("info/", "infos/")) and n not in NAMES["log_prob"]
+        }
+        notes = archive.left_out()
+    source, flag = str(path), raw.pop("discrete_action", None)
+    if discrete_action is None and flag is not None:
+        discrete_action = bool(flags(source, "discrete_action", flag.reshape(-1)).all())
+    raw["actions"] = typed_actions(source, raw["actions"], discrete_action)
+    limits_known = "truncated" in raw or timeout_at is not None
+    trajectories = False
+    if indices is not None and len(raw.get("observations", ())) == len(raw["actions"]) + len(indices) + 1:
+        trajectories = True
+        _unfold(source, raw, indices)
+    n = same_rows(source, **{w: raw[w] for w in ("observations", "actions", "rewards", "terminated", "truncated") if w in raw})
+    terminated, truncated = flags(source, found["terminated"], raw["terminated"]), np.zeros(n, bool)
+    if "truncated" in raw:
+        truncated = flags(source, found["truncated"], raw["truncated"]) & ~terminated
+    if found["terminated"] in ("dones", "done") and not limits_known:
+        notes.append(f"{found['terminated']!r} was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
+    if timeout_at is not None:
+        may_cut = "final_observations" not in raw | several
+        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=may_cut)
+        notes += said
+    seen: dict[str, Any] = raw | several
+    if "next_observations" in raw and "observations" in raw:
+        seen["next_observations"], said = honest_next(raw["observations"], raw["next_observations"], terminated | truncated)
+        notes += said
+    steps = steps_from_arrays(
+        seen["observations"],
+        raw["actions"],
+        one_column(source, found["rewards"], raw["rewards"]),
+        terminated,
+        truncated,
+        final_observations=seen.get("final_observations"),
+        next_observations=seen.get("next_observations"),
+        extra=info | ({"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else {}),
+        source=source,
+    )
+    notes += count_notes(steps, limits_known=limits_known)
+    layout = "imitation" if trajectories else "flat"
+    return Imported(steps, notes=notes, provenance={"format": "npz", "layout": layout, "file": Path(path).name})
+
+
+def _has_observations(archive: Archive) -> bool:
+    return archive.find("observations") is not None or any(name.startswith("observations/") for name in archive.names)
+
+
+def _unfold(source: str, raw: dict[str, Array], indices: Array) -> None:
+    """`imitation`'s arrays as flat ones, in place: final observations apart, ends as flags of steps."""
+    n, starts = len(raw["actions"]), np.r_[0, indices]
+    stops = np.r_[indices, n]
+    if indices.dtype.kind not in "iu" or (stops <= starts).any():
+        raise DataError(f"{source}: 'indices' must rise and lie between 1 and {n - 1}, as each trajectory has a step.")
+    terminal = one_column(source, "terminal", raw["terminated"])
+    if len(terminal) != len(starts):
+        raise DataError(f"{source}: 'terminal' has {len(terminal)} rows, but 'indices' makes {len(starts)} trajectories.")
+    ended = flags(source, "terminal", terminal)
+    # Trajectory e has e final observations before it, and its own behind its last step.
+    final = stops + np.arange(len(stops))
+    raw["final_observations"] = raw["observations"][final]
+    raw["observations"] = np.delete(raw["observations"], final, axis=0)
+    raw["terminated"], raw["truncated"] = np.zeros(n, bool), np.zeros(n, bool)
+    raw["terminated"][stops - 1], raw["truncated"][stops - 1] = ended, ~ended
+
+
+def _either(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names[:LISTED])) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")

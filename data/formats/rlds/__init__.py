@@ -1,0 +1,1 @@
+"""RLDS datasets as TensorFlow Datasets writes them."""

@@ -1,0 +1,233 @@
+"""RLDS datasets as TensorFlow Datasets writes them: one TFRecord an episode, and `features.json` beside the files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ...errors import ConfigError, DataError
+from ..imported import Array, Imported, check_rename, count_notes, existing_file, one_column, typed_actions
+from ..runs import Runs, ends_of, join, join_actions
+from .features import FEATURES, Features, Leaf, read_features
+from .tfrecord import is_tfrecord, parse_example, records
+
+NAMES = ("observation", "action", "reward")  # what can be renamed
+FLAGS = ("is_first", "is_last", "is_terminal")
+SPLIT = re.compile(r"-([^-]+)\.tfrecord")
+
+
+def is_rlds(path: Path) -> bool:
+    """Whether the path is a TFRecord file whose folder describes steps, or such a folder."""
+    if path.is_dir():
+        return bool(rlds_files(path))
+    return is_tfrecord(path) and read_features(path.parent) is not None
+
+
+def rlds_files(folder: Path) -> list[Path]:
+    """The TFRecord files of a folder that has `features.json` with steps, all splits, sorted by name; none of another folder."""
+    if not (folder / FEATURES).is_file() or read_features(folder) is None:
+        return []
+    return sorted(file for file in folder.iterdir() if ".tfrecord" in file.name and file.is_file())
+
+
+def read_rlds(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    last_step: Literal["closing", "step"] = "closing",
+    invalid: Literal["keep", "leave out"] = "keep",
+    rename: Mapping[str, str] | None = None,
+) -> Imported:
+    """Steps of one TFRecord file, its episodes in order.
+
+    Row t of an episode holds o_t, a_t and the reward of that action. In the step with `is_last` only the observation means
+    anything: it becomes the final observation, and its action and reward are left out. `is_terminal` of that step says whether the
+    MDP ended; otherwise the episode was truncated. An episode whose last step is not `is_last` was cut while it was recorded: all
+    its steps are kept, and it has no final observation.
+
+    The trap: some programs put a last action and its reward into the step with `is_last`. Where rewards stand there a note says
+    so, and `last_step="step"` takes those rows for steps, without final observations.
+
+    Features of numbers other than observation, action and reward become `info/NAME`, `discount` too. Images are PNG or JPEG, and
+    become [height, width, channels]. Text, video and sequences within a step are left out, and so is what belongs to a whole
+    episode; notes name them. Actions of several parts are put side by side. Without a reward rewards are zeros.
+
+    Args:
+        path: the file; `features.json` lies beside it.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
+        discrete_action: None: integer actions in one column are discrete.
+        last_step: what the row with `is_last` is: the final observation ("closing"), or a "step" of its own.
+        invalid: episodes whose feature `invalid` is true: "keep" them, or "leave out".
+        rename: `observation`, `action` or `reward` to the name below `steps/` in these files.
+
+    Raises:
+        DataError: no TFRecord, cut short, a checksum or a feature that does not fit, `features.json` missing, NaN or infinity.
+
+    Source: RLDS (Ramos et al. 2021, arXiv:2111.02767) and TensorFlow Datasets, `example_serializer.py` and `feature.proto`.
+    """
+    path, rename = existing_file(path), check_rename(rename, NAMES, "rlds")
+    features = read_features(path.parent)
+    if features is None:
+        raise DataError(f"{path} needs {FEATURES} beside it, with the shapes and types of its steps; there is none.")
+    for option, value, choices in (("last_step", last_step, ("closing", "step")), ("invalid", invalid, ("keep", "leave out"))):
+        if value not in choices:
+            raise ConfigError(f"{option} is {value!r}; choose from {', '.join(map(repr, choices))}.")
+    plan = _plan(features, rename, str(path))
+    found = _Found()
+    for k, record in enumerate(records(path)):
+        _episode(parse_example(record, f"{path}, record {k}"), plan, f"{path}, record {k}", found, last_step, invalid)
+    if not found.observations:
+        raise DataError(f"{path} has no steps: {found.n_records} records, none with a step and what followed it.")
+    runs, notes = _runs(found, plan, str(path), discrete_action)
+    steps, said = runs.steps(str(path), timeout_at)
+    notes = [*plan.notes, *found.notes(), *notes, *said, *count_notes(steps, limits_known="steps/is_terminal" in features.leaves)]
+    split = SPLIT.search(path.name)
+    about = _info(path.parent) | ({"split": split[1]} if split else {})
+    return Imported(steps, notes=notes, provenance={"format": "rlds", "file": path.name, **about})
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which leaves become what."""
+
+    observation: dict[str, Leaf]
+    action: dict[str, Leaf]
+    reward: Leaf | None
+    flags: dict[str, Leaf]
+    info: dict[str, Leaf]
+    notes: list[str]
+
+
+@dataclass
+class _Found:
+    """Arrays of each episode, and counts for notes."""
+
+    observations: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])  # T + 1 rows, or T
+    steps: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])  # T rows: actions, rewards, infos
+    terminal: list[bool] = field(default_factory=list[bool])
+    final: list[bool] = field(default_factory=list[bool])
+    names: list[str] = field(default_factory=list[str])
+    n_records: int = 0
+    alone: int = 0
+    late: int = 0
+    early: int = 0
+    rewarded: int = 0
+    invalid: int = 0
+    left_out: int = 0
+
+    def notes(self) -> list[str]:
+        n = len(self.final)
+        said = {
+            f"{self.alone} episodes of a single observation hold no step.": self.alone,
+            f"{self.late} of {n} episodes do not begin with is_first: how they began was not recorded.": self.late,
+            f"{self.early} steps within episodes are marked is_terminal; only that of an episode's last step counts.": self.early,
+            f"{self.rewarded} of {n} episodes have a reward in the row with is_last, which holds only the final observation; if it "
+            "is a step of its own, import with last_step='step'.": self.rewarded,
+            f"{self.invalid} episodes are marked invalid and were kept; invalid='leave out' drops them.": self.invalid,
+            f"{self.left_out} episodes that are marked invalid were left out.": self.left_out,
+        }
+        return [sentence for sentence, count in said.items() if count]
+
+
+def _plan(features: Features, rename: Mapping[str, str], source: str) -> _Plan:
+    for said in rename.values():
+        if not features.steps(said):
+            names = ", ".join(sorted(leaf.removeprefix("steps/") for leaf in features.leaves if leaf.startswith("steps/")))
+            raise DataError(f"{source}: {FEATURES} has no feature 'steps/{said}', only {names}.")
+    observation, action, rewards = (features.steps(rename.get(name, name)) for name in NAMES)
+    if len(rewards) > 1:
+        raise DataError(
+            f"{source}: the feature 'reward' has several parts; name one with rename.reward, such as {next(iter(rewards))!r}."
+        )
+    reward = next(iter(rewards.values()), None)
+    if not observation or not action:
+        missing = "action" if observation else "observation"
+        raise DataError(f"{source}: {FEATURES} has no numbers or images in the step feature {missing!r}.")
+    flags = {name: leaf for name in FLAGS if (leaf := features.leaves.get(f"steps/{name}"))}
+    if "is_last" not in flags and "is_first" not in flags:
+        raise DataError(f"{source}: {FEATURES} has neither 'steps/is_first' nor 'steps/is_last', so it is no RLDS dataset.")
+    taken = {leaf.name for part in (observation, action, rewards, flags) for leaf in part.values()}
+    info = {k.removeprefix("steps/"): leaf for k, leaf in features.leaves.items() if k.startswith("steps/") and k not in taken}
+    episode = [name for name in features.leaves if not name.startswith("steps/") and name.rpartition("/")[2] != "invalid"]
+    notes: list[str] = []
+    if reward is None:
+        notes.append("There is no feature 'reward'; rewards are zeros.")
+    if "is_terminal" not in flags:
+        notes.append("There is no feature 'is_terminal'; every episode was taken as truncated.")
+    if left := sorted([*(name for name in features.others if name.startswith("steps/")), *episode, *_of_episodes(features)]):
+        notes.append(f"Left out, being no numbers of a step: {', '.join(left)}.")
+    return _Plan(observation, action, reward, flags, info, notes)
+
+
+def _of_episodes(features: Features) -> list[str]:
+    return [name for name in features.others if not name.startswith("steps/")]
+
+
+def _episode(raw: Mapping[str, Any], plan: _Plan, where: str, found: _Found, last_step: str, invalid: str) -> None:
+    found.n_records += 1
+    marked = any(name.rpartition("/")[2] == "invalid" and len(values) and values[0] for name, values in raw.items())
+    found.left_out += marked and invalid != "keep"
+    if marked and invalid != "keep":
+        return
+    n = len(raw.get("steps/is_last", raw.get("steps/is_first", ())))
+    flags = {name: leaf.array(raw.get(leaf.name), n, where).reshape(n).astype(bool) for name, leaf in plan.flags.items()}
+    if n and (middle := np.flatnonzero(flags["is_last"][:-1] if "is_last" in flags else flags["is_first"][1:])).size:
+        flag = "is_last" if "is_last" in flags else "is_first"
+        raise DataError(f"{where} holds more than one episode: {flag} is true in step {int(middle[0])} of {n}.")
+    ends = bool(n) and (bool(flags["is_last"][-1]) if "is_last" in flags else True)
+    closing = ends and last_step == "closing"
+    steps = n - closing
+    if steps < 1:
+        found.alone += 1
+        return
+    reward = None if plan.reward is None else plan.reward.array(raw.get(plan.reward.name), n, where)
+    terminal = flags.get("is_terminal", np.zeros(n, bool))
+    found.late += "is_first" in flags and not flags["is_first"][0]
+    found.early += int(terminal[:-1].sum())
+    found.rewarded += closing and reward is not None and bool(reward[-1].any())
+    found.invalid += marked
+    found.observations.append({name: leaf.array(raw.get(leaf.name), n, where) for name, leaf in plan.observation.items()})
+    columns = {f"action/{name}": leaf.array(raw.get(leaf.name), n, where) for name, leaf in plan.action.items()}
+    columns |= {f"info/{name}": leaf.array(raw.get(leaf.name), n, where) for name, leaf in plan.info.items()}
+    columns |= {} if reward is None else {"reward": reward}
+    found.steps.append({name: array[:steps] for name, array in columns.items()})
+    found.terminal.append(bool(terminal[-1]))
+    found.final.append(closing)
+    found.names.append(where.rpartition(", ")[2])
+
+
+def _runs(found: _Found, plan: _Plan, source: str, discrete_action: bool | None) -> tuple[Runs, list[str]]:
+    columns, observations = join(found.steps, source, found.names), join(found.observations, source, found.names)
+    lengths = np.array([len(next(iter(part.values()))) for part in found.steps])
+    final, last = ends_of(lengths + np.array(found.final), lengths)
+    terminated = last.copy()
+    terminated[last] = found.terminal
+    actions, notes = join_actions(source, {name: columns.pop(f"action/{name}") for name in plan.action})
+    rewards = one_column(source, "reward", columns.pop("reward")) if "reward" in columns else np.zeros(len(last), np.float32)
+    runs = Runs(
+        observations.get("", observations),
+        final,
+        last,
+        typed_actions(source, actions, discrete_action),
+        rewards,
+        terminated,
+        last & ~terminated,
+        columns,
+    )
+    return runs, notes
+
+
+def _info(folder: Path) -> dict[str, str]:
+    """Name and version of the dataset, where `dataset_info.json` says them."""
+    try:
+        content: Any = json.loads((folder / "dataset_info.json").read_bytes())
+        return {key: str(content[key]) for key in ("name", "version") if key in content}
+    except (OSError, ValueError, TypeError):
+        return {}

@@ -1,0 +1,1 @@
+"""RLlib's recorded experience, old and new."""

@@ -1,0 +1,196 @@
+"""RLlib's packed episodes: the state of a SingleAgentEpisode, or of a piece of one, as msgpack."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import msgpack
+import numpy as np
+
+from ...errors import DataError, reason
+from ...storage.steps import steps_from_arrays
+from ..imported import Array, Imported, apply_time_limit, count_notes, finite, one_column, typed_actions
+from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
+from .batches import action_notes
+
+KINDS = re.compile(r"[<>|=]?[?biufSU]\d*")  # NumPy's names of types of plain numbers and text
+LOG_PROB = "action_logp"
+
+
+class Objects:
+    """Stands for an array of Python objects or records, which is never unpickled."""
+
+
+class Piece:
+    """One packed state: T steps of an episode, with T + 1 observations."""
+
+    def __init__(self, where: str, packed: bytes) -> None:
+        """Raises DataError: it is no msgpack, holds objects, or lacks a part of an episode."""
+        self.where, state = where, _unpacked(where, packed)
+        id_, first = state.get("id_"), state.get("t_started")
+        if not isinstance(id_, str) or not isinstance(first, int):
+            raise DataError(f"{where} has no id_ and t_started, so it is no packed episode of RLlib.")
+        self.id, self.first, self.agent = id_, first, str(state.get("agent_id"))
+        self.rewards = one_column(where, "rewards", numbers(where, "rewards", _data(where, state, "rewards")))
+        self.actions = numbers(where, "actions", _data(where, state, "actions"))
+        self.observations = _stacked(where, _data(where, state, "observations"))
+        self.terminated, self.truncated = state.get("is_terminated") is True, state.get("is_truncated") is True
+        infos = (
+            _after(state["infos"].get("data"), state["infos"].get("lookback", 0)) if isinstance(state.get("infos"), dict) else None
+        )
+        self.infos = info_columns(infos[1:]) if isinstance(infos, list) else {}  # the first came with the reset
+        outputs = state.get("extra_model_outputs")
+        self.log_prob: Array | None = None
+        if isinstance(outputs, dict) and isinstance(outputs.get(LOG_PROB), dict):
+            self.log_prob = one_column(where, LOG_PROB, numbers(where, LOG_PROB, _data(where, outputs, LOG_PROB)))
+        counts = {"actions": len(self.actions)} | ({} if self.log_prob is None else {LOG_PROB: len(self.log_prob)})
+        counts |= {f"observations {key}".strip(): len(column) - 1 for key, column in self.observations.items()}
+        for name, count in counts.items():
+            if count != len(self):
+                raise DataError(f"{where} has {len(self)} rewards, but {name} for {count} steps.")
+        finite(where, rewards=self.rewards, actions=self.actions, **{f"observations {k}": c for k, c in self.observations.items()})
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def goes_on_in(self, other: Piece) -> bool:
+        """Whether `other` begins where this one ends."""
+        ended = self.terminated or self.truncated
+        return not ended and (self.id, self.agent) == (other.id, other.agent) and self.first + len(self) == other.first
+
+
+def read_episodes(
+    source: str, packed: Iterable[tuple[str, bytes]], *, timeout_at: int | None, discrete_action: bool | None
+) -> Imported:
+    """Steps of packed episodes, in order of first appearance, pieces of one put together; see `read_rllib_parquet`.
+
+    Args:
+        source: what an error names.
+        packed: of each piece, what an error calls it, and its bytes.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
+        discrete_action: None: integer actions in one column are discrete.
+
+    Raises:
+        DataError: see `read_rllib_parquet`.
+    """
+    pieces = [piece for piece in (Piece(where, data) for where, data in packed) if len(piece)]
+    if not pieces:
+        raise DataError(f"{source} has no steps.")
+    place: dict[tuple[str, str], int] = {}
+    for piece in pieces:
+        place.setdefault((piece.id, piece.agent), len(place))
+    pieces.sort(key=lambda piece: (place[piece.id, piece.agent], piece.first))
+    for piece in pieces[1:]:
+        if piece.observations.keys() != pieces[0].observations.keys() or (piece.log_prob is None) != (pieces[0].log_prob is None):
+            raise DataError(f"{piece.where} has other columns than {pieces[0].where}.")
+    lasts = [not a.goes_on_in(b) for a, b in pairwise(pieces)] + [True]
+    end = np.cumsum([len(piece) for piece in pieces]) - 1
+    terminated, truncated = np.zeros(end[-1] + 1, bool), np.zeros(end[-1] + 1, bool)
+    terminated[end] = [piece.terminated for piece in pieces]
+    truncated[end] = [last and not piece.terminated for piece, last in zip(pieces, lasts, strict=True)]
+    notes = list[str]()
+    if timeout_at is not None:
+        terminated, truncated, notes = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
+    actions = typed_actions(source, _joined(source, "actions", [piece.actions for piece in pieces]), discrete_action)
+    names = [name for name in pieces[0].infos if all(len(piece.infos.get(name, ())) == len(piece) for piece in pieces)]
+    extra = {f"info/{name}": np.concatenate([piece.infos[name] for piece in pieces]) for name in names}
+    if pieces[0].log_prob is not None:
+        extra["log_prob"] = np.concatenate([cast("Array", piece.log_prob) for piece in pieces]).astype(np.float32)
+    table = steps_from_arrays(
+        _tree(source, pieces, slice(0, -1)),
+        actions,
+        np.concatenate([piece.rewards for piece in pieces]),
+        terminated,
+        truncated,
+        next_observations=_tree(source, pieces, slice(1, None)),
+        extra=extra,
+        source=source,
+    )
+    notes += action_notes(actions) + count_notes(table, limits_known=True)
+    return Imported(table, notes=notes, provenance={"format": "rllib_parquet", "layout": "episodes", "file": Path(source).name})
+
+
+def episode_id(packed: bytes) -> str | None:
+    """The id of a packed episode, from its first bytes."""
+    try:
+        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        unpacker.feed(packed[:256])
+        if unpacker.read_map_header() and unpacker.unpack() == "id_":
+            return str(unpacker.unpack())
+    except (ValueError, msgpack.exceptions.UnpackException):
+        pass
+    return None
+
+
+def _unpacked(where: str, packed: bytes) -> dict[str, Any]:
+    try:
+        state: Any = msgpack.unpackb(packed, object_hook=_arrays)
+    except (ValueError, TypeError, KeyError, RecursionError, MemoryError, msgpack.exceptions.UnpackException) as error:
+        raise DataError(f"{where} is no packed episode of RLlib that can be read ({reason(error)}).") from None
+    if not isinstance(state, dict):
+        raise DataError(f"{where} is no packed episode of RLlib, it holds {type(state).__name__}.")
+    return state
+
+
+def _arrays(value: dict[Any, Any]) -> Any:
+    """Arrays in place of what msgpack-numpy makes of them, and of those of objects, which it pickles, a mark."""
+    if b"nd" not in value and "nd" not in value:
+        return value
+    parts = {(k.decode() if isinstance(k, bytes) else k): v for k, v in value.items()}
+    kind, data = parts.get("type"), parts.get("data")
+    kind = kind.decode() if isinstance(kind, bytes) else kind
+    if parts.get("kind") or not isinstance(kind, str) or not KINDS.fullmatch(kind):
+        return Objects()
+    shape = tuple(parts.get("shape", ())) if parts["nd"] else ()
+    dtype = np.dtype(kind)
+    whole = isinstance(data, bytes) and all(type(k) is int and k >= 0 for k in shape) and dtype.itemsize > 0
+    if not whole or math.prod(shape) * dtype.itemsize != len(cast("bytes", data)):
+        raise ValueError(f"it holds an array of shape {shape} and {dtype} without the bytes for it")
+    array = np.frombuffer(cast("bytes", data), dtype).reshape(shape)
+    return array if parts["nd"] else array[()]
+
+
+def _data(where: str, state: dict[str, Any], name: str) -> Any:
+    """A buffer's entries without its lookback, which repeats the piece before."""
+    buffer: Any = state.get(name)
+    if not isinstance(buffer, dict) or "data" not in buffer:
+        raise DataError(f"{where} has no {name}.")
+    lookback = buffer.get("lookback", 0)
+    if not isinstance(lookback, int) or lookback < 0:
+        raise DataError(f"{where} has a lookback of {lookback!r}.")
+    if isinstance(data := _after(buffer["data"], lookback), Objects):
+        raise DataError(f"{where}: {name} is an array of Python objects, which would have to be unpickled.")
+    return data
+
+
+def _after(data: Any, lookback: int) -> Any:
+    if isinstance(data, dict):
+        return {key: _after(value, lookback) for key, value in data.items()}
+    return data[lookback:] if isinstance(data, list | np.ndarray) else data
+
+
+def _stacked(where: str, data: Any) -> Leaves:
+    """Observations, a list of one a step or an array of all, as arrays by key."""
+    if isinstance(data, list) and data and isinstance(data[0], dict):
+        if not all(isinstance(one, dict) and one.keys() == data[0].keys() for one in data):
+            raise DataError(f"{where} has observations with different keys.")
+        inside = {key: _stacked(where, [one[key] for one in data]) for key in data[0]}
+        return {"/".join(filter(None, (str(key), k))): column for key, part in inside.items() for k, column in part.items()}
+    return leaves(where, "observations", data)
+
+
+def _joined(source: str, name: str, parts: list[Array]) -> Array:
+    try:
+        return np.concatenate(parts)
+    except ValueError:
+        raise DataError(f"{source}: {name} differ in shape from episode to episode.") from None
+
+
+def _tree(source: str, pieces: list[Piece], rows: slice) -> Array | Leaves:
+    tree = {key: _joined(source, "observations", [p.observations[key][rows] for p in pieces]) for key in pieces[0].observations}
+    return plain(tree)

@@ -1,0 +1,1 @@
+"""Tables with a row a step: CSV, Parquet, LeRobot's."""

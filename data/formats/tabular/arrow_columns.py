@@ -1,0 +1,97 @@
+"""Arrow columns as arrays: numbers, lists and tensors of numbers (Arrow's own and Ray's), bytes, and structs of these."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import DataError
+from ..imported import Array
+
+EXTENSION = b"ARROW:extension:metadata"  # where a field's metadata keeps what an extension type that is not registered says
+
+
+def array_of(source: str, name: str, column: Any, field: Any) -> Array | dict[str, Any]:
+    """[N, ...] of a column, or a dict of such arrays for a struct.
+
+    Lists must be of one length; lists of lists become more axes, tensors get their shape. Bytes of one length become uint8.
+    Ray's tensors are read from their storage, whether Ray has registered them or not, so nothing of theirs is run.
+
+    Raises:
+        DataError: a value is missing, entries differ in length, or hold no numbers; the row is named where there is one.
+    """
+    whole = column.combine_chunks()
+    chunk = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    return _array(f"{source}: column {name!r}", chunk, field)
+
+
+def _array(where: str, array: Any, field: Any) -> Array | dict[str, Any]:
+    kind, n = array.type, len(array)
+    if array.null_count:
+        row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise DataError(f"{where} has no value in row {row}.")
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return array.to_numpy_ndarray()
+    shape = _shape(kind, field)
+    if isinstance(kind, pa.BaseExtensionType):
+        array = array.storage
+        kind = array.type
+    if pa.types.is_struct(kind):
+        children = [kind.field(i) for i in range(kind.num_fields)]
+        parts = {c.name: _array(f"{where}.{c.name}", child, c) for c, child in zip(children, array.flatten(), strict=True)}
+        data, shapes = parts.get("data"), parts.get("shape")
+        if parts.keys() == {"data", "shape"} and isinstance(data, np.ndarray) and isinstance(shapes, np.ndarray):
+            if len(np.unique(shapes, axis=0)) > 1:  # Ray's tensor of variable shape
+                raise DataError(f"{where} has entries of different shapes.")
+            return _shaped(where, data, tuple(shapes[0].tolist()) if n else ())
+        return parts
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        size = _length(where, array.value_lengths().to_numpy(zero_copy_only=False))
+        values = _array(where, array.flatten(), kind.value_field)
+        if isinstance(values, dict):
+            raise DataError(f"{where} has lists of structs; arrays of numbers are needed.")
+        return _shaped(where, values.reshape(n, size, *values.shape[1:]), shape)
+    if pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        if pa.types.is_fixed_size_binary(kind):
+            starts = (array.offset + np.arange(n + 1)) * kind.byte_width
+        else:
+            array = array.cast(pa.large_binary())
+            starts = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: n + 1]
+        size = _length(where, np.diff(starts))
+        values = np.frombuffer(array.buffers()[-1] or b"", np.uint8)[starts[0] : starts[-1]]
+        return _shaped(where, values.reshape(n, size), shape)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"{where} holds {kind}, not numbers.")
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _length(where: str, lengths: Array) -> int:
+    """The one length that all entries have."""
+    if len(lengths) and (other := np.flatnonzero(lengths != lengths[0])).size:
+        raise DataError(f"{where} has {lengths[other[0]]} entries in row {other[0]} and {lengths[0]} in row 0.")
+    return int(lengths[0]) if len(lengths) else 0
+
+
+def _shape(kind: Any, field: Any) -> tuple[int, ...] | None:
+    """What an extension type, or the trace of one that is not registered, says of an entry's shape."""
+    shape: Any = getattr(kind, "shape", None) if isinstance(kind, pa.BaseExtensionType) else None
+    if shape is None and (said := (field.metadata or {}).get(EXTENSION)):
+        try:
+            shape = json.loads(said)
+            shape = shape.get("shape") if isinstance(shape, dict) else shape
+        except ValueError:
+            return None
+    ok = isinstance(shape, list | tuple) and all(isinstance(k, int) and k >= 0 for k in shape)
+    return tuple(shape) if ok and shape is not None else None
+
+
+def _shaped(where: str, values: Array, shape: tuple[int, ...] | None) -> Array:
+    if shape is None:
+        return values
+    if math.prod(shape) != values[0:1].size and len(values):
+        raise DataError(f"{where} has entries of {values[0].size} numbers, and its type says the shape {list(shape)}.")
+    return values.reshape(len(values), *shape)

@@ -1,0 +1,335 @@
+"""CSV with a column for each number, as MINERVA takes it: `episode, observation:0, …, action:0, …, reward`, one row a step."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from ...errors import ConfigError, DataError
+from ...storage.steps import steps_from_arrays
+from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, typed_actions
+from ..untrusted.archives import head, is_archive, open_gzip
+from .images import ENDINGS, read_images
+
+NAMES = {  # d3ray's word: what files call it, the first found is taken
+    "episode": ("episode", "episode_id"),
+    "reward": ("reward", "rewards"),
+    "terminated": ("terminated", "terminal", "terminals", "done"),
+    "truncated": ("truncated", "timeout", "timeouts"),
+    "log_prob": ("log_prob", "action_log_prob"),
+}
+_ENTRY = re.compile(r"(observation(?:/[^:]+)?|action)(?::(\d+))?")
+_HEAD = 1 << 19  # bytes in which the header has to end
+
+
+def is_csv(path: Path) -> bool:
+    """Whether the first line names episode, reward, an observation and an action."""
+    names = {_usual(name, {}) for name in _header(head(path, _HEAD, unpacked=True))[0]}
+    return {"episode", "reward"} <= names and all(any(_entry(n, word) for n in names) for word in ("observation", "action"))
+
+
+def csv_parts(folder: Path) -> list[Path]:
+    """The CSV files of a folder that also holds images, or archives or folders of them."""
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    if not any(path.is_dir() or path.suffix.lower() in ENDINGS or is_archive(path) for path in inside):
+        return []
+    return [path for path in inside if path.is_file() and path.suffix.lower() not in ENDINGS and is_csv(path)]
+
+
+def read_csv(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    rename: Mapping[str, str] | None = None,
+    ends: Literal["truncated", "terminated"] = "truncated",
+    images: Path | str | None = None,
+) -> Imported:
+    """Steps of a CSV file, in file order; none is dropped.
+
+    Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`;
+    where present `terminated` (terminal, done), `truncated` (timeout), `log_prob` and `info/NAME`. Others are left out, which a
+    note says. Numbers may be padded with spaces; columns are separated by commas, semicolons or tabs. gzip is read too.
+
+    An episode ends where its id changes, at a flag, and at the last row. There are no final observations. Where `observation:0` is
+    the only one and holds names, these are images: members of a zip archive or files of a folder, uint8 [H, W, C].
+
+    Args:
+        path: the file.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
+        discrete_action: None: whether there is one action column, and it holds whole numbers only.
+        rename: what this file calls a column, by its usual name: `{"observation:0": "x", "action": "u"}` (the latter for `u:0` …).
+        ends: what the end of an episode is where the file has no `terminated`.
+        images: zip archive or folder of the images. None: beside the file: an archive or folder called as the file is, or
+            `images`, then the file's own folder.
+
+    Raises:
+        DataError: not UTF-8, a column missing or twice, a row of another length, an empty cell, text or NaN in a number's place, an
+            episode that comes back after another, an image that is missing or unlike the others; file, column and line are named.
+
+    Source: MINERVA (takuseno/minerva), README and `minerva/dataset.py`; images as in its "image dataset".
+    """
+    path, source = Path(path), str(path)
+    if ends not in ("truncated", "terminated"):
+        raise ConfigError(f"ends is {ends!r}; choose from 'truncated', 'terminated'.")
+    header, separator = _header(head(path, _HEAD, unpacked=True))
+    if not header:
+        raise DataError(f"{source} does not begin with a line of UTF-8 text; save it as UTF-8.")
+    names = [_usual(name, _checked(rename, header, source)) for name in header]
+    groups = _grouped(names, source)
+    are_images = groups.get("observation") == ["observation:0"] and _first_is_text(path, names.index("observation:0"), separator)
+    text = {"episode", *(["observation:0"] if are_images else ())}
+    table = _read(path, source, names, separator, text)
+
+    episode, notes = _episodes(table, source), _left_out(names)
+    n = len(table)
+    columns = {group: _stacked(table, entries) for group, entries in groups.items() if not (are_images and group == "observation")}
+    called: list[str] = []
+    if are_images:
+        called = pc.utf8_trim_whitespace(table["observation:0"]).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
+        columns["observation"] = read_images(called, _places(path, images), source)
+    nested = {name.partition("/")[2]: column for name, column in columns.items() if name.startswith("observation/")}
+    end = np.r_[episode[1:] != episode[:-1], True]
+    given = {word: flags(source, word, _numbers(table[word])) for word in ("terminated", "truncated") if word in names}
+    terminated = given.get("terminated", end if ends == "terminated" else np.zeros(n, bool))
+    truncated = (given.get("truncated", np.zeros(n, bool)) | end) & ~terminated
+    if "terminated" not in given:
+        other = "terminated" if ends == "truncated" else "truncated"
+        notes.append(f"The file does not say which episodes the task ended: all were taken as {ends} (ends={other} changes that).")
+    if timeout_at is not None:
+        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
+        notes += said
+    extra = {name: _numbers(table[name]) for name in names if name == "log_prob" or name.startswith("info/")}
+    steps = steps_from_arrays(
+        nested or columns["observation"],
+        typed_actions(source, columns["action"], discrete_action),
+        one_column(source, "reward", _numbers(table["reward"])),
+        terminated,
+        truncated,
+        extra=extra,
+        source=source,
+    )
+    notes += count_notes(steps, limits_known="truncated" in given or timeout_at is not None)
+    provenance = {"format": "csv", "file": path.name} | ({"images": len(set(called))} if are_images else {})
+    return Imported(steps, notes=notes, provenance=provenance)
+
+
+# ---- the header
+
+
+def _header(start: bytes) -> tuple[list[str], str]:
+    """The names in the first line, without the spaces around them, and what separates them; none where it is no text."""
+    line, found, _ = start.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    try:
+        text = line.decode("utf-8") if found or len(start) < _HEAD else ""
+    except UnicodeDecodeError:
+        return [], ","
+    if "\0" in text:
+        return [], ","
+    separator = max(",;\t", key=text.count)
+    return [name.strip() for name in next(csv.reader([text.strip("\r")], delimiter=separator), [])], separator
+
+
+def _checked(rename: Mapping[str, str] | None, header: Iterable[str], source: str) -> dict[str, str]:
+    """What the file calls a column to its usual name."""
+    there = set(header) | {name.partition(":")[0] for name in header}
+    for usual, actual in (rename or {}).items():
+        if usual not in NAMES and not _ENTRY.fullmatch(usual):
+            known = ", ".join(map(repr, NAMES))
+            raise ConfigError(
+                f"rename: csv has no column {usual!r}; there are {known}, 'observation', 'observation:0' and the like."
+            )
+        if actual not in there:
+            raise DataError(f"{source} has no column {actual!r}, only {_some(header)}.")
+    return {actual: usual for usual, actual in (rename or {}).items()}
+
+
+def _usual(name: str, rename: Mapping[str, str]) -> str:
+    """A column's usual name: renamed, by a synonym, or with the number that a single entry may leave out."""
+    start, colon, entry = name.partition(":")
+    name = rename.get(name) or (f"{rename[start]}:{entry}" if colon and start in rename else name)
+    name = next((word for word, others in NAMES.items() if name in others), name)
+    found = _ENTRY.fullmatch(name)
+    return f"{name}:0" if found and found[2] is None else name
+
+
+def _entry(name: str, word: str) -> bool:
+    found = _ENTRY.fullmatch(name)
+    return bool(found and found[1].partition("/")[0] == word)
+
+
+def _grouped(names: list[str], source: str) -> dict[str, list[str]]:
+    """The columns of each array, `observation`, `observation/KEY` and `action`, in the order of their numbers."""
+    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise DataError(f"{source} has the column {twice[0]!r} twice.")
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        if found := _ENTRY.fullmatch(name):
+            groups.setdefault(found[1], {})[int(found[2])] = name
+    observed = [group for group in groups if group.startswith("observation")]
+    for word, there in (
+        *((word, word in names) for word in ("episode", "reward")),
+        ("observation:0", bool(observed)),
+        ("action:0", "action" in groups),
+    ):
+        if not there:
+            raise DataError(f"{source} has no column {word!r}, only {_some(names)}.")
+    if "observation" in groups and len(observed) > 1:
+        raise DataError(f"{source} has both 'observation:0' and {groups[observed[1]]!r}; observations are one vector, or a dict.")
+    for group, entries in groups.items():
+        if gap := sorted(set(range(max(entries))) - entries.keys()):
+            raise DataError(f"{source} has the column '{group}:{max(entries)}' but no '{group}:{gap[0]}'.")
+    return {group: [entries[k] for k in sorted(entries)] for group, entries in groups.items()}
+
+
+def _known(name: str) -> bool:
+    return name in NAMES or name.startswith("info/") or _ENTRY.fullmatch(name) is not None
+
+
+def _left_out(names: list[str]) -> list[str]:
+    return [f"The column {name!r} was not read: it is none that d3ray knows." for name in names if not _known(name)]
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    return (", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "nothing"
+
+
+# ---- the cells
+
+
+def _read(path: Path, source: str, names: list[str], separator: str, text: set[str]) -> Any:
+    """The known columns as an Arrow table without nulls: text, or numbers of whatever type they are written in."""
+    numbers = [name for name in names if _known(name) and name not in text]
+    whole = {name for name in numbers if name.startswith("action:")}  # their type tells whether they are discrete
+    with open_gzip(path) as stream:
+        try:
+            table = arrow_csv.read_csv(
+                pa.PythonFile(stream, mode="r"),
+                read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1, use_threads=False),
+                parse_options=arrow_csv.ParseOptions(delimiter=separator),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(text, pa.string())
+                    | {n: pa.float64() for n in numbers if n not in whole and not _flag(n)},
+                    include_columns=[*sorted(text), *numbers],
+                    null_values=[""],
+                    strings_can_be_null=False,
+                    true_values=["true", "True", "TRUE"],
+                    false_values=["false", "False", "FALSE"],
+                ),
+            )
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise _fault(path, source, names, separator, set(numbers), str(error)) from None
+    if not len(table):
+        raise DataError(f"{source} has no steps: it is a header only.")
+    if pc.any(pc.equal(pc.utf8_trim_whitespace(table["episode"]), "")).as_py():  # pyright: ignore[reportAttributeAccessIssue]
+        raise _fault(path, source, names, separator, set(numbers), "it has empty cells")
+    columns = [(name, table[name]) for name in table.column_names]
+    if any(column.null_count or not (_is_number(column) or name in text) for name, column in columns):
+        raise _fault(path, source, names, separator, set(numbers), "it has cells that are no numbers")
+    if any(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py() for _, column in columns):  # pyright: ignore[reportAttributeAccessIssue]
+        raise _fault(path, source, names, separator, set(numbers), "it has numbers that are not finite")
+    return table
+
+
+def _flag(name: str) -> bool:
+    return name in ("terminated", "truncated")
+
+
+def _is_number(column: Any) -> bool:
+    return any(test(column.type) for test in (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean))
+
+
+def _fault(path: Path, source: str, names: list[str], separator: str, numbers: set[str], found: str) -> DataError:
+    """The first thing wrong, looked for cell by cell, since Arrow does not say where it was."""
+    line = 1
+    with open_gzip(path) as stream:
+        try:
+            reader = csv.reader(TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
+            for k, row in enumerate(reader):
+                line = reader.line_num
+                if k and row and (said := _wrong(row, names, numbers)):
+                    return DataError(f"{source}, line {line}: {said}.")
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            return DataError(f"{source} is not UTF-8 text (byte 0x{byte:02x} after line {line}); save it as UTF-8.")
+        except csv.Error as error:
+            return DataError(f"{source}, line {line + 1}: {error}.")
+    return DataError(f"{source} cannot be read as CSV: {found.splitlines()[0].rstrip('.')}.")
+
+
+def _wrong(row: list[str], names: list[str], numbers: set[str]) -> str | None:
+    if len(row) != len(names):
+        return f"there are {len(row)} cells, and the header has {len(names)}"
+    for name, cell in zip(names, map(str.strip, row), strict=True):
+        if not cell and (name in numbers or name in ("episode", "observation:0")):
+            return f"the column {name!r} is empty"
+        if name in numbers:
+            try:
+                value = float({"true": "1", "false": "0"}.get(cell.lower(), cell).replace("_", "?"))
+            except ValueError:
+                return f"the column {name!r} holds {cell[:40]!r}, which is no number"
+            if not math.isfinite(value):
+                return f"the column {name!r} holds {cell!r}"
+    return None
+
+
+def _first_is_text(path: Path, column: int, separator: str) -> bool:
+    """Whether the first cell below the header is no number."""
+    lines = head(path, _HEAD, unpacked=True).decode("utf-8", "replace").splitlines()[1:]
+    row = next(csv.reader([line for line in lines if line.strip()][:1], delimiter=separator), [])
+    cell = row[column].strip() if column < len(row) else ""
+    return bool(cell) and not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", cell, re.IGNORECASE)
+
+
+def _numbers(column: Any) -> Array:
+    values = column.combine_chunks()
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _stacked(table: Any, entries: list[str]) -> Array:
+    """[N, K] of the columns: integers where all are."""
+    columns = [_numbers(table[name]) for name in entries]
+    return np.stack(columns, 1)
+
+
+def _episodes(table: Any, source: str) -> Array:
+    """[N] numbers of episodes. Raises DataError where an id is empty or comes back."""
+    trimmed = pc.utf8_trim_whitespace(table["episode"]).combine_chunks()  # pyright: ignore[reportAttributeAccessIssue]
+    ids = trimmed.dictionary_encode()
+    code = ids.indices.to_numpy(zero_copy_only=False)
+    start = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+    if len(start) != len(ids.dictionary):
+        again = next(k for k in range(len(start)) if code[start[k]] in code[start[:k]])
+        name = ids.dictionary[int(code[start[again]])].as_py()
+        raise DataError(
+            f"{source}: episode {name!r} comes back in row {start[again]}, after another; rows of an episode lie together."
+        )
+    return code
+
+
+def _places(path: Path, images: Path | str | None) -> list[Path]:
+    """Where images are looked for."""
+    if images is not None:
+        place = Path(images).expanduser()
+        if not place.exists():
+            raise DataError(f"There is no folder or archive {place}.")
+        return [place]
+    stem = path.name.removesuffix(".gz").removesuffix(".csv")
+    beside = [path.parent / name for name in (f"{stem}.zip", stem, "images.zip", "images")]
+    return [
+        *(place for place in beside if place != path and (place.is_dir() or (place.is_file() and is_archive(place)))),
+        path.parent,
+    ]

@@ -1,0 +1,130 @@
+"""Image files of strangers beside a table: members of a zip archive or files of a folder, by the names that the table gives."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ...errors import DataError
+from ..imported import Array
+from ..untrusted.archives import is_archive, open_archive
+
+KINDS = ("PNG", "JPEG", "BMP")
+ENDINGS = frozenset((".png", ".jpg", ".jpeg", ".bmp"))
+MODES = {"L": "L", "RGB": "RGB", "RGBA": "RGBA", "P": "RGB", "1": "L"}  # as they are decoded; only palettes and bits change
+MAX_PIXELS = 1 << 24  # of one image; larger ones are no observations
+MAX_BYTES = 1 << 28  # of one image's file
+
+Fetch = Callable[[str], tuple[bytes, str]]  # an image's name to its bytes and what an error calls it
+
+
+def read_images(names: Sequence[str], places: Sequence[Path], source: str) -> Array:
+    """uint8 [N, H, W, C], row k the image called `names[k]`; C is 1, 3 or 4. An image that is named often is decoded once.
+
+    Args:
+        names: of files in one of `places`; a name may leave out the folders that they lie in inside an archive.
+        places: zip archives and folders, in the order in which they are looked through.
+        source: what an error names.
+
+    Raises:
+        DataError: an image is missing, damaged, larger than 2^24 pixels, of another size or mode than the first, or its name leads
+            out of its folder; the image is named.
+    """
+    once, row = np.unique(np.asarray(names), return_inverse=True)
+    with _opened(places, source) as fetch:
+        first = _decode(*fetch(str(once[0])))
+        try:
+            images = np.empty((len(once), *first.shape), np.uint8)
+        except (MemoryError, ValueError):
+            raise DataError(f"{source}: {len(once)} images of {_say(first)} do not fit into memory.") from None
+        for k, name in enumerate(once.tolist()):
+            images[k] = _decode(*fetch(name), like=first, than=f"{once[0]}")
+    return images if (row == np.arange(len(row))).all() else images[row]
+
+
+@contextmanager
+def _opened(places: Sequence[Path], source: str) -> Generator[Fetch]:
+    """Where an image is looked up: the first place that has it. Archives stay open, one inside the other's block."""
+    if not places:
+
+        def nowhere(name: str) -> tuple[bytes, str]:
+            raise DataError(f"{source}: there is no image {name!r}; name the zip archive or folder of the images (images=PATH).")
+
+        yield nowhere
+        return
+    place, *others = places
+    with _opened(others, source) as elsewhere:
+        if place.is_dir():
+            yield _in_folder(place, elsewhere)
+            return
+        if not is_archive(place):
+            raise DataError(f"{place} is neither a folder nor a zip archive of images.")
+        with open_archive(place) as archive:
+            short: dict[str, list[str]] = {}
+            for member in archive.names:
+                short.setdefault(member.rpartition("/")[2], []).append(member)
+
+            def fetch(name: str) -> tuple[bytes, str]:
+                found = [name] if name in archive.sizes else short.get(name.rpartition("/")[2], [])
+                if len(found) > 1:
+                    raise DataError(f"{place} has several images {name!r}: {found[0]!r} and {found[1]!r}.")
+                if not found:
+                    return elsewhere(name)
+                if archive.sizes[found[0]] > MAX_BYTES:
+                    raise DataError(f"{place}: {found[0]!r} has {archive.sizes[found[0]]:,} bytes, too many for an image.")
+                return archive.read(found[0]), f"{place}: {found[0]!r}"
+
+            yield fetch
+
+
+def _in_folder(folder: Path, elsewhere: Fetch) -> Fetch:
+    root = folder.resolve()
+
+    def fetch(name: str) -> tuple[bytes, str]:
+        if re.match(r"[/\\]|[A-Za-z]:", name) or ".." in re.split(r"[/\\]", name):
+            raise DataError(f"{folder}: the image {name!r} lies outside the folder.")
+        path = folder / name
+        if not path.is_file():
+            return elsewhere(name)
+        if not path.resolve().is_relative_to(root):
+            raise DataError(f"{folder}: the image {name!r} is a link to outside the folder.")
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(f"{path} has {path.stat().st_size:,} bytes, too many for an image.")
+        return path.read_bytes(), str(path)
+
+    return fetch
+
+
+def _decode(data: bytes, label: str, like: Array | None = None, than: str = "") -> Array:
+    """[H, W, C] uint8. Size and mode are looked at before a pixel is decoded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # sizes that Pillow warns of are refused below
+            image = Image.open(BytesIO(data), formats=KINDS)
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise DataError(f"{label} has {width} x {height} pixels, and {MAX_PIXELS:,} are allowed.")
+        if image.mode not in MODES:
+            raise DataError(f"{label} is an image of mode {image.mode!r}; 8-bit grey, RGB and RGBA are read.")
+        mode = MODES[image.mode]
+        shape = (height, width, len(mode))
+        if like is not None and shape != like.shape:
+            raise DataError(f"{label} is {_say(np.empty(shape, np.uint8))} and {than!r} is {_say(like)}; images must be alike.")
+        return np.asarray(image if image.mode == mode else image.convert(mode)).reshape(shape)
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's decoders raise anything, struct.error and SyntaxError among it
+        kind = "too large" if isinstance(error, Image.DecompressionBombError) else "cut short, damaged or no PNG, JPEG or BMP"
+        raise DataError(f"{label} cannot be read as an image: it is {kind}.") from None
+
+
+def _say(image: Array) -> str:
+    height, width, channels = image.shape
+    return f"{width} x {height} with {channels} channel{'s' if channels > 1 else ''}"

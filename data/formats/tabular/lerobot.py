@@ -1,0 +1,262 @@
+"""LeRobot's datasets (2.0, 2.1 and 3.0): a folder with `meta/info.json` and Parquet files of frames below `data/`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...errors import ConfigError, DataError
+from ..imported import Array, Imported, check_rename, count_notes, existing_file, flags, one_column, typed_actions
+from ..runs import Runs
+from .encoded_images import decode_images
+from .parquet_table import is_parquet, open_parquet, read_column
+
+INFO = Path("meta", "info.json")
+NAMES = {  # what can be renamed, and the usual name
+    "observation": "observation",
+    "action": "action",
+    "reward": "next.reward",
+    "done": "next.done",
+    "truncated": "next.truncated",
+    "episode": "episode_index",
+    "step": "frame_index",
+}
+DERIVED = ("timestamp", "index", "episode_index", "frame_index")  # positions, which a dataset of d3ray has anyway
+VERSIONS = ("v2.0", "v2.1", "v3.0")
+
+
+def is_lerobot(path: Path) -> bool:
+    """Whether the path is a dataset's folder, or a Parquet file below the `data` of one."""
+    if path.is_dir():
+        return _read_info(path) is not None
+    return is_parquet(path) and _root(path) is not None
+
+
+def lerobot_parts(folder: Path) -> list[Path]:
+    """The Parquet files of a dataset's folder, in the order of their episodes."""
+    if _read_info(folder) is None:
+        return []
+    return sorted(folder.glob("data/*/*.parquet")) or [folder]
+
+
+def read_lerobot(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    done: Literal["terminated", "truncated"] = "terminated",
+    rename: Mapping[str, str] | None = None,
+) -> Imported:
+    """Steps of one Parquet file of a LeRobot dataset, which holds one episode (2.x) or many (3.0); none is dropped.
+
+    Row t holds o_t, a_t and, where the dataset has them, `next.reward` and `next.done` of that action. There is no observation
+    after the last action of an episode, so final ones are missing. Demonstrations have no rewards: then they are zeros, and a note
+    says so. An episode ends where `episode_index` changes. `next.done` does not say why an episode ended: it is taken as
+    terminated unless `next.truncated` or `done="truncated"` says otherwise; without it every episode is truncated.
+
+    Features `observation.…` become the observation, several of them a dict of `state`, `images/top` and so on. Images in the
+    Parquet files (PNG or JPEG) become [height, width, 3] uint8. Cameras that are stored as video are left out, and a note names
+    them. Other features of numbers become `info/NAME`; `timestamp`, `index` and `frame_index` are left out. Tasks (texts by
+    `task_index`), frames a second and the robot go into the provenance.
+
+    Args:
+        path: a file below `data/`.
+        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
+        discrete_action: None: integer actions in one column are discrete.
+        done: what `next.done` means.
+        rename: `observation` (of which others are parts), `action`, `reward`, `done`, `truncated`, `episode` or `step` to the
+            feature's name in these files.
+
+    Raises:
+        DataError: `meta/info.json` is missing or of another version, a column is missing, empty in a row or not of the shape that
+            it is said to have, an image is not in the file, frames are not in order, or all observations are videos.
+
+    Source: LeRobot, `docs/source/lerobot-dataset-v3.mdx`, `datasets/feature_utils.py` and the script that converts 2.1 to 3.0.
+    """
+    path = existing_file(path) if not Path(path).is_dir() else Path(path)
+    root = path if path.is_dir() else _root(path)
+    if root is None or (info := _read_info(root)) is None:
+        raise DataError(f"{path} is not below the data folder of a LeRobot dataset: there is no {INFO}.")
+    if path.is_dir():
+        raise DataError(f"{path} has no Parquet file below data/.")
+    version = str(info.get("codebase_version"))
+    if version not in VERSIONS:
+        raise DataError(f"{root / INFO} is of version {version}; {', '.join(VERSIONS)} are read.")
+    if done not in ("terminated", "truncated"):
+        raise ConfigError(f"done is {done!r}; choose from 'terminated', 'truncated'.")
+    names, source = NAMES | dict(check_rename(rename, NAMES, "lerobot")), str(path)
+    with open_parquet(path) as file:
+        table = _Table(file, info["features"], names, source)
+        observations, notes = table.observations()
+        actions = typed_actions(source, table.numbers(names["action"]), discrete_action)
+        terminated, truncated, last, said = table.ends(done)
+        rewards, no_rewards = table.rewards(len(last))
+        infos = table.infos()
+        runs = Runs(observations, np.zeros(len(last), bool), last, actions, rewards, terminated, truncated, infos)
+    steps, cut = runs.steps(source, timeout_at)
+    notes = [*notes, *table.notes(), *no_rewards, *said, *cut, *count_notes(steps, limits_known=False)]
+    about = {key: info[key] for key in ("fps", "robot_type") if info.get(key)} | _tasks(root, infos.get("info/task_index"))
+    return Imported(steps, notes=notes, provenance={"format": "lerobot", "version": version, "file": path.name, **about})
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One Parquet file, by what `info.json` says of its features."""
+
+    file: pq.ParquetFile
+    features: Mapping[str, Any]
+    names: Mapping[str, str]
+    source: str
+
+    def kind(self, name: str) -> str:
+        return str(self.features[name].get("dtype"))
+
+    def numbers(self, name: str) -> Array:
+        """A column, in the shape that its feature is said to have. Raises DataError."""
+        if name not in self.file.schema_arrow.names:
+            raise DataError(f"{self.source} has no column {name!r}, only {', '.join(map(repr, self.file.schema_arrow.names))}.")
+        values = read_column(self.file, name, self.source)
+        shape = tuple(self.features.get(name, {}).get("shape", values.shape[1:]))
+        if len(values) and values[0].size != np.prod(shape, dtype=np.int64):
+            raise DataError(f"{self.source}: column {name!r} has entries of {values[0].size} numbers; {INFO} says {list(shape)}.")
+        return values.reshape(len(values), *shape)
+
+    def observations(self) -> tuple[Array | dict[str, Array], list[str]]:
+        root = self.names["observation"]
+        parts = [name for name in self.features if name == root or name.startswith(f"{root}.")]
+        videos = [name for name in parts if self.kind(name) == "video"]
+        texts = [name for name in parts if self.kind(name) in ("string", "language")]
+        notes: list[str] = []
+        if videos:
+            decoders = "Ray Data's read_lerobot, or lerobot itself, decodes them with torchcodec"
+            notes.append(f"Left out, being videos: {', '.join(videos)}; {decoders}.")
+        if texts:
+            notes.append(f"Left out, being text: {', '.join(texts)}.")
+        seen = {
+            name.removeprefix(root).removeprefix(".").replace(".", "/"): self._images(name)
+            if self.kind(name) == "image"
+            else self.numbers(name)
+            for name in parts
+            if name not in (*videos, *texts)
+        }
+        if not seen:
+            why = "all observations are videos, which are not decoded here" if videos else f"there is no feature {root!r}"
+            raise DataError(f"{self.source}: {why}.")
+        return next(iter(seen.values())) if len(seen) == 1 else seen, notes
+
+    def _images(self, name: str) -> Array:
+        column = self.file.read([name]).column(name)
+        rows: list[Any] = column.to_pylist()
+        images: list[Any] = [row.get("bytes") if isinstance(row, dict) else row for row in rows]
+        if None in images:
+            row = images.index(None)
+            there = rows[row].get("path") if isinstance(rows[row], dict) else None
+            raise DataError(
+                f"{self.source}: column {name!r} has no image in row {row}" + (f" but the path {there!r}." if there else ".")
+            )
+        shape, axes = tuple(self.features[name].get("shape", ())), self.features[name].get("names")
+        if axes and str(axes[0]).startswith("channel"):  # said of images that are stored the other way round
+            shape = (*shape[1:], shape[0])
+        return decode_images(images, f"{self.source}: {name!r}", shape or None)
+
+    def ends(self, done: str) -> tuple[Array, Array, Array, list[str]]:
+        """`terminated`, `truncated` and `last`, [N] bool each, and notes."""
+        episode = one_column(self.source, self.names["episode"], self.numbers(self.names["episode"]))
+        last = np.r_[episode[1:] != episode[:-1], True]
+        self._in_order(episode, last)
+        given = {
+            word: flags(self.source, name, self.numbers(name))
+            for word in ("done", "truncated")
+            if (name := self.names[word]) in self.file.schema_arrow.names
+        }
+        none = np.zeros(len(last), bool)
+        if "done" not in given:
+            return none, given.get("truncated", none), last, []
+        if done == "truncated":
+            return none, given["done"], last, []
+        truncated = given.get("truncated", none)
+        said = (
+            []
+            if "truncated" in given
+            else [f"{self.names['done']!r} was taken as terminated; done='truncated' takes it otherwise."]
+        )
+        return given["done"] & ~truncated, truncated, last, said
+
+    def _in_order(self, episode: Array, last: Array) -> None:
+        """Raises DataError where an episode comes twice, or its frames are not counted from 0."""
+        runs = episode[last]
+        if len(np.unique(runs)) < len(runs):
+            values, counts = np.unique(runs, return_counts=True)
+            raise DataError(f"{self.source}: episode {int(values[counts.argmax()])} lies in several places.")
+        if (name := self.names["step"]) not in self.file.schema_arrow.names:
+            return
+        step = one_column(self.source, name, self.numbers(name))
+        first = np.r_[0, np.flatnonzero(last)[:-1] + 1]
+        due = np.arange(len(step)) - np.repeat(first, np.diff(np.r_[first, len(step)]))
+        if (wrong := np.flatnonzero(step != due)).size:
+            row = int(wrong[0])
+            raise DataError(f"{self.source}: {name!r} is {step[row]} in row {row}, where frame {due[row]} of its episode is due.")
+
+    def rewards(self, n: int) -> tuple[Array, list[str]]:
+        name = self.names["reward"]
+        if name not in self.file.schema_arrow.names:
+            return np.zeros(n, np.float32), [f"There is no {name!r}; rewards are zeros."]
+        return one_column(self.source, name, self.numbers(name)), []
+
+    def infos(self) -> dict[str, Array]:
+        return {f"info/{name}": self._flat(name) for name in self._others() if self._is_numbers(name)}
+
+    def notes(self) -> list[str]:
+        left = [name for name in self._others() if not self._is_numbers(name)]
+        return [f"Left out, being no numbers: {', '.join(left)}."] if left else []
+
+    def _flat(self, name: str) -> Array:
+        values = self.numbers(name)
+        return values[:, 0] if values.shape[1:] == (1,) else values
+
+    def _others(self) -> list[str]:
+        taken = {*DERIVED, *(name for word, name in self.names.items() if word != "observation")}
+        root = self.names["observation"]
+        return [
+            n for n in self.file.schema_arrow.names if n in self.features and n not in taken and not f"{n}.".startswith(f"{root}.")
+        ]
+
+    def _is_numbers(self, name: str) -> bool:
+        return self.kind(name).startswith(("float", "int", "uint", "bool"))
+
+
+def _root(file: Path) -> Path | None:
+    """The dataset's folder, of a file at `data/chunk-000/NAME.parquet`."""
+    return next((folder for folder in file.absolute().parents[1:3] if _read_info(folder) is not None), None)
+
+
+def _read_info(root: Path) -> dict[str, Any] | None:
+    """`meta/info.json`; None where there is none, or it is no LeRobot dataset's."""
+    try:
+        content: Any = json.loads((root / INFO).read_bytes())
+    except (OSError, ValueError):
+        return None
+    known = isinstance(content, dict) and "codebase_version" in content and isinstance(content.get("features"), dict)
+    return content if known else None
+
+
+def _tasks(root: Path, seen: Array | None) -> dict[str, Any]:
+    """Texts of the tasks that frames of the file belong to, by their index, where they can be read."""
+    try:
+        if (parquet := root / "meta" / "tasks.parquet").is_file():
+            rows: list[Any] = pq.read_table(parquet).to_pylist()
+        else:
+            lines = (root / "meta" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+            rows = [json.loads(line) for line in lines if line]
+        texts = {int(row["task_index"]): str(row.get("task", row.get("__index_level_0__"))) for row in rows}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
+        return {}
+    found = {str(k): texts[k] for k in np.unique(seen).tolist() if k in texts} if seen is not None else {}
+    return {"tasks": found} if found else {}

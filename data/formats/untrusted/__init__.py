@@ -1,0 +1,1 @@
+"""What strangers' containers hold, read without running anything of theirs: archives, pickles, torch's files."""

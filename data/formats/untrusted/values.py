@@ -1,0 +1,99 @@
+"""Arrays out of what JSON, msgpack and pickles hold: lists, dicts and tuples, checked to be numbers of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..imported import Array, check_rename, native
+
+Leaves = dict[str, Array]  # an observation's arrays by key, nested keys joined by "/"; "" is the only key of a plain one
+
+
+def names_in(
+    there: Iterable[str],
+    usual: Mapping[str, tuple[str, ...]],
+    required: Sequence[str],
+    source: str,
+    rename: Mapping[str, str] | None,
+    format: str,
+) -> dict[str, str]:
+    """What a file calls each of d3ray's words that it has.
+
+    Args:
+        there: the names in the file.
+        usual: d3ray's word to what files call it, the first found is taken.
+        required: words without which there are no steps.
+        source: what an error names.
+        rename: d3ray's word to what this file calls it; goes before `usual`.
+        format: the importer's name.
+
+    Raises:
+        DataError: a word that is required or renamed is not there; it is named, and so is what the file has.
+        ConfigError: `rename` has a word that the format does not know.
+    """
+    names, rename = list(there), check_rename(rename, usual, format)
+    found: dict[str, str] = {}
+    for word, choices in usual.items():
+        asked = (rename[word],) if word in rename else choices
+        if (name := next((n for n in asked if n in names), None)) is not None:
+            found[word] = name
+        elif word in required or word in rename:
+            listed = ", ".join(map(repr, names[:12])) or "nothing"
+            raise DataError(f"{source} has no {' or '.join(map(repr, asked))}, only {listed}.")
+    return found
+
+
+def numbers(source: str, name: str, value: Any, *, text: bool = False) -> Array:
+    """An array of numbers (or of text, where that may be) from an array or nested lists.
+
+    Raises:
+        DataError: entries differ in length, or are no numbers.
+    """
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError):
+        raise DataError(f"{source}: {name!r} has entries of different lengths.") from None
+    if array.dtype.kind not in ("biufU" if text else "biuf"):
+        raise DataError(f"{source}: {name!r} holds {array.dtype}, not numbers.")
+    if array.ndim == 0:
+        raise DataError(f"{source}: {name!r} is a single value, not one row a step.")
+    return array if array.dtype.kind == "U" else native(array)
+
+
+def leaves(source: str, name: str, value: Any, key: str = "") -> Leaves:
+    """The arrays of an observation column, which may be a dict or tuple of columns.
+
+    Raises:
+        DataError: an array is none of numbers; it is named.
+    """
+    if isinstance(value, dict | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        inside = [leaves(source, name, v, f"{key}/{k}" if key else str(k)) for k, v in items]
+        if not any(inside):
+            raise DataError(f"{source}: {name!r} is an empty {type(value).__name__}.")
+        return {k: column for part in inside for k, column in part.items()}
+    return {key: numbers(source, f"{name}/{key}" if key else name, value)}
+
+
+def info_columns(infos: Any) -> Leaves:
+    """Columns of those entries of the steps' info dicts that every step has as a single number; or of such columns already."""
+    if isinstance(infos, dict):
+        return {str(n): c for n, c in infos.items() if isinstance(c, np.ndarray) and c.ndim == 1 and c.dtype.kind in "biuf"}
+    if not isinstance(infos, list | tuple) or not infos or not all(isinstance(info, dict) for info in infos):
+        return {}
+    names = [
+        name
+        for name in infos[0]
+        if isinstance(name, str) and all(isinstance(info.get(name), int | float | np.number | np.bool_) for info in infos)
+    ]
+    columns = {name: np.array([info[name] for info in infos]) for name in names}
+    return {name: native(c) for name, c in columns.items() if c.dtype.kind in "biuf" and np.isfinite(c).all()}
+
+
+def plain(tree: Leaves) -> Array | Leaves:
+    """The array of a plain observation, or the dict of arrays."""
+    return tree[""] if list(tree) == [""] else tree

@@ -1,0 +1,225 @@
+"""The node map of a dataset: one raw file a column in this machine's cache, built once and mapped by every process.
+
+Every shard is written at its offset in the manifest, so a map has the same bytes on every machine. While it is built, the SHA-256
+of every shard is compared with the manifest. It is built aside and renamed: a map is whole or not there. What several datasets make
+together gets a map too, under the fingerprint that it would have if it were written.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from ..errors import DataError
+from ..storage.files import Place, storage_errors, write_atomically
+from ..storage.fingerprint import column_digest, digest
+from ..storage.folder import ShardFiles, shard_files
+from ..storage.manifest import Manifest
+from ..storage.rows import BLOCK, Rows, block, n_blocks
+from ..storage.scan import Summary
+from ..storage.schema import Kinds
+from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
+
+_PIECE = 1 << 24  # bytes written at once
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a map holds."""
+
+    fingerprint: str
+    rows: int
+    kinds: Kinds
+    digests: Mapping[str, str]  # of each column, as `fingerprint.column_digest`
+
+    @property
+    def bytes(self) -> int:
+        """Of all columns."""
+        return sum(self.column_bytes(name) for name in self.kinds)
+
+    def column_bytes(self, name: str) -> int:
+        """Of one column."""
+        dtype, shape = self.kinds[name]
+        return self.rows * np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
+
+
+Write = Callable[[Path], None]  # writes the columns' files into a folder
+
+
+def node_map(place: Place, manifest: Manifest, cache: Path | None = None) -> dict[str, np.ndarray]:
+    """Columns as read-only views of mapped files; the map is built first where there is none, or a damaged one.
+
+    Args:
+        place: the dataset's folder.
+        manifest: its manifest.
+        cache: None: `D3RAY_CACHE`.
+
+    Raises:
+        DataError: a shard is missing or not what was written; the sentence names it.
+        StorageError: the map has no room.
+    """
+    digests = {column.name: column.digest for column in manifest.columns}
+    content = Content(manifest.fingerprint, manifest.n_rows, manifest.kinds, digests)
+
+    def write(aside: Path) -> None:
+        scratch = aside / "scratch"
+        scratch.mkdir()
+        _write_columns(shard_files(place, manifest, scratch), aside)
+        scratch.rmdir()
+
+    copies = max(shard.bytes for shard in manifest.shards) if place.local is None else 0
+    return _columns_of(content, write, copies, cache)
+
+
+def node_map_of_rows(rows: Rows, kinds: Kinds, summary: Summary, cache: Path | None = None) -> dict[str, np.ndarray]:
+    """`node_map` of rows that lie in no folder of their own, read once, block by block.
+
+    Raises:
+        DataError: the rows are not those of the summary (a function gave other rewards the second time).
+        StorageError: the map has no room.
+    """
+    content = Content(summary.fingerprint, rows.n, kinds, summary.digests)
+    return _columns_of(content, lambda aside: _write_rows(rows, content, aside), 0, cache)
+
+
+def _columns_of(content: Content, write: Write, copies: int, cache: Path | None) -> dict[str, np.ndarray]:
+    cache = cache or cache_folder()
+    entry = cache / content.fingerprint
+    for _ in range(3):
+        columns = _open(entry, content)
+        if columns is not None:
+            return columns
+        with building(entry):  # one process builds, others wait for it
+            if _open(entry, content) is None:
+                if entry.exists():
+                    remove(entry)
+                    shutil.rmtree(entry, ignore_errors=True)  # a damaged one goes even if it is in use: its files stay mapped
+                _build(content, write, entry, copies)
+    raise RuntimeError(f"{entry} vanished three times: is something clearing the cache?")
+
+
+def _build(content: Content, write: Write, entry: Path, copies: int) -> None:
+    """Writes the map aside and renames it. The lock of `entry` is held, so what lies aside is a killed process's."""
+    aside = Path(f"{entry}{BUILDING}")
+    shutil.rmtree(aside, ignore_errors=True)
+    make_room(aside, content.bytes + copies)
+    try:
+        with storage_errors("written", aside):
+            write(aside)
+            (aside / PLAN).write_text(json.dumps(_plan(aside, content)))
+            aside.rename(entry)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_rows(rows: Rows, content: Content, aside: Path) -> None:
+    digests: dict[str, list[bytes]] = {name: [] for name in content.kinds}
+    files = {name: (aside / file_name(name)).open("wb") for name in content.kinds}
+    try:
+        for k in range(n_blocks(rows.n)):
+            for name, file in files.items():
+                values = np.ascontiguousarray(block(rows, name, k))
+                digests[name].append(digest(values))
+                file.write(values.reshape(-1).view(np.uint8).data)
+        for file in files.values():
+            file.flush()
+    finally:
+        for file in files.values():
+            file.close()
+    for name, parts in digests.items():
+        if column_digest(parts) != content.digests[name]:
+            raise DataError(
+                f"The column {name!r} has other values when it is read again: what makes it does not always do the same."
+            )
+
+
+def _write_columns(shards: ShardFiles, aside: Path) -> None:
+    files = {name: (aside / file_name(name)).open("wb") for name in shards.kinds}
+    try:
+        for k in range(len(shards.shards)):
+            columns = shards.columns(k, verify=True)
+            for name, file in files.items():
+                column = np.ascontiguousarray(columns[name])
+                file.seek(int(shards.first_row[k]) * column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64)))
+                data = column.reshape(-1).view(np.uint8).data
+                for start in range(0, len(data), _PIECE):
+                    file.write(data[start : start + _PIECE])
+            shards.close(k)
+        for file in files.values():
+            file.flush()
+    finally:
+        for file in files.values():
+            file.close()
+
+
+def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
+    """The map's columns, or None where it is missing, incomplete, or was changed since it was built."""
+    held = use(entry)
+    if held is None:
+        return None
+    with held:
+        try:
+            plan: Any = json.loads((entry / PLAN).read_bytes())
+            if plan["version"] != VERSION or plan["rows"] != content.rows:
+                return None
+            columns = {name: _map(file, content, name, held) for name, file in _files(entry, content).items()}
+            now = _plan(entry, content)
+            suspect = [name for name in columns if plan["boot"] != now["boot"] or plan["files"][name] != now["files"][name]]
+            if not all(_is_whole(columns[name], content, name) for name in suspect):
+                return None
+            if suspect:
+                with suppress(OSError):  # of a cache that others own: it is looked at again next time
+                    write_atomically(entry / PLAN, json.dumps(now).encode())
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            return None
+    return columns
+
+
+def _plan(entry: Path, content: Content) -> dict[str, Any]:
+    """What tells later whether a map is as it was built. It is not synced to disk, so it is not trusted after a new start."""
+    files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(entry, content).items()}
+    size = sum(size for size, _ in files.values())
+    return {"version": VERSION, "bytes": size, "rows": content.rows, "boot": _boot(), "files": files}
+
+
+def _boot() -> str:
+    """Differs from one start of the machine to the next; where that is not known, from call to call."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return secrets.token_hex()
+
+
+def _map(file: Path, content: Content, name: str, held: Use) -> np.ndarray:
+    dtype, shape = content.kinds[name]
+    if file.stat().st_size != content.column_bytes(name):
+        raise ValueError(f"{file} is incomplete.")
+    with file.open("rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    held.until_gone(mapped)
+    return np.frombuffer(mapped, dtype=dtype).reshape(content.rows, *shape)
+
+
+def _is_whole(column: np.ndarray, content: Content, name: str) -> bool:
+    """Whether a column whose file was touched still has the bytes that it was built with."""
+    return column_digest(digest(column[k : k + BLOCK]) for k in range(0, len(column), BLOCK)) == content.digests[name]
+
+
+def _files(entry: Path, content: Content) -> dict[str, Path]:
+    return {name: entry / file_name(name) for name in content.kinds}
+
+
+def file_name(column: str) -> str:
+    """The file of a column: `observation%2Fcamera.raw` for `observation/camera`."""
+    return f"{quote(column, safe='')}.raw"

@@ -1,0 +1,1 @@
+"""Datasets on disk and in memory: columns, shards, manifests, statistics."""

@@ -1,0 +1,118 @@
+"""What columns are: each one's type and entry shape, the spaces that follow from them, and whether they suit given spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ..errors import DataError
+from ..spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+
+Kinds = dict[str, tuple[str, tuple[int, ...]]]  # a column's dtype name and the shape of one entry
+Largest = dict[str, tuple[int, ...]]  # the largest number of each entry, of the columns that count kinds of something
+MOST = 1 << 20  # kinds of a discrete action or observation: each is counted, and a network has an output for each
+
+
+def kinds_of(columns: Mapping[str, np.ndarray]) -> Kinds:
+    """Type and entry shape of each column."""
+    return {name: (column.dtype.name, column.shape[1:]) for name, column in columns.items()}
+
+
+def largest_numbers(columns: Mapping[str, np.ndarray]) -> Largest:
+    """The largest numbers of discrete actions [N] or [N, K] and of discrete observations [N]; nothing for other columns."""
+    counted = {name: column for name, column in columns.items() if _counts(name, column.dtype.name, column.shape[1:])}
+    return {name: tuple(np.atleast_1d(column.max(0)).tolist()) for name, column in counted.items()}
+
+
+def merge_largest(parts: Iterable[Largest]) -> Largest:
+    """Of several stretches of rows."""
+    merged: Largest = {}
+    for part in parts:
+        for name, numbers in part.items():
+            merged[name] = tuple(map(max, numbers, merged.get(name, numbers)))
+    return merged
+
+
+def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
+    """Spaces without bounds; there are as many kinds of discrete actions and observations as the largest number and one.
+
+    Integers in one column are discrete, in several multi-discrete actions, uint8 in several binary ones; all else is a box.
+    Columns `observation/0` to `observation/K` without a gap are a tuple, others a dict.
+
+    Raises:
+        DataError: a number is so large that it can be no kind.
+    """
+    leaves = {
+        tuple(name.split("/")[1:]): _leaf(name, *kinds[name], largest) for name in kinds if name.split("/")[0] == "observation"
+    }
+    return Spec(observation=_nested(leaves), action=_leaf("action", *kinds["action"], largest))
+
+
+def check_spec(kinds: Kinds, largest: Largest, spec: Spec) -> None:
+    """Whether columns suit the spaces. Numbers may be stored in another type than the environment's own.
+
+    Raises:
+        DataError: an observation has another key or shape, actions are of the other kind or shape, or a number is too large.
+    """
+    expected = space_columns(spec.observation)
+    seen = [name for name in kinds if name.split("/")[0] == "observation"]
+    if set(seen) != expected.keys():
+        raise DataError(f"The spec has the observations {_names(expected)} and the data has {_names(seen)}.")
+    if (ours := _kind_of_action(*kinds["action"])) != spec.action_kind:
+        raise DataError(f"The spec has {spec.action_kind} actions and the data has {ours} ones.")
+    for name, leaf in [*expected.items(), ("action", spec.action)]:
+        if kinds[name][1] != leaf.shape:
+            raise DataError(f"The spec has the {name} shape {list(leaf.shape)} and the data has {list(kinds[name][1])}.")
+        if not isinstance(leaf, Box):
+            _check_numbers(name, leaf, kinds[name][0], largest.get(name, ()))
+
+
+def _check_numbers(name: str, leaf: Leaf, dtype: str, largest: tuple[int, ...]) -> None:
+    if np.dtype(dtype).kind not in "iub":
+        raise DataError(f"The spec has {leaf.kind.replace('_', '-')} numbers as {name} and the data has {dtype}.")
+    most = [int(m) for m in np.atleast_1d(leaf.bounds()[1])]  # pyright: ignore[reportOptionalSubscript]
+    for k, (given, last) in enumerate(zip(largest, most, strict=False)):
+        if given > last:
+            what = f"{name} {given}" if isinstance(leaf, Discrete) else f"{name} {given} in entry {k}"
+            raise DataError(f"The spec has the {name}s 0 to {last} and the data has {what}.")
+
+
+def _counts(name: str, dtype: str, shape: tuple[int, ...]) -> bool:
+    """Whether a column's integers are numbers of kinds."""
+    kind, place = np.dtype(dtype).kind, name.partition("/")[0]
+    return (place == "action" and kind == "i") or (place == "observation" and kind in "iu" and shape == ())
+
+
+def _kind_of_action(dtype: str, shape: tuple[int, ...]) -> str:
+    kind = np.dtype(dtype).kind
+    return "binary" if kind in "ub" else "continuous" if kind == "f" else "multi-discrete" if shape else "discrete"
+
+
+def _leaf(name: str, dtype: str, shape: tuple[int, ...], largest: Largest) -> Leaf:
+    if _counts(name, dtype, shape):
+        numbers = largest[name]
+        if max(numbers) >= MOST:
+            raise DataError(
+                f"{name!r} goes up to {max(numbers)}, and {MOST} kinds are the most that are told apart: numbers that are no kinds "
+                "need floats (discrete_action=false for actions)."
+            )
+        return MultiDiscrete(nvec=tuple(n + 1 for n in numbers)) if shape else Discrete(n=numbers[0] + 1, dtype=dtype)
+    if name == "action" and np.dtype(dtype).kind in "ub":
+        return MultiBinary(n=shape[0])
+    return Box(shape=shape, dtype=dtype)
+
+
+def _nested(leaves: Mapping[tuple[str, ...], Leaf]) -> ObservationSpace:
+    if () in leaves:
+        return leaves[()]
+    inner: dict[str, dict[tuple[str, ...], Leaf]] = {}
+    for path, leaf in leaves.items():
+        inner.setdefault(path[0], {})[path[1:]] = leaf
+    spaces = {key: _nested(part) for key, part in inner.items()}
+    numbered = [str(k) for k in range(len(spaces))]
+    return Tuple(spaces=tuple(spaces[k] for k in numbered)) if set(spaces) == set(numbered) else Dict(spaces=spaces)
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(columns))

@@ -1,0 +1,261 @@
+"""D4RL's layout, on files written here in it (no D4RL file is at hand): against a loop over rows; bad files by their message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from d3ray.data.errors import DataError
+from d3ray.data.formats.hdf5.d4rl import read_d4rl
+from d3ray.data.formats.imported import Imported
+
+
+def write(path: Path, **arrays: Any) -> Path:
+    """A file with these arrays; `infos/qpos` is written as the keyword `infos__qpos`."""
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name.replace("__", "/"), data=array)
+    return path
+
+
+def steps_of(n: int, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        "observations": rng.normal(size=(n, 3)).astype(np.float32),
+        "actions": rng.normal(size=(n, 2)).astype(np.float32),
+        "rewards": rng.normal(size=n).astype(np.float32),
+        "terminals": np.zeros(n, bool),
+        "timeouts": np.zeros(n, bool),
+    }
+
+
+def episodes_of(imported: Imported) -> list[tuple[Any, ...]]:
+    """(observations [T + 1], actions, rewards, terminated, final recorded) of each episode, read off the table row by row."""
+    table = imported.steps
+    found = []
+    for e, (first, steps) in enumerate(zip(table.first_row.tolist(), table.steps.tolist(), strict=True)):
+        rows = {name: column[first : first + steps + 1] for name, column in table.columns.items()}
+        assert rows["closing"].tolist() == [False] * steps + [True]
+        assert rows["truncated"].tolist() == [False] * (steps - 1) + [not table.terminated[e], False]
+        found.append(
+            (
+                rows["observation"].tolist(),
+                rows["action"][:-1].tolist(),
+                rows["reward"][:-1].tolist(),
+                bool(rows["terminated"][-2]),
+                bool(table.final_recorded[e]),
+            )
+        )
+    return found
+
+
+def slow(raw: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """D4RL's meaning, one row at a time."""
+    n, following = len(raw["rewards"]), raw.get("next_observations")
+    found, start = [], 0
+    for t in range(n):
+        jump = following is not None and t + 1 < n and not np.array_equal(following[t], raw["observations"][t + 1])
+        if raw["terminals"][t] or raw["timeouts"][t] or t == n - 1 or jump:
+            seen = [raw["observations"][k].tolist() for k in range(start, t + 1)]
+            seen.append((raw["observations"] if following is None else following)[t].tolist())
+            rows = range(start, t + 1)
+            actions, rewards = [raw["actions"][k].tolist() for k in rows], [float(raw["rewards"][k]) for k in rows]
+            found.append((seen, actions, rewards, bool(raw["terminals"][t]), following is not None))
+            start = t + 1
+    return found
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["no_next_observations", "next_observations"])
+@pytest.mark.parametrize("seed", range(8))
+def test_steps_are_those_of_a_loop_over_rows(tmp_path: Path, seed: int, given: bool) -> None:
+    raw, rng = steps_of(40, seed), np.random.default_rng(100 + seed)
+    raw["terminals"], raw["timeouts"] = rng.random(40) < 0.15, rng.random(40) < 0.15
+    if given:
+        raw["next_observations"] = np.r_[raw["observations"][1:], raw["observations"][:1]]
+        ends = raw["terminals"] | raw["timeouts"] | (rng.random(40) < 0.1)
+        raw["next_observations"][ends] = rng.normal(size=(int(ends.sum()), 3))
+    imported = read_d4rl(write(tmp_path / "file", **raw))
+    assert episodes_of(imported) == slow(raw)
+    assert imported.steps.n_transitions == 40
+
+
+def test_a_terminal_that_is_also_a_timeout_is_a_terminal(tmp_path: Path) -> None:
+    raw = steps_of(4)
+    raw["terminals"][1] = raw["timeouts"][1] = raw["timeouts"][3] = True
+    imported = read_d4rl(write(tmp_path / "file", **raw))
+    assert imported.steps.terminated.tolist() == [True, False]
+    assert imported.notes == [
+        "1 rows are terminal and timeout at once; they were taken as terminal.",
+        "1 of 2 episodes are truncated without a final observation: their last step is kept, but nothing is bootstrapped from it.",
+    ]
+
+
+def test_a_jump_in_next_observations_cuts_and_is_counted(tmp_path: Path) -> None:
+    raw = steps_of(6)
+    raw["next_observations"] = np.r_[raw["observations"][1:], raw["observations"][5:]]
+    raw["next_observations"][2] += 1
+    imported = read_d4rl(write(tmp_path / "file", **raw))
+    assert imported.steps.steps.tolist() == [3, 3]
+    assert "1 episodes were cut where next_observations is not the next row." in imported.notes
+    first_closing = imported.steps.columns["observation"][3]
+    np.testing.assert_array_equal(first_closing, raw["next_observations"][2])
+
+
+def test_infos_become_columns_and_metadata_provenance(tmp_path: Path) -> None:
+    raw = steps_of(5)
+    qpos, log_probs = np.arange(10.0).reshape(5, 2), -np.arange(5.0)
+    path = write(
+        tmp_path / "file",
+        **raw,
+        infos__qpos=qpos,
+        infos__action_log_probs=log_probs,
+        infos__goal=np.zeros(3),
+        infos__words=[b"a"] * 5,
+        metadata__algorithm="SAC",
+        metadata__iteration=600,
+        metadata__policy__fc0__weight=np.zeros((3, 7)),
+    )
+    imported = read_d4rl(path)
+    assert imported.steps.columns["info/qpos"].tolist() == [*qpos.tolist(), [0, 0]]  # zeros in the closing row
+    assert imported.steps.columns["log_prob"].tolist() == [*log_probs.tolist(), 0]
+    assert not {"info/goal", "info/words", "info/action_log_probs"} & set(imported.steps.columns)
+    assert imported.notes[:2] == [
+        "infos/goal has shape (3,), not one row for each of the 5 steps, and was left out.",
+        "infos/words does not hold numbers and was left out.",
+    ]
+    metadata = {"algorithm": "SAC", "iteration": 600, "policy/fc0/weight": "array of shape (3, 7)"}
+    assert imported.provenance == {"format": "d4rl", "file": "file", "metadata": metadata}
+
+
+def test_a_time_limit_ends_episodes_where_a_file_has_no_timeouts(tmp_path: Path) -> None:
+    raw = steps_of(11)
+    del raw["timeouts"]
+    raw["terminals"][[1, 5, 6]] = True  # episodes of 2, 4, 1 and 4 steps: the second ends at the limit, the last is cut there
+    path = write(tmp_path / "file", **raw)
+    imported = read_d4rl(path, timeout_at=4)
+    assert imported.steps.steps.tolist() == [2, 4, 1, 4]
+    assert imported.steps.terminated.tolist() == [True, False, True, False]
+    longer = read_d4rl(path, timeout_at=3)
+    assert longer.steps.steps.tolist() == [2, 3, 1, 1, 3, 1]
+    assert longer.steps.terminated.tolist() == [True, False, True, True, False, False]
+    assert "2 ends were added where 3 steps had passed without one (timeout_at)." in longer.notes
+    assert "The file has no timeouts" in read_d4rl(path).notes[0]
+
+
+def test_equal_longest_episodes_that_all_end_terminated_raise_a_suspicion(tmp_path: Path) -> None:
+    raw = steps_of(7)
+    del raw["timeouts"]
+    raw["terminals"][[2, 3, 6]] = True
+    notes = read_d4rl(write(tmp_path / "file", **raw)).notes
+    assert notes[-1].startswith("2 of 3 episodes end terminated after exactly 3 steps, the most of any")
+
+
+def test_integer_actions_are_discrete_and_bytes_stay_bytes(tmp_path: Path) -> None:
+    raw = steps_of(3)
+    raw["actions"], raw["observations"] = np.array([[2], [0], [1]], ">i4"), np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+    columns = read_d4rl(write(tmp_path / "file", **raw)).steps.columns
+    assert columns["action"].tolist() == [2, 0, 1, 0]
+    assert (columns["action"].dtype, columns["observation"].dtype) == (np.int64, np.uint8)
+    columns = read_d4rl(tmp_path / "file", discrete_action=False).steps.columns
+    assert (columns["action"].dtype, columns["action"].shape) == (np.float32, (4, 1))
+
+
+def test_numbers_of_the_other_byte_order_are_turned(tmp_path: Path) -> None:
+    raw = steps_of(2)
+    raw["observations"], raw["rewards"] = np.array([[1], [258]], ">u2"), np.array([1, 2], ">f8")
+    columns = read_d4rl(write(tmp_path / "file", **raw)).steps.columns
+    assert columns["observation"].tolist() == [[1], [258], [258]]
+    assert columns["observation"].dtype.isnative
+    assert columns["reward"].tolist() == [1, 2, 0]
+
+
+def broken(**change: Any) -> dict[str, Any]:
+    raw = steps_of(4)
+    for name, value in change.items():
+        raw.pop(name) if value is None else raw.update({name: value})
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"terminals": None}, "is not a D4RL file: it has no 'terminals', only 'actions', 'observations', 'rewards', 'timeouts'"),
+        ({"rewards": np.zeros(3)}, "'observations' has 4 rows, but 'rewards' has 3"),
+        ({"timeouts": np.zeros(5)}, "'observations' has 4 rows, but 'timeouts' has 5"),
+        ({"rewards": np.array([0, np.nan, 0, 0])}, "rewards has NaN in row 1"),
+        ({"observations": np.full((4, 2), np.inf)}, "observations has an infinite number in row 0"),
+        ({"terminals": np.array([0, 2, 0, 0])}, "'terminals' is 2 in row 1; flags are 0 or 1"),
+        ({"actions": np.array([0, -1, 0, 0])}, "discrete actions count from 0, but 'actions' is -1 in row 1"),
+        ({"actions": [b"left"] * 4}, "'actions' holds .*, not numbers"),
+        ({"rewards": np.float32(1)}, "'rewards' is a single value"),
+        ({name: np.zeros((0, 2)) for name in steps_of(1)}, "has no steps: 'observations' has no rows"),
+        ({"next_observations": np.zeros((4, 5))}, "next_observations has entries of shape"),
+    ],
+)
+def test_bad_arrays_are_refused_in_a_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = write(tmp_path / "bad.hdf5", **broken(**change))
+    with pytest.raises(DataError, match=message) as caught:
+        read_d4rl(path)
+    assert "bad.hdf5" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_whole_hdf5_are_refused(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole", **steps_of(2000))
+    for name, content, message in [
+        ("text", b"observations,actions\n1,2\n", "is not an HDF5 file"),
+        ("empty", b"", "is empty"),
+        ("half", whole.read_bytes()[: whole.stat().st_size // 2], "is an HDF5 file that is cut short or damaged"),
+        ("head", whole.read_bytes()[:8], "cut short or damaged"),
+    ]:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            read_d4rl(tmp_path / name)
+    with pytest.raises(DataError, match="There is no file"):
+        read_d4rl(tmp_path / "absent")
+    with pytest.raises(DataError, match="is a folder"):
+        read_d4rl(tmp_path)
+
+
+def test_damage_in_the_middle_is_found_by_the_files_own_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with h5py.File(path, "w") as file:
+        for name, array in steps_of(500).items():
+            file.create_dataset(name, data=array, fletcher32=True, chunks=(500, *array.shape[1:]))
+    content, offset = bytearray(path.read_bytes()), path.read_bytes().find(steps_of(500)["observations"].tobytes()[:64])
+    assert offset > 0
+    content[offset + 5] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="cut short or damaged"):
+        read_d4rl(path)
+
+
+def test_values_that_lie_in_other_files_are_not_read(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret", **steps_of(3))
+    raw = steps_of(3)
+    for kind in ("link", "external", "virtual"):
+        path = write(tmp_path / kind, **{name: array for name, array in raw.items() if name != "rewards"})
+        with h5py.File(path, "a") as file:
+            if kind == "link":
+                file["rewards"] = h5py.ExternalLink(str(secret), "rewards")
+            elif kind == "external":
+                file.create_dataset("rewards", (3,), "f4", external=[(str(secret), 0, 12)])
+            else:
+                layout = h5py.VirtualLayout((3,), "f4")
+                layout[:] = h5py.VirtualSource(str(secret), "rewards", (3,))
+                file.create_virtual_dataset("rewards", layout)
+        with pytest.raises(DataError, match="another file"):
+            read_d4rl(path)
+
+
+def test_an_array_larger_than_memory_is_refused(tmp_path: Path) -> None:
+    path, n = tmp_path / "file", 1 << 50  # no chunk is written: the file stays small
+    with h5py.File(path, "w") as file:
+        for name, array in steps_of(1).items():
+            file.create_dataset(name, (n, *array.shape[1:]), array.dtype, chunks=(1 << 10, *array.shape[1:]))
+    with pytest.raises(DataError, match=r"Unable to allocate|does not fit"):
+        read_d4rl(path)

@@ -1,0 +1,221 @@
+"""Rows from arrays: every way an episode can end, by hand, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from d3ray.data.errors import DataError
+from d3ray.data.storage.steps import StepTable, concat_steps, steps_from_arrays, steps_from_rows
+
+T, F = True, False
+
+
+def table(terminated: list[bool], truncated: list[bool] | None = None, **more: object) -> StepTable:
+    """Step t sees t + 1, does action t % 3 and gets reward 10 (t + 1)."""
+    n = len(terminated)
+    return steps_from_arrays(
+        np.arange(1.0, n + 1)[:, None], np.arange(n) % 3, 10.0 * np.arange(1, n + 1), terminated, truncated, **more
+    )
+
+
+def column(steps: StepTable, name: str) -> list[float]:
+    return steps.columns[name].reshape(steps.n_rows, -1)[:, 0].tolist()
+
+
+def test_every_kind_of_end_without_final_observations() -> None:
+    # lengths 1 (terminated), 2 (truncated), 1 (terminated and truncated: terminated wins), 2 (the arrays end)
+    steps = table([T, F, F, T, F, F], [F, F, T, T, F, F])
+    assert column(steps, "observation") == [1, 1, 2, 3, 3, 4, 4, 5, 6, 6]
+    assert column(steps, "action") == [0, 0, 1, 2, 0, 0, 0, 1, 2, 0]
+    assert column(steps, "reward") == [10, 0, 20, 30, 0, 40, 0, 50, 60, 0]
+    assert column(steps, "terminated") == [T, F, F, F, F, T, F, F, F, F]
+    assert column(steps, "truncated") == [F, F, F, T, F, F, F, F, T, F]
+    assert column(steps, "closing") == [F, T, F, F, T, F, T, F, F, T]
+    assert steps.first_row.tolist() == [0, 2, 5, 7]
+    assert steps.steps.tolist() == [1, 2, 1, 2]
+    assert steps.terminated.tolist() == [T, F, T, F]
+    assert steps.final_recorded.tolist() == [F] * 4
+    assert steps.returns.tolist() == [10, 50, 40, 110]
+    assert (steps.n_rows, steps.n_episodes, steps.n_transitions, steps.cuts) == (10, 4, 6, 0)
+
+
+def test_every_kind_of_end_with_final_observations() -> None:
+    steps = table([T, F, F], [F, T, F], final_observations=np.array([[-1.0], [-2.0], [-3.0]]))
+    assert column(steps, "observation") == [1, -1, 2, -2, 3, -3]
+    assert steps.final_recorded.tolist() == [T, T, T]
+    assert steps.terminated.tolist() == [T, F, F]
+
+
+def test_an_episode_is_cut_where_next_observations_are_not_the_next_row() -> None:
+    following = np.array([[2.0], [3.0], [99.0], [5.0], [-7.0]])
+    steps = table([F, F, F, F, T], next_observations=following)
+    assert column(steps, "observation") == [1, 2, 3, 99, 4, 5, -7]
+    assert steps.steps.tolist() == [3, 2]
+    assert steps.cuts == 1
+    assert column(steps, "truncated") == [F, F, T, F, F, F, F]
+    assert steps.terminated.tolist() == [F, T]
+    assert steps.final_recorded.tolist() == [T, T]
+
+
+@pytest.mark.parametrize(
+    ("largest", "difference", "cuts"), [(0.5, 0.9e-6, 0), (0.5, 2e-6, 1), (1000.0, 0.5e-3, 0), (1000.0, 2e-3, 1)]
+)
+def test_a_cut_is_measured_by_the_rows_largest_value_or_one(largest: float, difference: float, cuts: int) -> None:
+    observations = np.array([[0.0, 0.0], [largest, 0.0], [0.0, 0.0]])
+    following = np.array([[largest, difference], [0.0, 0.0], [0.0, 0.0]])
+    steps = steps_from_arrays(observations, [0, 0, 0], [0.0] * 3, [F, F, T], next_observations=following, keep_float64=True)
+    assert steps.cuts == cuts
+
+
+def test_a_bag_of_transitions_is_episodes_of_length_one() -> None:
+    steps = table([F, F, T, F], next_observations=np.array([[50.0], [60.0], [70.0], [80.0]]))
+    assert column(steps, "observation") == [1, 50, 2, 60, 3, 70, 4, 80]
+    assert steps.steps.tolist() == [1, 1, 1, 1]
+    assert steps.terminated.tolist() == [F, F, T, F]
+    assert steps.cuts == 2  # the third ends by itself, and so does the last
+
+
+def test_next_observations_of_an_end_need_not_be_the_next_row() -> None:
+    steps = table([F, T, F], next_observations=np.array([[2.0], [1000.0], [4.0]]))
+    assert steps.cuts == 0
+    assert column(steps, "observation") == [1, 2, 1000, 3, 4]
+
+
+def test_long_and_short_episodes_are_laid_out_alike() -> None:
+    ends = np.zeros(1000, bool)
+    ends[[0, 1, 500, 998]] = True  # long ones are copied as blocks, short ones by index
+    steps = table(ends.tolist())
+    slow: list[float] = []
+    for t in range(1000):
+        slow += [t + 1] * (2 if ends[t] or t == 999 else 1)
+    assert column(steps, "observation") == slow
+    assert steps.columns["closing"].sum() == 5
+
+
+def test_dtypes_and_shapes_are_kept_or_made_plain() -> None:
+    n = 3
+    image = np.arange(n * 12, dtype=np.uint8).reshape(n, 2, 2, 3)
+    steps = steps_from_arrays(
+        {"camera": image, "joint": np.zeros((n, 2)), "touch": np.zeros(n, bool)},
+        np.zeros(n),
+        np.zeros((n, 1), int),
+        np.zeros((n, 1), int),
+        extra={"log_prob": np.zeros(n), "info/qpos": np.zeros((n, 4), np.float32), "lucky": np.ones(n, bool)},
+    )
+    kinds = {name: (c.dtype.name, c.shape) for name, c in steps.columns.items()}
+    assert kinds == {
+        "observation/camera": ("uint8", (4, 2, 2, 3)),
+        "observation/joint": ("float32", (4, 2)),
+        "observation/touch": ("uint8", (4, 1)),
+        "action": ("float32", (4, 1)),
+        "reward": ("float32", (4,)),
+        "log_prob": ("float32", (4,)),
+        "info/qpos": ("float32", (4, 4)),
+        "lucky": ("bool", (4,)),
+        "terminated": ("bool", (4,)),
+        "truncated": ("bool", (4,)),
+        "closing": ("bool", (4,)),
+    }
+    assert steps.columns["lucky"].tolist() == [T, T, T, F]
+    assert (steps.columns["observation/camera"][:3] == image).all()
+    assert steps_from_arrays([[0.1]], [[0]], [0], [0], keep_float64=True).columns["observation"].dtype == np.float64
+    assert table([T]).columns["action"].dtype == np.int64
+
+
+GOOD = {
+    "observations": np.zeros((4, 2), np.float32),
+    "actions": np.zeros((4, 1), np.float32),
+    "rewards": np.zeros(4),
+    "terminated": np.array([F, T, F, T]),
+}
+
+
+def with_value(name: str, row: int, value: float) -> np.ndarray:
+    changed = np.array(GOOD[name], copy=True)
+    changed[row] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"rewards": np.zeros(3)}, "In the arrays, observations has 4 rows and rewards has 3; they need one row a step each."),
+        ({"terminated": [F]}, "In the arrays, observations has 4 rows and terminated has 1; they need one row a step each."),
+        ({"truncated": [F] * 5}, "In the arrays, observations has 4 rows and truncated has 5; they need one row a step each."),
+        ({"extra": {"x": [1]}}, "In the arrays, observations has 4 rows and x has 1; they need one row a step each."),
+        (
+            {"observations": {"a": np.zeros(4), "b": np.zeros(2)}},
+            "In the arrays, observations['a'] has 4 rows and observations['b'] has 2; they need one row a step each.",
+        ),
+        ({"observations": np.zeros((0, 2))}, "In the arrays, observations is empty."),
+        ({"observations": {}}, "In the arrays, observations is empty."),
+        ({"observations": 3.0}, "In the arrays, observations is a single number; one row a step is needed."),
+        ({"rewards": np.zeros(0)}, "In the arrays, rewards is empty."),
+        ({"rewards": np.zeros((4, 2))}, "In the arrays, rewards has shape [4, 2]; one number a step is needed."),
+        ({"rewards": ["a"] * 4}, "In the arrays, rewards is of type <U1; numbers are needed."),
+        ({"observations": with_value("observations", 2, np.nan)}, "In the arrays, observations has NaN in row 2."),
+        ({"actions": with_value("actions", 1, np.inf)}, "In the arrays, actions has an infinite number in row 1."),
+        ({"rewards": with_value("rewards", 3, -np.inf)}, "In the arrays, rewards has an infinite number in row 3."),
+        ({"rewards": with_value("rewards", 3, 1e300)}, "In the arrays, rewards has a number too large for float32 in row 3."),
+        ({"terminated": [0, 1, 2, 0]}, "In the arrays, terminated has 2 in row 2; it takes true and false, or 1 and 0."),
+        ({"actions": [0, -1, 2, 0]}, "In the arrays, actions has -1 in row 1; discrete actions count from 0."),
+        (
+            {"actions": np.zeros((4, 2, 2), int)},
+            "In the arrays, actions are integers of shape [4, 2, 2]; give floats, or one row of integers a step.",
+        ),
+        (
+            {"final_observations": np.zeros((1, 2))},
+            "In the arrays, final_observations has 1 rows; 2 are needed, one row an episode.",
+        ),
+        (
+            {"final_observations": np.zeros((2, 3))},
+            "In the arrays, final_observations has entries of shape [3] and observations of [2].",
+        ),
+        ({"final_observations": {"a": np.zeros(2)}}, "In the arrays, final_observations has other keys than observations."),
+        ({"next_observations": np.zeros((3, 2))}, "In the arrays, next_observations has 3 rows; 4 are needed, one row a step."),
+        ({"next_observations": np.full((4, 2), np.nan)}, "In the arrays, next_observations has NaN in row 0."),
+        ({"extra": {"action": [1] * 4}}, "In the arrays, the extra column 'action' has a name that d3ray uses itself."),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_sentence(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(DataError) as error:
+        steps_from_arrays(**{**GOOD, **change})
+    assert str(error.value) == sentence
+
+
+def test_final_and_next_observations_together_are_refused_and_the_source_is_named() -> None:
+    with pytest.raises(DataError, match=r"^In log\.npz, final_observations and next_observations are both given"):
+        table([T], final_observations=[[1.0]], next_observations=[[1.0]], source="log.npz")
+
+
+def test_a_slice_is_a_table_of_its_own_and_concat_puts_it_back() -> None:
+    whole = table([T, F, T, F, F, T], final_observations=np.arange(3.0)[:, None] - 9)
+    front, back = whole.slice(0, 1), whole.slice(1, 3)
+    assert column(front, "observation") == [1, -9]
+    assert column(back, "observation") == [2, 3, -8, 4, 5, 6, -7]
+    assert back.first_row.tolist() == [0, 3]
+    again = concat_steps([front, back])
+    for name, values in whole.columns.items():
+        assert (again.columns[name] == values).all()
+    for name in ("first_row", "steps", "terminated", "final_recorded", "returns"):
+        assert getattr(again, name).tolist() == getattr(whole, name).tolist()
+
+
+def test_concat_refuses_other_columns() -> None:
+    with pytest.raises(DataError, match=r"^Column 'action' is int64 \[\] in the first and float32 \[1\] in number 2\.$"):
+        concat_steps([table([T]), steps_from_arrays(np.ones((1, 1)), np.ones((1, 1)), [1.0], [T])])
+    with pytest.raises(DataError, match=r"^Column 'log_prob' is missing in the first and float32 \[\] in number 2\.$"):
+        concat_steps([table([T]), table([T], extra={"log_prob": [0.5]})])
+    with pytest.raises(DataError, match="no table of steps"):
+        concat_steps([])
+
+
+def test_rows_with_closing_rows_become_a_table() -> None:
+    whole = table([T, F, F])
+    again = steps_from_rows(whole.columns, whole.final_recorded)
+    for name in ("first_row", "steps", "terminated", "final_recorded", "returns"):
+        assert getattr(again, name).tolist() == getattr(whole, name).tolist()
+    for closing in ([F, T, F, F, F], [T, F, F, F, T], [F, T, T, F, T]):  # no end; no step; no step
+        with pytest.raises(DataError, match="one closing row"):
+            steps_from_rows({**whole.columns, "closing": np.array(closing)}, whole.final_recorded)
