@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..data.lazy import homes, lazily
+from . import pages
 from .pages import PAGES
+from .registry import offer
 
 if TYPE_CHECKING:
     from .environments import datasets as datasets
@@ -15,3 +17,4 @@ if TYPE_CHECKING:
     from .stack import Stack as Stack
 
 __getattr__, __all__ = lazily(__name__, PAGES | {name: home for name, home in homes(__file__).items() if name != "*"})
+offer(PAGES, pages.__getattr__)

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
 
 from torch import Tensor, nn
 
+from ..data.batch import Batch, Drawn
+from ..data.dataset import Dataset
 from ..data.errors import ConfigError, did_you_mean
 from ..data.sampling import PrioritizedSampling
 from ..data.seeds import checked_seed
+from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
-from .optimizers import Adam, Optimizer
+from .nets import Hyper, Nets
+from .optimizers import ADAM, Group, Optimizer
+from .wants import Transitions, Wants
 
-if TYPE_CHECKING:
-    from ..data.dataset import Dataset
-    from ..data.spec import Spec
-    from .learning.fit import Fit
-    from .nets import Nets
-
-
-ADAM = Adam()
-
-
-@dataclass(frozen=True)
-class Group:
-    """Parameters of a network that an optimiser of their own steps.
-
-    Attributes:
-        prefix: What their names begin with.
-        rate: Learning rate.
-        optimizer: What steps them.
-    """
-
-    prefix: str
-    rate: float
-    optimizer: Optimizer = ADAM
+# What `loss` says, and metrics: one value a sample, or one.
+LossValue = tuple[Tensor, dict[str, Tensor]]
+Loss = Callable[[Nets, Any, Hyper], LossValue]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -60,6 +47,89 @@ class Network:
     groups: tuple[Group, ...] = ()
 
 
+Axes = Literal["sample", "member sample", "sample step", "batch"]
+
+
+def loss(axes: Axes) -> Callable[[Method], Method]:
+    """Says what a loss gives, of which the learner takes the mean, importance weights applied.
+
+    Args:
+        axes: "sample": one value each, [B]. "member sample": one for each member of an ensemble too, [members, B], which are
+            summed. "sample step": [B, T], the last T steps of stretches, where the batch's mask has them. "batch": one for the
+            whole batch, (), which is a mean already.
+    """
+
+    def say(method: Method) -> Method:
+        method.axes = axes  # pyright: ignore[reportFunctionMemberAccess]
+        return method
+
+    return say
+
+
+def axes_named(loss: Loss) -> tuple[str, ...]:
+    """The axes that a loss says it has, by name. Raises TypeError where it says none."""
+    axes: Axes | None = getattr(loss, "axes", None)
+    if axes is None:
+        raise TypeError(
+            f"The loss {loss.__qualname__} does not say what it gives: mark it @loss('sample') for [B], 'member sample' for "
+            "[members, B], 'sample step' for [B, T], or 'batch' for one number."
+        )
+    return () if axes == "batch" else tuple(axes.split())
+
+
+def axes_of(loss: Loss, values: Tensor) -> Axes:
+    """The axes that a loss says it has. Raises TypeError where it says none, or gives something of another rank."""
+    named, axes = axes_named(loss), cast("Axes", getattr(loss, "axes", None))
+    if values.ndim != len(named):
+        raise TypeError(f"The loss {loss.__qualname__} says that it gives {axes!r}, and gave the shape {tuple(values.shape)}.")
+    return axes
+
+
+def precomputed(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable[[Any, Nets, Batch, Hyper], Tensor]:
+    """A method of an algorithm that several losses of a kind read: after `Verbs.precompute` they find it worked out."""
+
+    @functools.wraps(method)
+    def read(self: Any, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        known = batch.extra.get(method.__name__)
+        return method(self, nets, batch, h) if known is None else known
+
+    return read
+
+
+def transitions(config: AlgorithmConfig, **more: Any) -> Transitions:
+    """Single transitions as the settings say; `more` as `Transitions`'."""
+    members = getattr(config, "n_critics", 0) if getattr(config, "bootstrap", False) else 0
+    return Transitions(config.batch_size, config.td_steps, members=members, **more)
+
+
+class Verbs(Protocol):
+    """What a kind of update knows of the learner: it is a method of (verbs, batch) that calls these."""
+
+    def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
+        """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
+        ...
+
+    def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
+        """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
+        ...
+
+    def track(self, network: str, rate: str = "tau") -> None:
+        """The target moves towards the network by the share `h.RATE`: θ' ← τ θ + (1 - τ) θ'. Batch statistics are copied."""
+        ...
+
+    def copy(self, network: str) -> None:
+        """The target becomes equal to the network."""
+        ...
+
+
+def due(step: int, **every: int) -> tuple[str, ...]:
+    """The kinds that are due at gradient step `step` (from 0), in the order given: each at every so-manieth step.
+
+    `due(step, critic=1, actor=2, targets=2)` is ("critic",) at step 0 and ("critic", "actor", "targets") at step 1.
+    """
+    return tuple(kind for kind, n in every.items() if (step + 1) % n == 0)
+
+
 class Definition:
     """What an algorithm's file writes, and its settings as scikit-learn wants them; `base.Algorithm` adds what users do with it.
 
@@ -73,12 +143,8 @@ class Definition:
 
     Config: ClassVar[type[AlgorithmConfig]]
     presets: ClassVar[Mapping[str, Preset]] = {}
-    actions: ClassVar[Literal["continuous", "discrete"]]
-    bootstraps: ClassVar[bool] = True  # whether losses look at the next observation
+    actions: ClassVar[Literal["continuous", "discrete"] | tuple[Literal["continuous", "discrete"], ...]]
     has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
-    sequences: ClassVar[bool] = False  # whether they read `Sequences` of `context` steps, and `act` a `Context` (`sequence.py`)
-    needs_next_action: ClassVar[bool] = False
-    extra_columns: ClassVar[tuple[str, ...]] = ()
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
@@ -98,12 +164,12 @@ class Definition:
         raise NotImplementedError
 
     def schedule(self, step: int) -> tuple[str, ...]:
-        """Kinds of update due at gradient step `step` (from 0), in order; each is a method of (learner, batch)."""
+        """Kinds of update due at gradient step `step` (from 0), in order; each is a method of (verbs, batch)."""
         raise NotImplementedError
 
-    def warming_up(self, step: int) -> bool:
-        """Whether at gradient step `step` (from 0) no critic is trained yet, so that there are no errors to draw transitions by."""
-        return False
+    def wants(self, config: Any) -> Wants:
+        """What losses learn from: how batches are drawn, and what they carry."""
+        return transitions(config)
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
         """The greedy action at scaled observations [B, ...]: scaled floats [B, A], or int64 [B]."""
@@ -142,12 +208,17 @@ class Definition:
         """Whether there is a Q(s, a) to predict."""
         return cls.values is not Definition.values
 
-    def fitted(self, config: Any, dataset: Dataset) -> Any:
+    def completed(self, config: Any, dataset: Dataset) -> Any:
         """The checked settings, scalers fitted, with what else of them follows from the first data that they meet.
 
         Coefficients and what networks are made from stay as they are: networks may be there already.
         """
         return config
+
+    @classmethod
+    def action_kinds(cls) -> tuple[str, ...]:
+        """The kinds of actions that it takes."""
+        return (cls.actions,) if isinstance(cls.actions, str) else cls.actions
 
     # ---- settings, as scikit-learn asks
 
@@ -198,38 +269,6 @@ class Definition:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Every constructor argument and its value."""
         return {name: getattr(self, name) for name in (*self.Config.model_fields, "seed", "device", "dtype")}
-
-    def set_params(self, **params: Any) -> Self:
-        """Sets constructor arguments; once there are networks, coefficients (floats) alone, which act from the next step on.
-
-        Raises:
-            ConfigError: there is no such argument; or, once there are networks, it would change and is no coefficient, or a value
-                is out of range. Nothing is set then.
-        """
-        known = self.get_params()
-        for name in params:
-            if name not in known:
-                raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, known)}")
-        fit = vars(self).get("fit_")
-        if fit is not None:
-            fit.set_coefficients(self._coefficients_among(params, fit))
-        for name, value in params.items():
-            setattr(self, name, checked_seed(value) if name == "seed" else value)
-        return self
-
-    def _coefficients_among(self, params: Mapping[str, Any], fit: Fit) -> dict[str, float]:
-        """Of new settings those that are coefficients, checked. Raises ConfigError where another one would change."""
-        before, known = self.check_settings(), self.get_params()
-        now = self.Config.checked({n: {**known, **params}[n] for n in self.Config.model_fields}, title=self.name)
-        coefficients = {n: v for n, v in now.coefficients().items() if n in params and n in fit.learner.values}
-        for name, value in params.items():
-            new, old = (getattr(now, name), getattr(before, name)) if name in self.Config.model_fields else (value, known[name])
-            if name not in coefficients and new != old and new != getattr(fit.config, name, old):
-                raise ConfigError(
-                    f"This {self.name} is built, so its {name} cannot change: make a new algorithm, or set coefficients alone, "
-                    f"which are {', '.join(fit.learner.values)}."
-                )
-        return coefficients
 
     def check_settings(self) -> AlgorithmConfig:
         """The config that the settings make. Raises ConfigError in one sentence."""

@@ -42,9 +42,11 @@ class Nets:
         dtype: Type of the noise.
         minimised: Networks whose batch statistics are kept.
         resting: Whether live networks are at rest too, as where a loss is only read.
+        h: The hyper-parameters that go with them, for what acts and values: `nets.h.action_std`.
     """
 
     target: Nets
+    h: Hyper
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class Nets:
         minimised: tuple[str, ...] = (),
         *,
         resting: bool = False,
+        h: Hyper | None = None,
     ) -> None:
         self._modules, self._tensors, self._dtype = modules, tensors, dtype
         self._training, self._is_target = target is not None and not resting, target is None
@@ -64,6 +67,8 @@ class Nets:
         self.statistics: dict[str, dict[str, Tensor]] = {name: {} for name in minimised}
         if target is not None:
             self.target = target
+        if h is not None:
+            self.h = h
 
     def __getattr__(self, name: str) -> NetworkCall:
         modules: Mapping[str, nn.Module] = self.__dict__["_modules"]

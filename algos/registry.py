@@ -1,28 +1,30 @@
-"""Algorithms by name."""
+"""Algorithms by name. What stands above fills it: `d3ray.algos` with d3ray's own pages, a user with others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from ..data.errors import ConfigError, did_you_mean
-from . import pages
-from .pages import PAGES
 
-if TYPE_CHECKING:
-    from .base import Algorithm
-
-_registered: dict[str, type[Algorithm]] = {}
+Kind = TypeVar("Kind", bound=type[Any])
+_ours: dict[str, Callable[[str], type[Any]]] = {}
+_registered: dict[str, type[Any]] = {}
 
 
-def register_algorithm(algorithm: type[Algorithm]) -> type[Algorithm]:
+def offer(names: Iterable[str], load: Callable[[str], type[Any]]) -> None:
+    """Makes d3ray's own algorithms known by their names, which `load` brings once they are asked for."""
+    _ours.update(dict.fromkeys(names, load))
+
+
+def register_algorithm(algorithm: Kind) -> Kind:
     """Makes a user's own algorithm known under its class name; also a class decorator.
 
     Raises:
         ConfigError: the name is taken.
     """
     name = algorithm.__name__
-    if name in PAGES or _registered.get(name, algorithm) is not algorithm:
+    if name in _ours or _registered.get(name, algorithm) is not algorithm:
         raise ConfigError(f"There is an algorithm {name!r} already: give yours another name.")
     _registered[name] = algorithm
     return algorithm
@@ -30,19 +32,19 @@ def register_algorithm(algorithm: type[Algorithm]) -> type[Algorithm]:
 
 def algorithm_names() -> list[str]:
     """Every algorithm that there is, sorted."""
-    return sorted([*PAGES, *_registered])
+    return sorted([*_ours, *_registered])
 
 
-def algorithm_class(name: str) -> type[Algorithm]:
-    """The class of a name. Raises ConfigError, naming the nearest."""
+def algorithm_class(name: str) -> type[Any]:
+    """The class of a name, a `base.Algorithm`. Raises ConfigError, naming the nearest."""
     if name in _registered:
         return _registered[name]
-    if name not in PAGES:
+    if name not in _ours:
         raise ConfigError(f"There is no algorithm {name!r}{did_you_mean(name, algorithm_names())}")
-    return getattr(pages, name)
+    return _ours[name](name)
 
 
-def make_algorithm(choice: Mapping[str, Any] | str, **run: Any) -> Algorithm:
+def make_algorithm(choice: Mapping[str, Any] | str, **run: Any) -> Any:
     """An algorithm as a config names it: `{"name": "TD3PlusBC", "preset": "paper", "alpha": 2.5}`, settings checked at once.
 
     Args:

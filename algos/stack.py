@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, cast
+from numbers import Integral
+from typing import Any, NamedTuple, Self, Unpack, cast
 
 from torch import Tensor
 
 from ..data.dataset import Dataset
+from ..data.episodes import Episode
 from ..data.errors import ConfigError
 from ..data.mdp_dataset import MDPDataset
 from ..data.seeds import checked_seed
 from .base import Algorithm
 from .learning.callbacks import Callback, Evaluator, Watching, watching
+from .learning.estimator import Estimator
 from .learning.fit import Fit
-
-if TYPE_CHECKING:
-    from ..data.episodes import Episode
 
 
 class StackEpoch(NamedTuple):
@@ -122,7 +122,12 @@ class Stack:
             self.fit_.stopped |= one.fit_.stopped
 
     def seed(self, k: int) -> Algorithm:
-        """The k-th seed as an ordinary algorithm, on tensors of its own."""
+        """The k-th seed as an ordinary algorithm, on tensors of its own. Raises ConfigError where there is no such row."""
+        if not hasattr(self, "fit_"):
+            raise ConfigError("This stack has not been trained yet: call fit first.")
+        if not isinstance(cast("Any", k), Integral) or not 0 <= k < len(self.seeds):
+            rows = f"from 0 to {len(self.seeds) - 1}" if len(self.seeds) > 1 else "0 alone"
+            raise ConfigError(f"There is no row {k!r} in this stack: rows are counted {rows}, whatever their seeds.")
         one = _fresh(self.algorithm)
         one.seed = self.seeds[k]
         one.fit_ = self.fit_.row(k, one)
@@ -130,7 +135,7 @@ class Stack:
 
     def set_params(self, **params: Any) -> Self:
         """Sets settings of all rows, `rows` included; as an algorithm's own, and with its errors."""
-        for algorithm in (*([self.fit_.algorithm] if hasattr(self, "fit_") else []), self.algorithm):
+        for algorithm in (*([cast("Estimator", self.fit_.algorithm)] if hasattr(self, "fit_") else []), self.algorithm):
             algorithm.set_params(**params)
         if self.rows is not None:
             self.rows = [{name: value for name, value in row.items() if name not in params} for row in self.rows]

@@ -20,8 +20,7 @@ from torch import Tensor
 from d3ray import Dataset
 from d3ray.algos.base import Algorithm
 from d3ray.algos.config import ContinuousConfig, Preset
-from d3ray.algos.definition import Network
-from d3ray.algos.learning.learner import Learner, LossValue
+from d3ray.algos.definition import LossValue, Network, Verbs, loss
 from d3ray.algos.nets import Hyper, Nets
 from d3ray.algos.networks.encoders import DefaultEncoder, Encoder
 from d3ray.algos.networks.heads import DeterministicPolicy, ValueFunction
@@ -62,17 +61,19 @@ class BetterBC(Algorithm):
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("learn",)
 
-    def learn(self, learner: Learner, batch: Batch) -> None:
+    def learn(self, learner: Verbs, batch: Batch) -> None:
         """The only kind of update."""
         learner.minimise(self.value_loss, "state_value", batch)
         learner.minimise(self.policy_loss, "policy", batch)
         learner.track("state_value", rate="tau")
 
+    @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_V of each sample, [B]."""
         error = self.goal(nets, batch) - nets.state_value(batch.observation)
         return error.square(), {"td_error": error.abs()}
 
+    @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
         with torch.no_grad():

@@ -45,8 +45,10 @@ class ExportResult(Result):
 
 def run(config: ExportConfig) -> ExportResult:
     """Writes the policy of `source` at `target`. Raises ConfigError before any work: the ending or the target cannot be used."""
-    from ..algos.export.export import check_ending, portable, save_portable
-    from ..algos.export.package import copy_package, read_package, read_torch_policy
+    from ..algos.export.export import check_ending, save_portable
+    from ..algos.export.graphs import portable
+    from ..algos.export.package import copy_package, read_package
+    from ..algos.export.packing import read_torch_policy
     from ..platform.tracking.policies import open_policy
 
     target = Path(config.target)

@@ -12,7 +12,7 @@ networks see.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,10 @@ from ...data.errors import ConfigError
 from ...data.scalers import Affine
 from ...data.spec import Spec, space_columns
 from ..definition import Definition
+from ..learning.scaling import Bounds
+from ..nets import Hyper
 from .inputs import action_dtype
-from .policy import Bounds, Policy, PolicyModule, module_input
+from .policy import Policy, PolicyModule, module_input
 from .ports import StateInput
 from .remembering import RETURN_TO_GO, REWARD, Memory, Remembering
 
@@ -36,7 +38,7 @@ class ContextModule(PolicyModule):
     """A greedy policy with its scalers inside: inputs and memory by name to the action, and what each part of the memory becomes.
 
     Args:
-        algorithm, modules, scalers, dtype, bounds: As `PolicyModule`'s.
+        algorithm, modules, scalers, dtype, coefficients, bounds: As `PolicyModule`'s.
         spec: The spaces of the environment.
         context: T.
         return_scale: What returns are multiplied by for the networks.
@@ -48,13 +50,14 @@ class ContextModule(PolicyModule):
         modules: Mapping[str, nn.Module],
         scalers: Mapping[str, Affine],
         dtype: torch.dtype,
+        coefficients: Callable[[], Hyper],
         bounds: Bounds | None = None,
         *,
         spec: Spec,
         context: int,
         return_scale: float,
     ) -> None:
-        super().__init__(algorithm, modules, scalers, dtype, bounds)
+        super().__init__(algorithm, modules, scalers, dtype, coefficients, bounds)
         self.spec, self.context, self.return_scale = spec, context, return_scale
         seen = {name: (leaf.shape, leaf.dtype) for name, leaf in space_columns(spec.observation).items()}
         parts = {**seen, "action": (spec.action.shape, action_dtype(spec)), "return_to_go": ((), "float32")}

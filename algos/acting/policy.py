@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -12,15 +12,14 @@ from torch.utils import _pytree as pytree
 
 from ...data.errors import ConfigError
 from ...data.random import fold, root_key
-from ...data.sampling.frames import Padding
+from ...data.sampling.frames import Padding, frame_stacks, stacked_spec
 from ...data.scalers import Affine
-from ...data.spec import Box, Discrete, Leaf, ObservationSpace, Spec, shapes_of
-from ..nets import Nets
+from ...data.spec import Discrete, ObservationSpace, Spec, shapes_of, space_columns, value_columns
+from ..definition import Definition
+from ..learning.scaling import Bounds
+from ..nets import Hyper, Nets
 from ..networks.vectors import Observation
 from .inputs import named_inputs, raw_inputs
-
-if TYPE_CHECKING:
-    from ..definition import Definition
 
 
 class Acting(Protocol):
@@ -35,10 +34,6 @@ class Acting(Protocol):
         ...
 
 
-Bounds = tuple[Tensor, Tensor]
-_ROUNDING = 1e-6  # share of a policy's reach that says nothing
-
-
 class PolicyModule(nn.Module):
     """A greedy policy with its scalers inside: raw observations [B, ...] to raw actions [B, A], or int64 [B].
 
@@ -46,6 +41,7 @@ class PolicyModule(nn.Module):
         algorithm, modules: What acts, and its networks by name.
         scalers: `action`, and `observation` or `observation/KEY`, as far as there are some.
         dtype: Of what the networks see.
+        coefficients: Gives the hyper-parameters as they are now.
         bounds: Smallest and largest raw action [A], to which actions are clipped; None: none leaves its space.
     """
 
@@ -55,10 +51,11 @@ class PolicyModule(nn.Module):
         modules: Mapping[str, nn.Module],
         scalers: Mapping[str, Affine],
         dtype: torch.dtype,
+        coefficients: Callable[[], Hyper],
         bounds: Bounds | None = None,
     ) -> None:
         super().__init__()
-        self.algorithm, self.dtype = algorithm, dtype
+        self.algorithm, self.dtype, self.coefficients = algorithm, dtype, coefficients
         self.networks = nn.ModuleDict(dict(modules))
         self._buffers_of: dict[str, str] = {}  # by what is scaled; a key of a dict may be no name for a buffer, so it is numbered
         for at, (name, affine) in enumerate(sorted(scalers.items())):
@@ -102,7 +99,7 @@ class PolicyModule(nn.Module):
         return self.algorithm.value(self._nets(None), each, action).reshape(-1, n_actions)
 
     def _nets(self, key: Tensor | None) -> Nets:
-        return Nets(dict(self.networks.items()), {}, None, key, self.dtype)
+        return Nets(dict(self.networks.items()), {}, None, key, self.dtype, h=self.coefficients())
 
     def raw(self, action: Tensor) -> Tensor:
         """Actions of networks in raw units, within their bounds."""
@@ -143,8 +140,6 @@ class Policy:
         """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
         if self.frames == 1 or shapes_of(shown) == shapes_of(self.spec):
             return self
-        from .frames import FramePolicy
-
         return FramePolicy(self.module, shown, self.device, frames=self.frames, frame_padding=self.frame_padding)
 
     def start(self, n: int) -> None:
@@ -204,16 +199,50 @@ class Policy:
             return function(module_input(self.space, inputs)).cpu().numpy()
 
 
-def left_bounds(space: Leaf, scaler: Affine | None, dtype: torch.dtype, device: torch.device) -> Bounds | None:
-    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it; else None."""
-    if not isinstance(space, Box) or (bounds := space.bounds()) is None:
-        return None
-    low, high = (torch.from_numpy(bound.reshape(-1).copy()) for bound in bounds)
-    ends = torch.stack((-torch.ones_like(low), torch.ones_like(high)))
-    reach = ends if scaler is None else scaler.reverse(ends)
-    least, most = reach.amin(0), reach.amax(0)
-    beyond = torch.maximum(low - least, most - high) > _ROUNDING * (most - least)
-    return (low.to(device, dtype), high.to(device, dtype)) if bool(beyond.any()) else None
+Frames = dict[str, np.ndarray]
+
+
+class FramePolicy(Policy):
+    """Remembers the latest frames of each environment and acts on their stack, which is what a sampler draws at the same step.
+
+    Args:
+        module: What acts on stacks.
+        shown: The spaces of the environment, with single frames.
+        device: Where the module lies.
+        frames, frame_padding: As the sampler's.
+    """
+
+    def __init__(self, module: PolicyModule, shown: Spec, device: torch.device, *, frames: int, frame_padding: Padding) -> None:
+        super().__init__(module, stacked_spec(shown, frames), device)
+        self._stacks = frame_stacks(shown, frames, frame_padding)
+        self._leaves = {name: leaf for name, leaf in space_columns(shown.observation).items() if name in self._stacks}
+
+    def start(self, n: int) -> Frames:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Black frames [n, frames, *shape] by column, and whether an environment has shown one yet."""
+        empty = {name: np.zeros((n, self._stacks[name].frames, *leaf.shape), leaf.dtype) for name, leaf in self._leaves.items()}
+        return {"begun": np.zeros(n, bool), **empty}
+
+    def step(self, state: Any, observation: Any) -> tuple[Any, np.ndarray]:
+        memory, stacked = self._remember(state, observation)
+        return memory, self.predict(stacked)
+
+    def propose(self, what: str, state: Any, observation: Any, *, step: int, seed: int) -> tuple[Any, np.ndarray]:
+        memory, stacked = self._remember(state, observation)
+        return memory, super().propose(what, None, stacked, step=step, seed=seed)[1]
+
+    def _remember(self, memory: Frames, observation: Any) -> tuple[Frames, Any]:
+        shown, begun = value_columns(observation), memory["begun"]
+        new: Frames = {"begun": np.ones_like(begun)}
+        for name, stack in self._stacks.items():
+            frame = np.asarray(shown[name])[:, None]
+            before = memory[name][:, 1:]
+            if stack.padding == "repeat":
+                before = np.where(begun.reshape(-1, *[1] * (before.ndim - 1)), before, frame)
+            new[name] = np.concatenate([before, frame], 1)
+        joined = shown | {name: stack.join(torch.from_numpy(new[name]), 1).numpy() for name, stack in self._stacks.items()}
+        if "observation" in joined:
+            return new, joined["observation"]
+        return new, {name.partition("/")[2]: part for name, part in joined.items()}
 
 
 def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:

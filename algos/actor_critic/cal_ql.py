@@ -27,7 +27,7 @@ Choices   1. R is of scaled rewards, as in the code and in d3rlpy 2.8.1, and exa
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,7 +36,9 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.sampling import RETURNS
 from ..config import Preset, sourced
+from ..definition import transitions
 from ..networks.encoders import VectorEncoder
+from ..wants import Wants
 from .cql import CQL, CQLConfig
 
 CODE = "authors' code ac6eafe, JaxCQL/conservative_sac.py and conservative_sac_main.py"
@@ -62,7 +64,6 @@ class CalQL(CQL):
     """CalQL, offline and then online. Data: continuous actions in [-1, 1] after the action scaler. Rewards' unit matters."""
 
     Config: ClassVar = CalQLConfig
-    extra_columns: ClassVar = (RETURNS,)
     presets: ClassVar = {
         "paper": Preset(f"{CODE}: defaults", {}),
         "d4rl-antmaze": Preset(
@@ -91,6 +92,9 @@ class CalQL(CQL):
             {"learn_alpha": True, "alpha_learning_rate": 1e-4, "alpha_threshold": 10.0, "backup": "mode"},
         ),
     }
+
+    def wants(self, config: Any) -> Wants:
+        return transitions(config, extra=(RETURNS,), endless=config.endless)
 
     def counted(self, values: Tensor, batch: Batch) -> Tensor:
         """Q̃ of the actions, [members, 3 N + 1, B]."""

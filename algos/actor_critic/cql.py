@@ -42,8 +42,7 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Preset, sourced
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, loss
 from ..losses.prices import price_loss
 from ..losses.sampled_actions import apart, log_sum_exp, repeated
 from ..nets import Hyper, Nets
@@ -130,10 +129,11 @@ class CQL(SAC):
         kinds = super().schedule(step)
         return tuple("clone" if kind == "actor" else kind for kind in kinds) if step < self.config_.cloning_steps else kinds
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
+    def critic(self, learner: Verbs, batch: Batch) -> None:
         """Every step; choice 4."""
         learner.minimise(self.critic_loss, ("critic", "alpha") if self.config_.learn_alpha else "critic", batch)
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]; and L_α, if α is learnt: neither has a gradient in the other's network."""
         loss, metrics = super().critic_loss(nets, batch, h)
@@ -146,10 +146,11 @@ class CQL(SAC):
         alpha = price.detach().clamp(max=_LARGEST)
         return loss + alpha * excess + price_loss(price, excess.detach(), 0.0, _LARGEST) / len(gap), {**metrics, "alpha": alpha}
 
-    def clone(self, learner: Learner, batch: Batch) -> None:
+    def clone(self, learner: Verbs, batch: Batch) -> None:
         """In place of the actor; choice 7."""
         learner.minimise(self.cloning_loss, ("policy", "temperature") if self.config_.learn_temperature else "policy", batch)
 
+    @loss("sample")
     def cloning_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """SAC's L_π with log π(a|s) for Q, and L_α, [B]."""
         policy, alpha = nets.policy(batch.observation), self.temperature(nets, h)

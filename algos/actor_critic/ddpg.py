@@ -28,14 +28,13 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..base import Algorithm
 from ..config import Preset
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, due, loss
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
 from ..optimizers import Adam
-from ..schedule import due
 from .shared import ActorCriticConfig, critic_network
 
 MANUAL = "d3rlpy's manual of October 2020"
@@ -89,26 +88,28 @@ class DDPG(Algorithm):
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
+    def critic(self, learner: Verbs, batch: Batch) -> None:
         """Every step."""
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic."""
         learner.minimise(self.actor_loss, "policy", batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         """After the actor."""
         learner.track("critic", rate="tau")
         learner.track("policy", rate="tau")
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
             following = nets.target.critic.distribution(batch.next_observation, nets.target.policy(batch.next_observation))
             goal = batch.reward + batch.discount * reduced(following, "min")
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return td_loss(nets.critic, batch, goal)
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
         raw = nets.policy.raw(batch.observation)

@@ -25,7 +25,7 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ..config import Preset
-from ..learning.learner import LossValue
+from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
 from .sac_n import CORL, HANDS, KINDS, MAZES, SACN, SACNConfig
 
@@ -58,6 +58,7 @@ class EDAC(SACN):
         **{f"d4rl-{task}": Preset(f"{CORL}/edac", {"n_critics": n, "eta": eta}) for task, (n, eta) in CHOSEN.items()},
     }
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]; members bear equal shares of the diversity."""
         loss, metrics = super().critic_loss(nets, batch, h)

@@ -32,10 +32,11 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ..config import Preset
-from ..learning.learner import LossValue
+from ..definition import LossValue, loss, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import reduced
+from ..wants import Wants
 from .td3 import TD3, DelayedConfig
 
 CODE = "authors' code 694385b, src/algorithms/rebrac.py"
@@ -100,7 +101,6 @@ class ReBRAC(TD3):
     """ReBRAC, offline or online. Data: continuous actions in [-1, 1] after the action scaler; steps must follow each other."""
 
     Config: ClassVar = ReBRACConfig
-    needs_next_action: ClassVar = True
     presets: ClassVar = {
         "paper": Preset(f"{CODE} and configs/rebrac: β₁ and β₂ are chosen by dataset", {}),
         "d3rlpy": Preset(
@@ -118,6 +118,9 @@ class ReBRAC(TD3):
         **_presets(ADROIT, batch_size=256, actor_learning_rate=3e-4, critic_learning_rate=3e-4),
     }
 
+    def wants(self, config: Any) -> Wants:
+        return transitions(config, next_action=True)
+
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         assert batch.next_action is not None
@@ -126,6 +129,7 @@ class ReBRAC(TD3):
         penalty = h.critic_beta * (action - batch.next_action).square().sum(-1)
         return batch.reward + batch.discount * (following - penalty)
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)

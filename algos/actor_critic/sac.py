@@ -30,14 +30,13 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Bounds, Preset
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, due, loss
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import SquashedGaussianPolicy, Temperature
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
-from ..schedule import due
 from .shared import ActorCriticConfig, DistributionPolicy, critic_network
 
 PAPER = "Haarnoja et al. 2018, Table 1"
@@ -89,21 +88,22 @@ class SAC(DistributionPolicy):
         c = self.config_
         return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
+    def critic(self, learner: Verbs, batch: Batch) -> None:
         """Every step."""
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic; choice 1."""
         learner.minimise(self.actor_loss, ("policy", "temperature") if self.config_.learn_temperature else "policy", batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         """After the actor, at every step."""
         learner.track("critic", rate="tau")
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
-        return nets.critic.td_loss(batch.observation, batch.action, self.goal(nets, batch, h))
+        return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
@@ -113,6 +113,7 @@ class SAC(DistributionPolicy):
         following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
         return batch.reward + batch.discount * (following - self.temperature(nets, h) * log_prob)
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]; and L_α, if the temperature is learnt: neither has a gradient in the other's network."""
         action, log_prob = nets.policy(batch.observation).sample_with_log_prob(nets.noise("action", batch.action.shape))

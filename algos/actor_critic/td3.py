@@ -26,10 +26,10 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ..config import Preset
-from ..learning.learner import LossValue
+from ..definition import LossValue, due, loss
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.q_functions import reduced
-from ..schedule import due
 from .ddpg import DDPG, LARGE_AND_FAST, MANUAL
 from .shared import ActorCriticConfig
 
@@ -67,9 +67,10 @@ class TD3(DDPG):
         delay = c.update_actor_interval
         return due(step, critic=1, actor=delay, targets=c.target_update_interval or delay)
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
-        return nets.critic.td_loss(batch.observation, batch.action, self.goal(nets, batch, h))
+        return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:

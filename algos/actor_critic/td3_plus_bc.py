@@ -19,7 +19,7 @@ from typing import ClassVar
 from ...data.batch import Batch
 from ...data.config import setting
 from ..config import Preset
-from ..learning.learner import LossValue
+from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
 from .td3 import TD3, DelayedConfig
 
@@ -40,6 +40,7 @@ class TD3PlusBC(TD3):
         "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {"observation_scaler": "standard"}),
     }
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)

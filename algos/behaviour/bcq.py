@@ -34,14 +34,14 @@ from ...data.spec import Spec
 from ..actor_critic.ddpg import LARGE
 from ..actor_critic.shared import ActorCriticConfig, critic_network
 from ..config import Preset, sourced
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
-from ..losses.sampled_actions import BestOfSamples, best_of, by_parts, repeated
+from ..definition import LossValue, Network, Verbs, due, loss
+from ..losses.sampled_actions import best_of, by_parts, repeated
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.behaviour import Perturbation
 from ..networks.q_functions import reduced
-from ..schedule import due
 from .behaviour_model import BCQ_CODE, CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size, perturbed
+from .best_of_samples import BestOfSamples
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bcq.py"
 PAPERS = {"actor_encoder": LARGE, "critic_encoder": LARGE, "imitator_encoder": WIDE}
@@ -83,31 +83,29 @@ class BCQ(BehaviourModel, BestOfSamples):
             "critic": critic_network(spec, config),
         }
 
-    def warming_up(self, step: int) -> bool:
-        return step < self.config_.rl_start_step
-
     def schedule(self, step: int) -> tuple[str, ...]:
         c = self.config_
-        if self.warming_up(step):
+        if step < self.config_.rl_start_step:
             return ("imitate",)
         return due(step, imitate=1, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
+    def critic(self, learner: Verbs, batch: Batch) -> None:
         """After the behaviour model."""
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic."""
         learner.minimise(self.actor_loss, "policy", batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         """After the perturbation."""
         learner.track("critic", rate="tau")
         learner.track("policy", rate="tau")
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
-        return nets.critic.td_loss(batch.observation, batch.action, self.goal(nets, batch, h))
+        return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
@@ -122,6 +120,7 @@ class BCQ(BehaviourModel, BestOfSamples):
         atoms = by_parts(following, nets.noise("next action", (n, len(batch.reward), self.noise_size)))
         return batch.reward + batch.discount * best_of(atoms, n)[0]
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_ξ of each sample, [B]. The behaviour has no gradient."""
         with torch.no_grad():
@@ -139,4 +138,4 @@ class BCQ(BehaviourModel, BestOfSamples):
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         seen = repeated(observation, noise.shape[0])
-        return perturbed(nets.policy, seen, self.behaviour(nets, seen, noise), self.fit_.coefficients())
+        return perturbed(nets.policy, seen, self.behaviour(nets, seen, noise), nets.h)

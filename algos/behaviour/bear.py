@@ -49,17 +49,17 @@ from ...data.spec import Spec
 from ..actor_critic.sac import SAC, SACConfig
 from ..actor_critic.shared import DistributionPolicy
 from ..config import Preset, sourced
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, loss
 from ..losses.mmd import Kernel, mmd
 from ..losses.prices import price_loss
-from ..losses.sampled_actions import BestOfSamples, best_of, repeated, taken
+from ..losses.sampled_actions import best_of, repeated, taken
 from ..nets import Hyper, Nets
 from ..networks.distributions import SquashedGaussian
 from ..networks.heads import Temperature
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
 from .behaviour_model import CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size
+from .best_of_samples import BestOfSamples
 
 CODE = "d4rl_evaluations c93b9d2, bear/examples/bear_hdf5_d4rl.py and bear/rlkit/torch/sac/bear.py"
 README = "d4rl_evaluations c93b9d2, bear/README.md"
@@ -132,11 +132,11 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         kinds = ("imitate", *super().schedule(step))
         return tuple("match" if kind == "actor" else kind for kind in kinds) if step < self.config_.warmup_steps else kinds
 
-    def match(self, learner: Learner, batch: Batch) -> None:
+    def match(self, learner: Verbs, batch: Batch) -> None:
         """In place of the actor in the warm-up."""
         learner.minimise(self.matching_loss, "policy", batch)
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic: policy, α and temperature, each of which sees the others as they were."""
         prices = ("alpha", "temperature") if self.config_.learn_temperature else ("alpha",)
         learner.minimise(self.actor_loss, ("policy", *prices), batch)
@@ -151,11 +151,13 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         following, chosen = best_of(reduced(nets.target.critic.distribution(seen, action.flatten(0, 1)), "mix", h.lam), n)
         return batch.reward + batch.discount * (following - self.temperature(nets, h) * taken(log_prob, chosen))
 
+    @loss("sample")
     def matching_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample in the warm-up, [B]."""
         distance = self.discrepancy(nets, nets.policy(batch.observation), batch, h)
         return self.alpha(nets, h).detach() * (distance - h.alpha_threshold), {"mmd": distance}
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π and L_α of each sample, [B], and the temperature's: none has a gradient in another's network."""
         policy = nets.policy(batch.observation)

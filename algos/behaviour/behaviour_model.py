@@ -24,8 +24,7 @@ from ...data.batch import Batch
 from ...data.config import Config, setting
 from ...data.spec import Spec
 from ..base import Algorithm
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.behaviour import LatentDecoder, LatentEncoder
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
@@ -62,10 +61,11 @@ class BehaviourModel(Algorithm):
         }
         return {name: Network(half, "imitator_learning_rate", optimizer=config.imitator_optimizer) for name, half in halves.items()}
 
-    def imitate(self, learner: Learner, batch: Batch) -> None:
+    def imitate(self, learner: Verbs, batch: Batch) -> None:
         """Before the others, or long before them."""
         learner.minimise(self.imitation_loss, ("vae_encoder", "vae_decoder"), batch)
 
+    @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_β of each sample, [B]."""
         mean, log_std = nets.vae_encoder(batch.observation, batch.action)
@@ -73,7 +73,7 @@ class BehaviourModel(Algorithm):
         error, divergence = (again - batch.action).square().mean(-1), divergence_from_prior(mean, log_std).mean(-1)
         return error + h.beta * divergence, {"reconstruction": error, "divergence": divergence}
 
-    def fitted(self, config: Any, dataset: Dataset) -> Any:
+    def completed(self, config: Any, dataset: Dataset) -> Any:
         """Warns of actions that never vary, for they leave no behaviour to model."""
         moments = dataset.statistics.action
         still = [] if moments is None else np.flatnonzero(np.asarray(moments.max) - np.asarray(moments.min) <= _STILL)
@@ -84,7 +84,7 @@ class BehaviourModel(Algorithm):
                 "there it has nothing to choose from.",
                 stacklevel=2,
             )
-        return super().fitted(config, dataset)
+        return super().completed(config, dataset)
 
 
 def latent_size(spec: Spec, config: Any) -> int:

@@ -35,8 +35,7 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.sac import SAC, SACConfig
 from ..config import Preset, sourced
-from ..definition import Network
-from ..learning.learner import LossValue
+from ..definition import LossValue, Network, loss
 from ..losses.sampled_actions import apart, by_parts, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
@@ -82,6 +81,7 @@ class MCQ(BehaviourModel, SAC):
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate", *super().schedule(step))
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
         loss, metrics = super().critic_loss(nets, batch, h)

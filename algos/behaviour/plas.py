@@ -32,13 +32,12 @@ from ...data.spec import Spec
 from ..actor_critic.ddpg import LARGE
 from ..actor_critic.shared import ActorCriticConfig, critic_network
 from ..config import Preset, sourced
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, due, loss
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
-from ..schedule import due
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, latent_size
 
 CODE = "authors' code 9fbc6ff, main.py and algos.py"
@@ -85,35 +84,34 @@ class PLAS(BehaviourModel):
             "critic": critic_network(spec, config),
         }
 
-    def warming_up(self, step: int) -> bool:
-        return step < self.config_.warmup_steps
-
     def schedule(self, step: int) -> tuple[str, ...]:
-        if self.warming_up(step):
+        if step < self.config_.warmup_steps:
             return ("imitate",)
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
+    def critic(self, learner: Verbs, batch: Batch) -> None:
         """Every step once the behaviour is modelled."""
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic."""
         learner.minimise(self.actor_loss, "policy", batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         """After the actor."""
         learner.track("critic", rate="tau")
         learner.track("policy", rate="tau")
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
             action = self.acting(nets, nets.target, batch.next_observation, h)
             following = reduced(nets.target.critic.distribution(batch.next_observation, action), "mix", h.lam)
             goal = batch.reward + batch.discount * following
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return td_loss(nets.critic, batch, goal)
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
         value = nets.critic(batch.observation, self.acting(nets, nets, batch.observation, h), 1)[0]
@@ -124,7 +122,7 @@ class PLAS(BehaviourModel):
         return nets.vae_decoder(observation, h.max_latent * side.policy(observation))
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
-        return self.acting(nets, nets, observation, self.fit_.coefficients())
+        return self.acting(nets, nets, observation, nets.h)
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)

@@ -22,8 +22,7 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Preset
-from ..definition import Network
-from ..learning.learner import Learner
+from ..definition import Network, Verbs
 from ..nets import Hyper, Nets
 from ..networks.behaviour import Perturbation
 from .behaviour_model import perturbed
@@ -52,10 +51,10 @@ class PLASWithPerturbation(PLAS):
             "perturbation": Network(perturbation, "actor_learning_rate", True, config.actor_optimizer),
         }
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         learner.minimise(self.actor_loss, ("policy", "perturbation"), batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         super().targets(learner, batch)
         learner.track("perturbation", rate="tau")
 

@@ -33,8 +33,7 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.td3 import TD3, DelayedConfig
 from ..config import Preset, sourced
-from ..definition import Network
-from ..learning.learner import LossValue
+from ..definition import LossValue, Network, loss
 from ..losses.sampled_actions import apart, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
@@ -85,12 +84,10 @@ class SPOT(BehaviourModel, TD3):
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {**self.behaviour_networks(spec, config), **super().networks(spec, config)}
 
-    def warming_up(self, step: int) -> bool:
-        return step < self.config_.warmup_steps
-
     def schedule(self, step: int) -> tuple[str, ...]:
-        return ("imitate",) if self.warming_up(step) else super().schedule(step)
+        return ("imitate",) if step < self.config_.warmup_steps else super().schedule(step)
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)

@@ -69,7 +69,15 @@ def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tup
     networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
     scalers = {name: _own(name, affine, dtype) for name, affine in source.affines().items()}
     bounds = source.bounds()
-    return source.algorithm, networks, scalers, dtype, bounds and tuple(bound.to("cpu", dtype, copy=True) for bound in bounds)
+    h = source.coefficients()  # as they are now: an export is of one moment
+    return (
+        source.algorithm,
+        networks,
+        scalers,
+        dtype,
+        lambda: h,
+        bounds and tuple(bound.to("cpu", dtype, copy=True) for bound in bounds),
+    )
 
 
 def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:

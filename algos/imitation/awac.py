@@ -33,15 +33,14 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset, sourced
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, due, loss
 from ..losses.sampled_actions import values_beside
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.heads import GaussianPolicy
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
-from ..schedule import due
 
 CODE = "authors' code ac45a9d, examples/awac/mujoco/awac1.py"
 
@@ -91,26 +90,28 @@ class AWAC(DistributionPolicy):
         c = self.config_
         return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
+    def critic(self, learner: Verbs, batch: Batch) -> None:
         """Every step."""
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic."""
         learner.minimise(self.actor_loss, "policy", batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         """After the actor."""
         learner.track("critic", rate="tau")
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
             action = nets.policy(batch.next_observation).sample(nets.noise("next action", batch.action.shape))
             following = nets.target.critic.distribution(batch.next_observation, action)
             goal = batch.reward + batch.discount * reduced(following, "min")
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return td_loss(nets.critic, batch, goal)
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]. The weight has no gradient."""
         policy = nets.policy(batch.observation)

@@ -44,13 +44,13 @@ from ...data.sampling import RETURNS, observations
 from ...data.spec import Spec
 from ..base import Algorithm
 from ..config import ContinuousConfig, Preset
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, loss, transitions
 from ..nets import Hyper, Nets, NetworkCall
 from ..networks.distributions import Gaussian
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.heads import DeterministicPolicy, ValueFunction
 from ..optimizers import SGD, Optimizer
+from ..wants import Wants
 
 CODE = "authors' code 831442f, awr_configs.py"
 AGENT = "authors' code 831442f, learning/awr_agent.py"
@@ -102,16 +102,10 @@ class AWR(Algorithm):
         ),
     }
 
-    @property
-    def bootstraps(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Not with Monte-Carlo returns."""
-        config: Any = self.config_ if hasattr(self, "fit_") else self
-        return config.horizon is not None
-
-    @property
-    def extra_columns(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Monte-Carlo returns, where they are used."""
-        return () if self.bootstraps else (RETURNS,)
+    def wants(self, config: AWRConfig) -> Wants:
+        if config.horizon is None:
+            return transitions(config, following=False, extra=(RETURNS,))
+        return transitions(config, ahead=config.horizon)
 
     def networks(self, spec: Spec, config: AWRConfig) -> dict[str, Network]:
         policy = DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
@@ -127,24 +121,26 @@ class AWR(Algorithm):
             return ("value_phase", "evaluate") if within == 0 else ("evaluate",)
         return ("actor",)
 
-    def value_phase(self, learner: Learner, batch: Batch) -> None:
+    def value_phase(self, learner: Verbs, batch: Batch) -> None:
         """Where one begins: its returns are of the values so far."""
         learner.copy("value")
 
-    def evaluate(self, learner: Learner, batch: Batch) -> None:
+    def evaluate(self, learner: Verbs, batch: Batch) -> None:
         """The steps of its value phase."""
         learner.minimise(self.value_loss, "value", batch)
 
-    def actor(self, learner: Learner, batch: Batch) -> None:
+    def actor(self, learner: Verbs, batch: Batch) -> None:
         """All other steps."""
         learner.minimise(self.actor_loss, "policy", batch)
 
+    @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_V of each sample, [B]."""
         value = h.value_scale * nets.value(batch.observation)
         error = self.returns(nets.target.value, batch, h) - value
         return (error / h.value_scale).square(), {"value": value, "error": error.abs()}
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]. The weight has no gradient."""
         with torch.no_grad():
@@ -183,8 +179,8 @@ class AWR(Algorithm):
     def distribution(self, nets: Nets, observation: Any) -> Gaussian:
         """π with the deviation that it has now."""
         mean = nets.policy(observation)
-        return Gaussian(mean, mean.new_tensor(math.log(self.fit_.coefficients().action_std)))
+        return Gaussian(mean, mean.new_tensor(math.log(nets.h.action_std)))
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """V(s) for whatever action, [1, B]."""
-        return self.fit_.coefficients().value_scale * nets.value(observation)[None]
+        return nets.h.value_scale * nets.value(observation)[None]

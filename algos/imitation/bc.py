@@ -13,19 +13,19 @@ Choices   1. The mean over an action's entries, as in d3rlpy 2.8.1 (`imitators.p
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.shared import DistributionPolicy
 from ..config import Bounds, ContinuousConfig, Preset
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, loss, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import GaussianPolicy, PointPolicy
 from ..optimizers import Adam, Optimizer
+from ..wants import Wants
 
 MANUAL = "d3rlpy's manual of October 2020; the same in d3rlpy 2.8.1"
 UNUSED: dict[str, str] = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at")
@@ -58,7 +58,6 @@ class BC(DistributionPolicy):
 
     Config: ClassVar = BCConfig
     actions: ClassVar = "continuous"
-    bootstraps: ClassVar = False
     has_td_errors: ClassVar = False
     exemptions: ClassVar = {**UNUSED, "log_std_bounds": "the default policy is deterministic"}
     presets: ClassVar = {
@@ -66,6 +65,9 @@ class BC(DistributionPolicy):
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {}),
         "10-percent": TENTH,
     }
+
+    def wants(self, config: Any) -> Wants:
+        return transitions(config, following=False)
 
     def networks(self, spec: Spec, config: BCConfig) -> dict[str, Network]:
         if config.policy_type == "deterministic":
@@ -77,10 +79,11 @@ class BC(DistributionPolicy):
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)
 
-    def imitate(self, learner: Learner, batch: Batch) -> None:
+    def imitate(self, learner: Verbs, batch: Batch) -> None:
         """The only kind of update."""
         learner.minimise(self.imitation_loss, "policy", batch)
 
+    @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B]."""
         policy = nets.policy(batch.observation)

@@ -21,12 +21,12 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..base import Algorithm
 from ..config import AlgorithmConfig, Preset
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, loss, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import CategoricalPolicy
 from ..optimizers import Adam, Optimizer
+from ..wants import Wants
 from .bc import MANUAL, TENTH, UNUSED
 
 
@@ -48,10 +48,12 @@ class DiscreteBC(Algorithm):
 
     Config: ClassVar = DiscreteBCConfig
     actions: ClassVar = "discrete"
-    bootstraps: ClassVar = False
     has_td_errors: ClassVar = False
     exemptions: ClassVar = UNUSED
     presets: ClassVar = {"d3rlpy": Preset(MANUAL, {}), "10-percent": TENTH}
+
+    def wants(self, config: Any) -> Wants:
+        return transitions(config, following=False)
 
     def networks(self, spec: Spec, config: DiscreteBCConfig) -> dict[str, Network]:
         policy = CategoricalPolicy(config.encoder, spec.observation, spec.n_actions)
@@ -60,10 +62,11 @@ class DiscreteBC(Algorithm):
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)
 
-    def imitate(self, learner: Learner, batch: Batch) -> None:
+    def imitate(self, learner: Verbs, batch: Batch) -> None:
         """The only kind of update."""
         learner.minimise(self.imitation_loss, "policy", batch)
 
+    @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B]."""
         log_prob = nets.policy(batch.observation).log_softmax(-1)

@@ -34,14 +34,13 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset
-from ..definition import Network
-from ..learning.learner import Learner, LossValue, shared
+from ..definition import LossValue, Network, Verbs, due, loss, precomputed
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.heads import GaussianPolicy, PointPolicy, ValueFunction
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Cosine, Optimizer
-from ..schedule import due
 
 RETURNS = {"name": "return_based", "multiplier": 1000.0}
 ANTMAZE: dict[str, Any] = {
@@ -113,22 +112,24 @@ class IQL(DistributionPolicy):
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, joint_step=1, targets=self.config_.target_update_interval or 1)
 
-    def joint_step(self, learner: Learner, batch: Batch) -> None:
+    def joint_step(self, learner: Verbs, batch: Batch) -> None:
         """Choice 1. Actor and critic see this step's value function; u is read from the target that the last step left."""
-        batch = learner.share(self.target_value, batch)
+        batch = learner.precompute(self.target_value, batch)
         learner.minimise(self.value_loss, "value", batch)
         learner.minimise(self.actor_loss, "policy", batch)
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         """After every step."""
         learner.track("critic", rate="tau")
 
+    @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_V of each sample, [B]."""
         u = self.advantage(nets, batch, h)
         return torch.where(u < 0, 1 - h.expectile, h.expectile) * u.square(), {"advantage": u}
 
+    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]. The weight has no gradient."""
         with torch.no_grad():
@@ -136,17 +137,18 @@ class IQL(DistributionPolicy):
         log_prob = nets.policy(batch.observation).log_prob(batch.action)
         return -weight * log_prob, {"weight": weight, "log_prob": log_prob}
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]. `batch.discount` is γⁿ (1 - terminated)."""
         with torch.no_grad():
             goal = batch.reward + batch.discount * nets.value(batch.next_observation)
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return td_loss(nets.critic, batch, goal)
 
     def advantage(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         """The advantage u = min_i Q̂_i(s, a) - V(s), [B], in units of return."""
         return self.target_value(nets, batch, h) - nets.value(batch.observation)
 
-    @shared
+    @precomputed
     def target_value(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         """min_i Q̂_i(s, a), [B]; two losses read it."""
         return reduced(nets.target.critic(batch.observation, batch.action), "min")

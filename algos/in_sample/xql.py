@@ -34,8 +34,9 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ..config import Preset
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Verbs, loss
 from ..losses.sampled_actions import apart, repeated
+from ..losses.td import learned_from
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.q_functions import Mean, reduced
@@ -111,14 +112,15 @@ class XQL(IQL):
         },
     }
 
-    def joint_step(self, learner: Learner, batch: Batch) -> None:
+    def joint_step(self, learner: Verbs, batch: Batch) -> None:
         """Choice 2."""
-        batch = learner.share(self.target_value, batch)
+        batch = learner.precompute(self.target_value, batch)
         for _ in range(self.config_.n_value_updates):
             learner.minimise(self.value_loss, "value", batch)
         learner.minimise(self.actor_loss, "policy", batch)
         learner.minimise(self.critic_loss, "critic", batch)
 
+    @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_V of each sample, [B], the mean over the actions of its state."""
         value = nets.value(batch.observation)
@@ -144,6 +146,7 @@ class XQL(IQL):
         values = nets.target.critic(repeated(batch.observation, n + 1), actions.flatten(0, 1))
         return apart(reduced(values, "min"), n + 1)
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
         if not isinstance(self.config_.q_function, Mean):
@@ -153,4 +156,7 @@ class XQL(IQL):
         value = nets.critic(batch.observation, batch.action)
         error = value - goal
         near = error.clamp(-h.huber_delta, h.huber_delta)
-        return near * (error - near / 2), {"td_error": over_members(error.abs()), "q_value": over_members(value)}
+        return learned_from(near * (error - near / 2), batch), {
+            "td_error": over_members(error.abs()),
+            "q_value": over_members(value),
+        }

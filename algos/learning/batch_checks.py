@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from ...data.batch import Drawn, Sequences
 from ...data.errors import DataError
 from ...data.spec import Spec, space_columns
-
-if TYPE_CHECKING:
-    from ..definition import Definition
-
+from ..wants import Stretches, Transitions, Wants
 
 _OF_STEPS = ("mask", "timestep", "return_to_go")
 
 
-def check_batch(batch: Drawn, spec: Spec, algorithm: Definition) -> None:
+def check_batch(batch: Drawn, spec: Spec, wants: Wants, name: str) -> None:
     """Compares a batch with the spaces that were fitted and with what the algorithm looks at; waits for the device.
 
     Raises:
         DataError: the batch is empty, of the other kind or lacks something, a part has another shape, or a number is not finite.
     """
-    if algorithm.sequences != isinstance(batch, Sequences):
-        kind = "stretches of episodes (Sequences)" if algorithm.sequences else "transitions (Batch)"
-        raise DataError(f"{algorithm.name} learns from {kind}, and was given a {type(batch).__name__}.")
+    stretches = isinstance(wants, Stretches)
+    if stretches != isinstance(batch, Sequences):
+        kind = "stretches of episodes (Sequences)" if stretches else "transitions (Batch)"
+        raise DataError(f"{name} learns from {kind}, and was given a {type(batch).__name__}.")
     n = len(batch.index) if batch.index.ndim else 0
     if not n:
         raise DataError(f"The batch has no transitions: its index has the shape {tuple(batch.index.shape)}.")
@@ -36,21 +34,22 @@ def check_batch(batch: Drawn, spec: Spec, algorithm: Definition) -> None:
     shapes = {name: (*lead, *leaf.shape) for name, leaf in {**seen, "action": spec.action}.items()}
     shapes |= {f"next_{name}": shape for name, shape in shapes.items()}
     shapes |= {**dict.fromkeys(("reward", "discount", *_OF_STEPS), lead), **dict.fromkeys(("index", "weight"), (n,))}
-    needed = [*seen, "action", "reward", "discount", *(f"extra/{name}" for name in algorithm.extra_columns)]
-    needed += [f"next_{name}" for name in seen] if algorithm.bootstraps else []
-    needed += list(_OF_STEPS) if algorithm.sequences else []
-    needed += ["next_action"] if algorithm.needs_next_action else []
-    ahead = ("reward", "discount", "mask", *seen) if getattr(algorithm.config_, "horizon", None) else ()  # see `Gather.following`
-    needed += [f"extra/ahead/{name}" for name in ahead]
+    needed = [*seen, "action", "reward", "discount", *(f"extra/{name}" for name in wants.extra)]
+    needed += [f"next_{name}" for name in seen] if wants.following else []
+    needed += list(_OF_STEPS) if stretches else []
+    if isinstance(wants, Transitions):
+        needed += ["next_action"] if wants.next_action else []
+        ahead = ("reward", "discount", "mask", *seen) if wants.ahead else ()  # see `Gather.following`
+        needed += [f"extra/ahead/{name}" for name in ahead]
     if lacking := [name for name in needed if name not in parts]:
         raise DataError(f"The batch lacks {lacking[0]}; what was fitted takes {', '.join(needed)}.")
-    for name, tensor in parts.items():
-        if (found := tuple(tensor.shape)) != (wanted := shapes.get(name, (n, *found[1:]))):
-            raise DataError(f"The batch's {name} has the shape {found}; what was fitted takes {wanted}.")
+    for part, tensor in parts.items():
+        if (found := tuple(tensor.shape)) != (wanted := shapes.get(part, (n, *found[1:]))):
+            raise DataError(f"The batch's {part} has the shape {found}; what was fitted takes {wanted}.")
         bad = ~tensor.isfinite().reshape(len(tensor), -1).all(1)
         if bad.any():
             raise DataError(
-                f"The batch's {name} is NaN or infinite in {int(bad.sum())} of {n} rows, first in row {int(bad.int().argmax())}."
+                f"The batch's {part} is NaN or infinite in {int(bad.sum())} of {n} rows, first in row {int(bad.int().argmax())}."
             )
 
 

@@ -6,16 +6,13 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from ...data.progress import Advance, draws_bars, progress
+from .fit import Fit
 
-if TYPE_CHECKING:
-    from ..base import Algorithm
-    from .fit import Fit
-
-Evaluator = Callable[["Algorithm", int], Mapping[str, float]]  # (algorithm, epoch) to named numbers
-Callback = Callable[["Algorithm", int, Mapping[str, float]], None]  # (algorithm, epoch, metrics)
+Evaluator = Callable[[Any, int], Mapping[str, float]]  # (algorithm, epoch) to named numbers
+Callback = Callable[[Any, int, Mapping[str, float]], None]  # (algorithm, epoch, metrics)
 StepCallback = Callable[[Any, int, int], None]  # (algorithm or stack, epoch, gradient steps done)
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -34,7 +31,7 @@ class Epoch(NamedTuple):
 class Log(Protocol):
     """Where a logger writes the metrics of one run. It is a callback."""
 
-    def __call__(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None: ...
+    def __call__(self, algorithm: Any, epoch: int, metrics: Mapping[str, float]) -> None: ...
 
     def close(self) -> None:
         """Called when training ends, however it ends."""
@@ -44,7 +41,7 @@ class Log(Protocol):
 class Logger(Protocol):
     """Something that keeps metrics, as `loggers.CSVLogger`; anything with this method is one."""
 
-    def begin(self, algorithm: Algorithm, part: str) -> Log:
+    def begin(self, algorithm: Any, part: str) -> Log:
         """Called when training begins, before the first gradient step.
 
         Args:
@@ -66,7 +63,7 @@ class Watching(TypedDict, total=False):
 @contextmanager
 def watching(
     subject: Any,
-    rows: Sequence[tuple[str, Callable[[], Algorithm]]],
+    rows: Sequence[tuple[str, Callable[[], Any]]],
     callbacks: Sequence[Callback],
     n_steps: int,
     n_steps_per_epoch: int,
@@ -129,10 +126,10 @@ def watching(
 def _warn_of_warm_up(fit: Fit, n_steps: int) -> None:
     """Warns of a training that ends before the policy has seen a critic; once, for it may be done in many parts."""
     warm_up, end = fit.algorithm.warm_up, fit.learner.step + n_steps
-    if warm_up is None or n_steps < 1 or fit.told_of_warm_up:
+    if warm_up is None or n_steps < 1 or "warm_up" in fit.told:
         return
     if end <= (steps := getattr(fit.config, warm_up)):
-        fit.told_of_warm_up = True
+        fit.told.add("warm_up")
         warnings.warn(
             f"{fit.algorithm.name}: the policy learns nothing of rewards in the first {steps:,} gradient steps ({warm_up}), and "
             f"this training ends with step {end:,}: ask for more n_steps, or set a smaller {warm_up}.",
@@ -145,9 +142,10 @@ def _warn_of_spent_rates(fit: Fit, n_steps: int) -> None:
     end, networks = fit.learner.step + n_steps, fit.learner.networks.items()
     schedules = [(name, o.schedule) for name, each in networks for o in (each.optimizer, *(part.optimizer for part in each.groups))]
     fallen = [(name, schedule) for name, schedule in schedules if schedule and (schedule.spent() or end) < end]
-    if n_steps < 1 or fit.told_of_rates or not fallen:
+    if n_steps < 1 or "rates" in fit.told or not fallen:
         return
-    fit.told_of_rates, (name, schedule) = True, fallen[0]
+    fit.told.add("rates")
+    name, schedule = fallen[0]
     warnings.warn(
         f"{fit.algorithm.name}: the learning rate of the network {name!r} is 0 from gradient step {schedule.spent():,} on, where "
         f"its {schedule.name} schedule ends, and this training goes on to step {end:,}: make the algorithm with an optimizer that "
@@ -182,6 +180,6 @@ class _Display:
             self._looked = now
             self._advance(to=done)
 
-    def epoch(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None:
+    def epoch(self, algorithm: Any, epoch: int, metrics: Mapping[str, float]) -> None:
         shown = {n.rpartition("/")[2]: v for n, v in metrics.items() if n.endswith(("_loss", "/return"))}
         self._advance(to=metrics["step"] - self._first, note="  ".join(f"{name} {value:.4g}" for name, value in shown.items()))

@@ -1,7 +1,7 @@
 """The learner: runs an algorithm's losses for one seed or a stack of them.
 
-It owns parameters, targets, optimisers, hyper-parameter tensors and the step count, and gives algorithms three verbs: `minimise`
-a loss over named networks, `track` a target softly, `copy` a target hard.
+It owns parameters, targets, optimisers, hyper-parameter tensors and the step count, and gives algorithms its verbs: `minimise`
+a loss over named networks, `track` a target softly, `copy` a target hard, `precompute` what several losses read.
 
 A loss is written for one seed. With one seed it is called as it stands; with S seeds parameters, targets, hyper-parameters,
 keys and batches carry a leading axis and the same loss runs under `torch.func.vmap(grad_and_value(...))`.
@@ -10,49 +10,31 @@ keys and batches carry a leading axis and the same loss runs under `torch.func.v
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state, vmap
 
-from ...data.batch import Batch, Drawn
+from ...data.batch import Batch, Drawn, Sequences
 from ...data.random import fold, root_key
 from ...data.sampling import BLOCK
+from ..config import AlgorithmConfig
+from ..definition import Axes, Definition, Loss, Network, axes_of
 from ..nets import Ahead, Hyper, Nets, Parameters
 from ..networks.precision import mixed_precision
 from ..networks.q_functions import bootstrap_mask
 from ..optimizers import RowOptimizer
-from .diagnostics import gradient_norm, watched
+from .diagnostics import gradient_norm, with_dead_units
 
 Named = dict[str, Parameters]  # by network
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
 _lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 _add: Callable[..., None] = torch._foreach_add_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-
-if TYPE_CHECKING:
-    from ..config import AlgorithmConfig
-    from ..definition import Definition, Network
-
-# One value a sample [B], or one for each member of an ensemble [members, B], or one for the whole batch (); and metrics, one value
-# a sample or one.
-LossValue = tuple[Tensor, dict[str, Tensor]]
-Loss = Callable[[Nets, Any, Hyper], LossValue]
-
-
-def shared(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable[[Any, Nets, Batch, Hyper], Tensor]:
-    """A method of an algorithm that several losses of a kind read: after `Learner.share` they find it worked out."""
-
-    @functools.wraps(method)
-    def read(self: Any, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        known = batch.extra.get(method.__name__)
-        return method(self, nets, batch, h) if known is None else known
-
-    return read
 
 
 class Learner:
@@ -90,14 +72,15 @@ class Learner:
         self._set_up_hyper(config, rows or [{} for _ in self.seeds])
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
-        bootstrap = getattr(config, "bootstrap", False)
-        self._masks = (fold(keys if self.stacked else keys[0], "bootstrap"),) if bootstrap else ()  # the key of the masks, if any
+        self._members = getattr(algorithm.wants(config), "members", 0)
+        self._bootstrap = fold(keys if self.stacked else keys[0], "bootstrap")
         self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
+        self._calls = Counter[str]()  # of each loss in this step
         self._addresses: dict[str, tuple[int, Tensor, Ahead | None]] = {}
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
         self._updates = 0  # since metrics were last read
-        self.watching = False  # whether an update also looks for signs of trouble, see `diagnostics`
+        self._diagnosing = False  # whether an update also looks for signs of trouble, see `diagnostics`
         self.errors: Tensor | None = None  # [(S,) B] `td_error` of each sample at the latest step, of losses that have it
         self._good = torch.zeros(self._lead, dtype=torch.int64, device=self.device)
 
@@ -160,19 +143,21 @@ class Learner:
             made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], [group.rate] * (rows or 1), rows)
         return made
 
-    # ---- the three verbs
+    # ---- the verbs
 
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         names = (network,) if isinstance(network, str) else network
-        seen = watched(loss, self.modules, names) if self.watching else loss
-        gradients, value, metrics, statistics = self.gradients(seen, names, batch, self.address(loss))
+        seen = with_dead_units(loss, self.modules, names) if self._diagnosing else loss
+        self._calls[loss.__name__] += 1
+        key = self.address(loss, self._calls[loss.__name__])
+        gradients, value, metrics, statistics = self.gradients(seen, names, batch, key)
         at = 0
         for name in names:
             live, optimizers = self.live[name], self._optimizers[name]
             mine = gradients[at : at + len(live)]
             at += len(live)
-            if self.watching:
+            if self._diagnosing:
                 metrics[f"{name}_gradient_norm"] = gradient_norm(mine, stacked=self.stacked)
             if len(optimizers) == 1:
                 optimizers[""].step(mine, self.step)
@@ -186,22 +171,26 @@ class Learner:
         self._add({label: value.detach(), **metrics}, value)
 
     @torch.no_grad()
-    def share(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
-        """The batch with what a `shared` method gives at the present state: for losses of networks that it does not depend on."""
-        key = self.address(part)
+    def look(self, part: Callable[..., Any], *inputs: Any) -> Any:
+        """What a function of (nets, *inputs, h) gives at the present state: tensors without gradient, of a stack one row a seed.
 
-        def one(
-            tensors: Mapping[str, Parameters], target: Mapping[str, Parameters], batch: Batch, hyper: Hyper, key: Tensor
-        ) -> Tensor:
-            nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype)
-            return part(nets, batch, hyper)
+        It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front.
+        """
+
+        def one(live: Mapping[str, Parameters], target: Mapping[str, Parameters], h: Hyper, key: Tensor, *inputs: Any) -> Any:
+            targets = Nets(self._targets, target, None, key, self.dtype, h=h)
+            return part(Nets(self.modules, live, targets, key, self.dtype, h=h), *inputs, h)
 
         with self._precision():
             if not self.stacked:
-                return batch.with_extra(**{part.__name__: one({}, {}, batch, self._h, key)})
-            tensors = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
-            rows = vmap(lambda t, target, b, h, k: one(t, target, b, Hyper(h), k), randomness="different")
-            return batch.with_extra(**{part.__name__: rows(tensors, self.target, batch, self.hyper, key)})
+                return one({}, {}, self._h, self.address(part), *inputs)
+            live = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
+            rows = vmap(lambda live, target, h, key, *inputs: one(live, target, Hyper(h), key, *inputs), randomness="different")
+            return rows(live, self.target, self.hyper, self.address(part), *inputs)
+
+    def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
+        """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
+        return batch.with_extra(**{part.__name__: self.look(part, batch)})
 
     @torch.no_grad()
     def track(self, network: str, rate: str = "tau") -> None:
@@ -226,8 +215,12 @@ class Learner:
 
     # ---- running
 
-    def update(self, batch: Drawn) -> None:
-        """One gradient step: every kind of update that the algorithm's schedule names for it, in order."""
+    def update(self, batch: Drawn, *, diagnose: bool = False) -> None:
+        """One gradient step: every kind of update that the algorithm's schedule names for it, in order; see `diagnostics`."""
+        self._diagnosing, self.errors = diagnose, None
+        self._calls.clear()
+        if self._members:
+            batch = cast("Batch", batch).with_extra(kept=self._kept_by_members(batch.index))
         for kind in self.algorithm.schedule(self.step):
             getattr(self.algorithm, kind)(self, batch)
         total = self._sums.get("")
@@ -235,6 +228,12 @@ class Learner:
         self._good += 1 if total is None else total.isfinite()
         self.step += 1
         self._updates += 1
+
+    def _kept_by_members(self, index: Tensor) -> Tensor:
+        """Which transitions each member of an ensemble learns from, [(S,) members, B]: the same whenever they are drawn."""
+        if not self.stacked:
+            return bootstrap_mask(self._bootstrap, index, self._members, self.dtype)
+        return vmap(lambda key, at: bootstrap_mask(key, at, self._members, self.dtype))(self._bootstrap, index)
 
     def set_hyper(self, name: str, values: Sequence[float]) -> None:
         """Writes a hyper-parameter in place, one value a row; learning rates included."""
@@ -273,10 +272,15 @@ class Learner:
         """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
         key = self.address(loss).clone()  # a bare key: training needs the noise of the steps ahead, and this of one
         target = Nets(self._targets, {}, None, key, self.dtype)
-        return _mean(loss(Nets(self.modules, {}, target, key, self.dtype, resting=True), batch, self._h)[0], batch)
+        nets = Nets(self.modules, {}, target, key, self.dtype, resting=True, h=self._h)
+        values, _ = loss(nets, batch, self._h)
+        return _mean(values, axes_of(loss, values), batch)
 
-    def address(self, loss: Callable[..., Any]) -> Tensor:
-        """The key of this step's draws of a loss, () or (S,). Keys of `BLOCK` steps are made at once, which changes no value."""
+    def address(self, loss: Callable[..., Any], call: int = 1) -> Tensor:
+        """The key of this step's draws of a loss, () or (S,), at the so-manieth call of it in the step.
+
+        Keys of `BLOCK` steps are made at once, which changes no value.
+        """
         block, at = divmod(self.step, BLOCK)
         known = self._addresses.get(loss.__name__)
         if known is None or known[0] != block:
@@ -286,14 +290,17 @@ class Learner:
             self._addresses[loss.__name__] = known
         _, keys, ahead = known
         key = keys[..., at]
+        if call > 1:
+            return fold(key, call)
         if ahead is not None:  # goes with the key to where noise is asked for
             key.ahead = ahead, at  # pyright: ignore[reportAttributeAccessIssue]
         return key
 
     def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        nets = Nets(self.modules, {}, Nets(self._targets, {}, None, key, self.dtype), key, self.dtype, names)
+        target = Nets(self._targets, {}, None, key, self.dtype, h=self._h)
+        nets = Nets(self.modules, {}, target, key, self.dtype, names, h=self._h)
         values, metrics = loss(nets, batch, self._h)
-        value = _mean(values, batch, *self._masks)
+        value = _mean(values, axes_of(loss, values), batch)
         parameters = [p for name in names for p in self.live[name].values()]
         gradients = torch.autograd.grad(value, parameters)
         metrics = {k: v.detach() for k, v in metrics.items()}  # what is kept must not keep the graph
@@ -301,19 +308,21 @@ class Learner:
         return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
 
     def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        def one(tensors: Named, target: Named, batch: Drawn, hyper: Parameters, key: Tensor, masks: tuple[Tensor, ...]) -> Any:
-            nets = Nets(self.modules, tensors, Nets(self._targets, target, None, key, self.dtype), key, self.dtype, names)
-            values, metrics = loss(nets, batch, Hyper(hyper))
+        def one(tensors: Named, target: Named, batch: Drawn, hyper: Parameters, key: Tensor) -> Any:
+            h = Hyper(hyper)
+            targets = Nets(self._targets, target, None, key, self.dtype, h=h)
+            nets = Nets(self.modules, tensors, targets, key, self.dtype, names, h=h)
+            values, metrics = loss(nets, batch, h)
             means = {k: v.detach().mean() for k, v in metrics.items()}
             errors = {k: v.detach() for k, v in metrics.items() if k == "td_error"}
-            return _mean(values, batch, *masks), means, nets.statistics, errors
+            return _mean(values, axes_of(loss, values), batch), means, nets.statistics, errors
 
         tensors = {n: {**p, **self.buffers[n]} for n, p in self.live.items()}
         leaves = {n: {k: p.detach().requires_grad_() for k, p in self.live[n].items()} for n in names}
         for name in names:
             tensors[name] = {**leaves[name], **self.buffers[name]}
         rows = vmap(one, randomness="different")
-        value, metrics, statistics, errors = rows(tensors, self.target, batch, self.hyper, key, self._masks)
+        value, metrics, statistics, errors = rows(tensors, self.target, batch, self.hyper, key)
         self.errors = errors.get("td_error", self.errors)
         # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd on
         # stacked tensors, which costs a third less than grad inside.
@@ -335,15 +344,17 @@ class Learner:
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that training goes on from, by name: `live/NETWORK/…`, `target/…`, `optimizer/…`, `hyper/…`."""
-        tensors: dict[str, Tensor] = {}
+        return {name: _kept(tensor) for name, tensor in self._tensors()}
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """What `state` copies."""
         for name in self.networks:
-            tensors |= {f"live/{name}/{k}": t for k, t in {**self.live[name], **self.buffers[name]}.items()}
+            yield from ((f"live/{name}/{k}", t) for k, t in {**self.live[name], **self.buffers[name]}.items())
             for prefix, optimizer in self._optimizers[name].items():
-                tensors |= {f"optimizer/{_part(name, prefix)}/{k}": t for k, t in optimizer.state().items()}
+                yield from ((f"optimizer/{_part(name, prefix)}/{k}", t) for k, t in optimizer.state().items())
         for name, target in self.target.items():
-            tensors |= {f"target/{name}/{k}": t for k, t in target.items()}
-        tensors |= {f"hyper/{k}": torch.tensor(v, dtype=torch.float64) for k, v in self.values.items()}
-        return {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+            yield from ((f"target/{name}/{k}", t) for k, t in target.items())
+        yield from ((f"hyper/{k}", torch.tensor(v, dtype=torch.float64)) for k, v in self.values.items())
 
     @torch.no_grad()
     def load_state(self, tensors: Mapping[str, Tensor], step: int) -> None:
@@ -361,17 +372,22 @@ class Learner:
         for name in self.values:
             self.set_hyper(name, tensors[f"hyper/{name}"].tolist())
 
-    def row(self, tensors: Mapping[str, Tensor], k: int) -> dict[str, Tensor]:
-        """The k-th seed's part of what `state` gave: the state of an ordinary learner."""
+    def row_state(self, k: int) -> dict[str, Tensor]:
+        """The k-th seed's part of what `state` gives: the state of an ordinary learner. The other rows are not copied."""
         if not self.stacked:
-            return dict(tensors)
+            return self.state()
 
         def mine(name: str, tensor: Tensor) -> Tensor:
             if name.startswith("optimizer/") and name.endswith("/step"):  # all rows have done as many
                 return tensor
             return tensor[k : k + 1] if name.startswith("hyper/") else tensor[k]
 
-        return {name: mine(name, tensor) for name, tensor in tensors.items()}
+        return {name: _kept(mine(name, tensor)) for name, tensor in self._tensors()}
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy on the CPU."""
+    return tensor.detach().cpu().contiguous().clone()
 
 
 def _part(network: str, prefix: str) -> str:
@@ -379,15 +395,15 @@ def _part(network: str, prefix: str) -> str:
     return f"{network}:{prefix}" if prefix else network
 
 
-def _mean(values: Tensor, batch: Drawn, mask: Tensor | None = None) -> Tensor:
-    """The mean over samples, importance weights applied, of the sum over members; of each with its mask, where `mask` is their key.
-
-    A loss that is one number already is about the whole batch.
-    """
-    if values.ndim == 0:
+def _mean(values: Tensor, axes: Axes, batch: Drawn) -> Tensor:
+    """The mean of what a loss gives, importance weights applied: over samples, or steps that are there, of the sum over members."""
+    if axes == "batch":
         return values
-    if values.ndim == 2:
-        if mask is not None:
-            values = values * bootstrap_mask(mask, batch.index, len(values), values.dtype)
+    if axes == "sample step":
+        there = cast("Sequences", batch).mask[:, -values.shape[1] :].to(values.dtype)
+        if batch.weight is not None:
+            there = there * batch.weight[:, None]
+        return (values * there).sum() / there.sum().clamp(min=1e-30)
+    if axes == "member sample":
         values = values.sum(0)
     return values.mean() if batch.weight is None else (values * batch.weight).mean()

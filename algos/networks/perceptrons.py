@@ -1,63 +1,22 @@
-"""Encoders' modules over vectors, and over dicts and tuples with an encoder for each key."""
+"""Encoders over vectors, with the networks that they build, and the network over dicts with an encoder for each key."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from ...data.config import setting
 from ...data.spec import Dict, ObservationSpace
-from .layers import Dropout, Linear
-from .normalization import BatchNorm, LayerNorm
-from .precision import autocast, lowered
+from .encoding import D3RLPY, EncoderModule, LayersConfig, after
+from .layers import Linear
 from .vectors import Flat, Observation, Repeated, beside, repeat, vector_size
 
-if TYPE_CHECKING:
-    from .encoders import LayersConfig, PerceptronConfig
-
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "leaky_relu": nn.LeakyReLU,
-    "none": nn.Identity,
-}
-
-
-class EncoderModule(nn.Module):
-    """What an encoder builds.
-
-    Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
-    which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
-    for each member. Where `repeats` is true, observations may come as `Repeated`; else that is copied before.
-    """
-
-    features: int
-    repeats = False
-
-    def __call__(self, observation: Any, *inputs: Any, **named: Any) -> Tensor:
-        seen = observation.copies() if isinstance(observation, Repeated) and not self.repeats else observation
-        inputs = (seen, *inputs)
-        if (device := lowered()) is None:
-            return super().__call__(*inputs, **named)
-        with autocast(device):
-            return super().__call__(*inputs, **named).float()
-
-
-def after(width: int, config: LayersConfig, members: int | None, *, images: bool = False, last: bool = False) -> list[nn.Module]:
-    """What follows an affine layer or a convolution: activation, normalisation, dropout; d3rlpy 2.8.1's order."""
-    activation = config.last_activation if last and config.last_activation is not None else config.activation
-    layers = [] if activation == "none" else [ACTIVATIONS[activation]()]
-    if config.normalization is not None:
-        layers.append((BatchNorm if config.normalization == "batch" else LayerNorm)(width, members, images=images))
-    if config.dropout_rate:
-        layers.append(Dropout(config.dropout_rate, images=images))
-    return layers
+Positive = Annotated[int, Field(gt=0)]
 
 
 def perceptron(size: int, config: PerceptronConfig, members: int | None) -> nn.Sequential:
@@ -148,3 +107,37 @@ class KeysNetwork(EncoderModule):
         if action is not None:
             plain.append(action)
         return self.layers(_for_members(functools.reduce(beside, [*found, *plain]), self.members, first))
+
+
+class PerceptronConfig(LayersConfig):
+    """Settings of what ends in a multi-layer perceptron."""
+
+    hidden_units: tuple[Positive, ...] = setting((256, 256), "width of each layer", source=D3RLPY, min_length=1)
+
+    def layers(self, size: int, members: int | None) -> nn.Module:
+        """The perceptron, over [..., B, size]."""
+        return perceptron(size, self, members)
+
+
+class VectorEncoder(PerceptronConfig):
+    """A multi-layer perceptron over a vector. Other observations are flattened; a number of a kind becomes zeros and a one."""
+
+    name: Literal["vector"] = "vector"
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        return self.begun(VectorNetwork(observation, action_size, members, self))
+
+
+class DenseEncoder(PerceptronConfig):
+    """A perceptron each of whose layers also sees the input (D2RL: Sinha et al. 2020); d3rlpy 1's `use_dense`."""
+
+    name: Literal["dense"] = "dense"
+    hidden_units: tuple[Positive, ...] = setting(
+        (256, 256, 256, 256), "width of each layer", source="Sinha et al. 2020, section 4", min_length=1
+    )
+
+    def layers(self, size: int, members: int | None) -> nn.Module:
+        return DenseLayers(size, self, members)
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        return self.begun(VectorNetwork(observation, action_size, members, self))

@@ -1,20 +1,20 @@
-"""The encoder's module over images: convolutions, then one affine layer that an action enters beside what they make."""
+"""The encoder over images: convolutions, then one affine layer that an action enters beside what they make."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from ...data.config import setting
 from ...data.errors import ConfigError
+from ...data.spec import Box, ObservationSpace
+from .encoding import D3RLPY, EncoderModule, LayersConfig, after, described
 from .layers import Convolution, Dropout, Linear
 from .normalization import BatchNorm
-from .perceptrons import EncoderModule, after
+from .perceptrons import Positive
 from .vectors import Observation, Repeated, beside, repeat
-
-if TYPE_CHECKING:
-    from .encoders import PixelEncoder
 
 
 class PixelNetwork(EncoderModule):
@@ -91,3 +91,25 @@ def _least(config: PixelEncoder) -> int:
     for _, size, stride in reversed(config.filters):
         length = (length - 1) * stride + size
     return length
+
+
+class PixelEncoder(LayersConfig):
+    """Convolutions over an image and one affine layer, as in Mnih et al. 2015; an action enters beside what the convolutions make.
+
+    Images have three axes; their channels lie on the shorter of the outer two. They are not divided by anything: set the
+    observation scaler `pixel`.
+    """
+
+    name: Literal["pixel"] = "pixel"
+    filters: tuple[tuple[Positive, Positive, Positive], ...] = setting(
+        ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "channels, size and stride of each convolution", source=D3RLPY, min_length=1
+    )
+    feature_size: int = setting(512, "width of the affine layer", source=D3RLPY, gt=0)
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        if not isinstance(observation, Box) or len(observation.shape) != 3:
+            raise ConfigError(f"The pixel encoder needs images of three axes, and observations are {described(observation)}.")
+        last = observation.channels == "last" if observation.channels else observation.shape[2] < observation.shape[0]
+        return self.begun(
+            PixelNetwork(observation.shape, channels_last=last, action_size=action_size, members=members, config=self)
+        )

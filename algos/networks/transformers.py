@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ...data.config import Config, setting
 from ...data.errors import ConfigError
+from .encoding import ACTIVATIONS
 from .layers import Dropout, Linear
 from .normalization import LayerNorm
-from .perceptrons import ACTIVATIONS
 from .precision import autocast, lowered
 
 _AUTHORS = "Chen et al. 2021, Table 9"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...data.errors import ConfigError, did_you_mean
+from ..learning.estimator import Estimator
 from ..saving.checkpoint import read_checkpoint, write_checkpoint
-
-if TYPE_CHECKING:
-    from ..base import Algorithm
 
 BEST = "best"
 
@@ -46,7 +43,7 @@ class BestSoFar:
                 raise ConfigError(f"{self._path} was chosen by {noted.get('metric')!r}, not by {metric!r}: name the same.")
             self._value = float(noted["value"])
 
-    def look(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None:
+    def look(self, algorithm: Estimator, epoch: int, metrics: Mapping[str, float]) -> None:
         """Keeps the algorithm, where it is better than before. Raises ConfigError: the evaluator gives no such metric."""
         if self._metric not in metrics:
             given = [name for name in metrics if name.startswith(f"{self._evaluator}/")]

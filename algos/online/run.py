@@ -5,30 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack, cast
+from typing import Annotated, Any, Self, Unpack, cast
 
 import numpy as np
 import torch
 from pydantic import Field
 
 from ...data.config import Config, setting
+from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from ...data.sampling import Mixture, PrioritizedSampler, Source, TransitionSampler, linear, stacked_spec
+from ...data.sampling import Mixture, PrioritizedSampler, Source, TransitionSampler, linear
 from ...data.seeds import fold, integers, root_key
+from ..acting.fitted import policy as policy_of
 from ..environments.explorers import EpsilonGreedy, Explorer, ExplorerSetting, GaussianNoise, PolicyDraws
 from ..environments.make import AnyEnvironment, environment_of, is_given, make
 from ..environments.rollout import Recorder, Rollout
 from ..environments.spaces import check_spaces
 from ..environments.vector import VectorEnvironment
 from ..learning.callbacks import Callback, Epoch, Evaluator, Watching, watching
+from ..learning.estimator import Estimator
 from ..learning.fit import Fit
-from ..learning.fitted import check_actions, sampling
+from ..learning.setup import check_actions, seen_spec
 from ..saving.checkpoint import read_checkpoint, write_checkpoint
-
-if TYPE_CHECKING:
-    from ...data.dataset import Dataset
-    from ..base import Algorithm
+from ..saving.saving import load
 
 _D3RLPY = "d3rlpy 2.8.1, fit_online"
 _PREFIX = "online/"
@@ -84,7 +84,7 @@ class OnlineRun:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: Estimator,
         env: AnyEnvironment | VectorEnvironment,
         buffer: ReplayBuffer | None = None,
         explorer: Explorer | Mapping[str, Any] | str | None = None,
@@ -127,19 +127,19 @@ class OnlineRun:
         if not hasattr(algorithm, "fit_"):
             algorithm.fit_ = Fit.start(algorithm, cast("Dataset", self.dataset), (algorithm.seed,))
         check_actions(algorithm, spec, self._environment)
-        shown = stacked_spec(spec, sampling(algorithm.config_).frames)
+        shown = seen_spec(algorithm.config_, spec)
         check_spaces(shown, algorithm.spec_, self._environment, f"this {algorithm.name}")
 
     def _set_up_source(self) -> None:
         fit = self.algorithm.fit_
-        self.policy = fit.policy().facing(self.vector.spec)
-        self._drawn: TransitionSampler = fit.sampler_of(self.buffer)
+        self.policy = policy_of(fit).facing(self.vector.spec)
+        self._drawn: TransitionSampler = fit.sources.over(self.buffer)
         self._source: Any = self._drawn
         if self.dataset is not None:
             self._source = Mixture([fit.sampler(self.dataset), self._drawn], self._weights())
         if self.buffer.n_envs * (self.buffer.rows - 1) < self._drawn.batch_size:  # each ring has a closing row, or an open one
             raise self._too_small()
-        self._training: Source = fit.augmented(self._source)
+        self._training: Source = fit.sources.augmented(self._source)
 
     def _weights(self) -> Any:
         """The shares of dataset and buffer by gradient step."""
@@ -193,7 +193,7 @@ class OnlineRun:
                 continue
             closes = learner.step + 1 == end or (learner.step + 1) % n_steps_per_epoch == 0
             self._due -= 1  # before callbacks see the step: one may save the run
-            fit.update(self._training, watch=closes)
+            fit.update(self._training, closes=closes)
             if closes or fit.stopped:
                 epoch = -(-learner.step // n_steps_per_epoch)
                 metrics = self._metrics() | {"time/updates_per_second": (learner.step - first) / (time.perf_counter() - begun)}
@@ -287,8 +287,6 @@ class OnlineRun:
             StorageError: there is no whole checkpoint.
             ConfigError, DataError: it is of no online run, or of one in another environment or on another dataset.
         """
-        from ..saving.saving import load
-
         online = read_checkpoint(Path(path))[1].get("online")
         if online is None:
             raise ConfigError(f"{path} holds a saved algorithm and no online run: d3ray.load opens it.")
@@ -302,7 +300,7 @@ class OnlineRun:
     def resume(
         cls,
         path: str | Path,
-        algorithm: Algorithm,
+        algorithm: Estimator,
         env: AnyEnvironment | VectorEnvironment,
         buffer: ReplayBuffer | None = None,
         *,
@@ -349,7 +347,7 @@ class OnlineRun:
         return run
 
 
-def default_explorer(algorithm: Algorithm, *, discrete: bool) -> Explorer:
+def default_explorer(algorithm: Estimator, *, discrete: bool) -> Explorer:
     """How an algorithm explores where nothing else is said."""
     if algorithm.stochastic:
         return PolicyDraws()

@@ -6,11 +6,14 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...data.dataset import Dataset
 from ...data.errors import ConfigError, StorageError
 from ...data.progress import draws_bars, progress
+from ...data.replay import ReplayBuffer
 from ...data.seeds import fold, integers, root_key
+from ..acting.fitted import policy as policy_of
 from ..environments.collect import check_departs
 from ..environments.collect import collect as collect_dataset
 from ..environments.evaluate import EnvironmentEvaluator
@@ -19,20 +22,16 @@ from ..environments.make import AnyEnvironment, is_given, make
 from ..environments.rollout import Recorder, Rollout
 from ..environments.vector import Policy, VectorEnvironment, facing
 from ..learning.callbacks import Callback, Epoch, Evaluator, Watching
+from ..learning.estimator import Estimator
 from ..saving.checkpoint import checkpoint_name, checkpoints, newest_valid
 from .best_so_far import BEST, BestSoFar
 from .run import OnlineRun
-
-if TYPE_CHECKING:
-    from ...data.dataset import Dataset
-    from ...data.replay import ReplayBuffer
-    from ..base import Algorithm
 
 KEPT = 2  # checkpoints: the newest, and the one before it
 
 
 def fitter_online(
-    algorithm: Algorithm,
+    algorithm: Estimator,
     env: AnyEnvironment | VectorEnvironment,
     buffer: ReplayBuffer | None = None,
     explorer: Explorer | Mapping[str, Any] | str | None = None,
@@ -141,7 +140,7 @@ def _found(folder: Path, *, resume: bool) -> Path | None:
 
 
 def collect(
-    algorithm: Algorithm,
+    algorithm: Estimator,
     env: AnyEnvironment | VectorEnvironment,
     buffer: ReplayBuffer | None = None,
     explorer: Explorer | Mapping[str, Any] | str | None = None,
@@ -151,7 +150,7 @@ def collect(
     **arguments: Any,
 ) -> Dataset | ReplayBuffer:
     """See `Algorithm.collect`."""
-    policy = algorithm.policy() if hasattr(algorithm, "fit_") else None
+    policy = policy_of(algorithm.fitted) if hasattr(algorithm, "fit_") else None
     if policy is not None and explorer is None and algorithm.stochastic and not deterministic:
         explorer = PolicyDraws()
     total = n_steps if buffer is not None else n_steps or arguments.get("n_episodes")

@@ -5,6 +5,7 @@ The learning rate is a setting of the algorithm, for rows of a stack may differ 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -93,3 +94,21 @@ Optimizer = Annotated[
     Annotated[Adam | AdamW | RMSprop | SGD | Muon, Field(discriminator="name")],
     BeforeValidator(by_name("optimizer", _KNOWN)),
 ]
+
+
+ADAM = Adam()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters of a network that an optimiser of their own steps.
+
+    Attributes:
+        prefix: What their names begin with.
+        rate: Learning rate.
+        optimizer: What steps them.
+    """
+
+    prefix: str
+    rate: float
+    optimizer: Optimizer = ADAM

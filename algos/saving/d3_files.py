@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,12 +24,10 @@ from ...data.errors import ConfigError, DataError, reason
 from ...data.formats.untrusted import restricted_pickle
 from ...data.formats.untrusted.torch_archive import read_torch
 from ...data.spec import Box, Spec
+from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..registry import algorithm_class
 from .d3_settings import settings_of
-
-if TYPE_CHECKING:
-    from ..base import Algorithm
 
 VERSION = "2.8.1"
 Arrays = dict[str, np.ndarray]  # by the names of d3rlpy's modules
@@ -92,7 +90,7 @@ def load_d3(path: Path, device: str | int | None = None) -> Any:
         algorithm = cls(**settings, device=device)
         checked, spec = algorithm.check_settings(), _spec(config)
         _check_size(algorithm, checked, spec, path.stat().st_size)
-        algorithm.fit_ = Fit(algorithm, checked, spec, (algorithm.seed,), None)
+        algorithm.fit_ = Fit(algorithm, checked, spec, (algorithm.seed,))
         tensors, steps = _Carrier(algorithm, states, _PARTS[name]).state()
         state, meta = algorithm.state()
         return algorithm.load_state({**state, **tensors}, {**meta, "step": steps})
@@ -125,7 +123,7 @@ def _spec(config: Mapping[str, Any]) -> Spec:
     return Spec(observation=seen, action=Box(shape=(int(config["action_size"]),)))
 
 
-def _check_size(algorithm: Algorithm, config: Any, spec: Spec, size: int) -> None:
+def _check_size(algorithm: Estimator, config: Any, spec: Spec, size: int) -> None:
     """Refuses settings that ask for more than the file can hold, before memory is taken: a few bytes of JSON could fill it.
 
     Raises:
@@ -141,7 +139,7 @@ def _check_size(algorithm: Algorithm, config: Any, spec: Spec, size: int) -> Non
 class _Carrier:
     """Brings a file's states under the names of `Learner.state`."""
 
-    def __init__(self, algorithm: Algorithm, states: Mapping[str, Any], parts: _Parts) -> None:
+    def __init__(self, algorithm: Estimator, states: Mapping[str, Any], parts: _Parts) -> None:
         self._learner, self._config, self._states, self._parts = algorithm.fit_.learner, algorithm.config_, states, parts
         self._shared: bool = getattr(self._config, "share_encoder", False)
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.episodes import action_size, observation_shape
 from ...data.errors import ConfigError, StorageError
 from ...data.spec import Spec, space_columns
 from ...data.storage.files import storage_errors, write_atomically
+from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..registry import algorithm_class
 from .checkpoint import read_checkpoint, write_checkpoint
-
-if TYPE_CHECKING:
-    from ..base import Algorithm
+from .d3_files import load_d3
 
 
-def save(algorithm: Algorithm, path: str | Path) -> None:
+def save(algorithm: Estimator, path: str | Path) -> None:
     """Writes everything that training goes on from. Raises StorageError; nothing is left half-written."""
     tensors, meta = algorithm.state()
     settings = {**meta, "seed": algorithm.seed}
@@ -40,22 +39,20 @@ def load(path: str | Path, device: str | int | None = None) -> Any:
     """
     path = Path(path)
     if path.is_file():
-        from .d3_files import load_d3
-
         return load_d3(path, device)
     tensors, meta, _ = read_checkpoint(path)
     algorithm = _unfitted(path, meta, device)
     return algorithm.load_state(tensors, meta)
 
 
-def load_into(algorithm: Algorithm, path: str | Path) -> None:
+def load_into(algorithm: Estimator, path: str | Path) -> None:
     """Makes `algorithm` what was saved: networks, optimisers, step and settings.
 
     Raises:
         ConfigError: it is another algorithm, or has other networks than this one, which are there already.
         StorageError: as `load`.
     """
-    other: Algorithm = load(path, algorithm.device)
+    other: Estimator = load(path, algorithm.device)
     if other.name != algorithm.name:
         raise ConfigError(f"{path} holds a {other.name}, not a {algorithm.name}.")
     tensors, meta = other.state()
@@ -72,7 +69,7 @@ def load_into(algorithm: Algorithm, path: str | Path) -> None:
     algorithm.load_state(tensors, meta)
 
 
-def write_params(algorithm: Algorithm, file: Path) -> None:
+def write_params(algorithm: Estimator, file: Path) -> None:
     """Writes the settings that a fit has come to, and the spaces: what `read_params` makes the algorithm from again."""
     _, meta = algorithm.state()
     kept = {name: meta[name] for name in ("algorithm", "config", "spec", "dtype", "data")}
@@ -97,11 +94,11 @@ def read_params(file: str | Path, device: str | int | None = None) -> Any:
     if not isinstance(params, dict):
         raise StorageError(f"{file} does not hold the settings of a fit.")
     algorithm = _unfitted(file, params, device)
-    algorithm.fit_ = Fit(algorithm, algorithm.check_settings(), Spec.checked(_part(file, params, "spec")), (algorithm.seed,), None)
+    algorithm.fit_ = Fit(algorithm, algorithm.check_settings(), Spec.checked(_part(file, params, "spec")), (algorithm.seed,))
     return algorithm
 
 
-def _unfitted(path: str | Path, meta: Mapping[str, Any], device: str | int | None) -> Algorithm:
+def _unfitted(path: str | Path, meta: Mapping[str, Any], device: str | int | None) -> Any:
     """An algorithm of the class and with the settings that were written."""
     cls = algorithm_class(_part(path, meta, "algorithm"))
     config = cls.Config.checked(_part(path, meta, "config"), title=cls.__name__)

@@ -35,8 +35,7 @@ from ...data.batch import Context, Sequences
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Preset
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.trajectories import TrajectoryPolicy
@@ -104,15 +103,14 @@ class DecisionTransformer(SequenceAlgorithm):
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)
 
-    def imitate(self, learner: Learner, batch: Sequences) -> None:
+    def imitate(self, learner: Verbs, batch: Sequences) -> None:
         """The only kind of update."""
         learner.minimise(self.imitation_loss, "policy", batch)
 
+    @loss("sample step")
     def imitation_loss(self, nets: Nets, batch: Sequences, h: Hyper) -> LossValue:
-        """L of each stretch, [B], such that their mean is the one over the steps of all. Padding counts in neither."""
-        error = (nets.policy(batch.seen) - batch.action).square().mean(-1)
-        there = batch.mask.to(error.dtype)
-        return (error * there).sum(-1) / there.sum(-1).mean(), {}
+        """L of each step, [B, T]. Padding does not count."""
+        return (nets.policy(batch.seen) - batch.action).square().mean(-1), {}
 
     def act(self, nets: Nets, observation: Context) -> Tensor:
         return nets.policy.last(observation)

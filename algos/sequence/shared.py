@@ -14,6 +14,7 @@ from ...data.sampling import UniformSampling
 from ..acting.remembering import Asking, StatefulWrapper, refusal
 from ..base import Algorithm
 from ..config import ContinuousConfig
+from ..wants import Stretches, Wants
 
 _SCALES = ("multiply", "return_based")  # reward scalers under which a return has a scaled value, whatever the episode's length
 
@@ -54,15 +55,16 @@ class SequenceConfig(ContinuousConfig):
 class SequenceAlgorithm(Algorithm):
     """Base of algorithms over stretches of episodes. One that is shorter than the context is padded, and the padding masked."""
 
-    sequences: ClassVar = True
-    bootstraps: ClassVar = False
     exemptions: ClassVar = {
         "gamma": "returns to go are not discounted",
         "td_steps": "nothing is bootstrapped, and no other value is taken",
         "sampler": "stretches are drawn uniformly",
     }
 
-    def fitted(self, config: Any, dataset: Dataset) -> Any:
+    def wants(self, config: SequenceConfig) -> Wants:
+        return Stretches(config.batch_size, config.context, anchor=config.anchor)
+
+    def completed(self, config: Any, dataset: Dataset) -> Any:
         longest = int(dataset.statistics.steps.max)  # pyright: ignore[reportArgumentType]
         if config.context > longest:
             warnings.warn(

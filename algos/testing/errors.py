@@ -55,3 +55,8 @@ def _gap(a: Tensor, b: Tensor) -> float:
 def live(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The networks among the tensors of a state."""
     return {name: tensor for name, tensor in tensors.items() if name.startswith("live/")}
+
+
+def wanted(algorithm: Algorithm) -> Any:
+    """What an algorithm with these settings learns from."""
+    return algorithm.wants(algorithm.check_settings())

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
+from ..definition import axes_named
 from ..learning.fit import Fit
-from .errors import ContractError, Make, check, largest_difference, live
+from ..wants import Stretches
+from .errors import ContractError, Make, check, largest_difference, live, wanted
 from .tiny import data_for, tiny_dataset
 from .updates import OnMeta, SeenLoss, gradients_elsewhere, moved_by_verbs, on_meta, seen_losses, started, values_shape, where
 
@@ -86,15 +88,17 @@ def check_bootstraps_by_the_batchs_discount(make: Make) -> None:
     """Losses value what follows by `batch.discount`, which is γⁿ (1 - terminated), and do not discount by γ themselves."""
     fit, batch, before = looked_at(make)
     name = fit.algorithm.name
-    if not fit.algorithm.bootstraps:
+    if not fit.sources.wants.following:
         return
     if not changed(fit, before, replace(batch, discount=batch.discount / 2)):
         raise ContractError(
             f"{name}: no loss depends on batch.discount. A goal is batch.reward + batch.discount * value(next_observation); "
-            "an algorithm that looks at no next observation says bootstraps = False."
+            "an algorithm that looks at no next observation wants transitions(config, following=False)."
         )
     if not changed(fit, before, other_following(batch, batch.discount > 0)):
-        raise ContractError(f"{name}: no loss depends on batch.next_observation; say bootstraps = False, or look at it.")
+        raise ContractError(
+            f"{name}: no loss depends on batch.next_observation; want transitions(config, following=False), or look at it."
+        )
     fit.learner.set_hyper("gamma", [0.5])
     if others := changed(fit, before, batch):
         raise ContractError(
@@ -105,13 +109,13 @@ def check_bootstraps_by_the_batchs_discount(make: Make) -> None:
 
 @check
 def check_terminated_steps_look_no_further(make: Make) -> None:
-    """Where an episode terminated nothing depends on the next observation; with `bootstraps = False` nothing does anywhere."""
+    """Where an episode terminated nothing depends on the next observation; with `following=False` nothing does anywhere."""
     fit, batch, before = looked_at(make)
-    if fit.algorithm.sequences:
+    if isinstance(fit.sources.wants, Stretches):
         return  # they have no next observation but the next step's, see the next check
-    rows = (batch.discount == 0) | torch.tensor(not fit.algorithm.bootstraps)
+    rows = (batch.discount == 0) | torch.tensor(not fit.sources.wants.following)
     if others := changed(fit, before, other_following(batch, rows)):
-        ends = "of steps that terminated" if fit.algorithm.bootstraps else "though it says bootstraps = False"
+        ends = "of steps that terminated" if fit.sources.wants.following else "though it wants nothing that follows"
         raise ContractError(
             f"{fit.algorithm.name}.{others[0]} depends on the next observation {ends}. "
             "Multiply what is expected of it by batch.discount, which is 0 there."
@@ -121,7 +125,7 @@ def check_terminated_steps_look_no_further(make: Make) -> None:
 @check
 def check_padding_is_unseen(make: Make) -> None:
     """Padding changes no loss of a stretch, and no action depends on what is padding, or on the action that is asked for."""
-    if not make().sequences:
+    if not isinstance(wanted(make()), Stretches):
         return
     fit, batch, before = looked_at(make)
     name, sequences = fit.algorithm.name, cast("Any", batch)
@@ -152,8 +156,8 @@ def check_truncation_is_unseen(make: Make) -> None:
     Returns are of one step here: longer ones end where an episode was cut, and rightly are others then.
     """
     algorithm = make()
-    ahead = "return_to_go" in algorithm.extra_columns or getattr(algorithm, "horizon", None) is not None
-    if algorithm.sequences or algorithm.needs_next_action or ahead:
+    wants = wanted(algorithm)
+    if isinstance(wants, Stretches) or wants.next_action or wants.ahead or "return_to_go" in wants.extra:
         return  # these end where an episode was cut
     states: list[dict[str, Tensor]] = []
     for cut in (False, True):
@@ -190,12 +194,15 @@ def check_update_reads_no_value(make: Make, stacks: Sequence[tuple[int, ...]] = 
 
 @check
 def check_losses_are_per_sample(make: Make) -> None:
-    """A loss gives one value a sample [B], one for each member and sample [members, B], or one about the whole batch ()."""
-    fit, _, before = looked_at(make)
+    """A loss says its axes, `@loss("sample")`, and gives as many values as the batch has samples along them."""
+    try:
+        fit, _, before = looked_at(make)
+    except TypeError as error:
+        raise ContractError(str(error)) from None
     for name, seen in before.items():
-        shape = values_shape(fit.learner, seen)
-        if len(shape) > 2 or shape[-1:] not in ((), (ROWS,)):
+        shape, axes = values_shape(fit.learner, seen), axes_named(seen.loss)
+        if "sample" in axes and shape[axes.index("sample")] != ROWS:
             raise ContractError(
-                f"{fit.algorithm.name}.{name} gives values of the shape {shape} for a batch of {ROWS}: "
-                f"they are [{ROWS}], [members, {ROWS}], or () of what is about the whole batch."
+                f"{fit.algorithm.name}.{name} says that it gives {' '.join(axes)!r}, and gives values of the shape {shape} for a "
+                f"batch of {ROWS}."
             )

@@ -12,6 +12,7 @@ from ...data.random import normal, root_key, uniform
 from ..base import Algorithm
 from ..networks.encoders import VectorEncoder
 from ..networks.transformers import Transformer
+from ..wants import Stretches
 from .errors import Make
 
 SMALL = VectorEncoder(hidden_units=(16, 16))
@@ -70,7 +71,7 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
     fields = algorithm.Config.model_fields
     settings: dict[str, Any] = {name: SMALL for name in fields if name.endswith("encoder") and name != "share_encoder"}
     settings["batch_size"] = 16
-    if algorithm.sequences:
+    if "context" in fields:
         settings["context"] = 4
     if "transformer" in fields:
         settings["transformer"] = Transformer(n_layers=2)
@@ -97,7 +98,7 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
 
     One that acts on what came before is asked as at an episode's first step.
     """
-    if not algorithm.sequences:
+    if not isinstance(algorithm.wants_, Stretches):
         return {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
     policy = algorithm.policy()
     return {"policy().step": lambda observation: policy.step(policy.start(len(observation)), observation)[1]}
@@ -105,4 +106,4 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
 
 def data_for(make: Make) -> Dataset:
     """The tiny dataset of the right kind of actions."""
-    return tiny_dataset(discrete=make().actions == "discrete")
+    return tiny_dataset(discrete="continuous" not in make().action_kinds())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -15,8 +16,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...data.batch import Batch
+from ..definition import Loss
 from ..learning.fit import Fit
-from ..learning.learner import Learner, Loss
+from ..learning.learner import Learner
 from .errors import Make
 from .tiny import data_for
 
@@ -148,7 +150,7 @@ def gradients_elsewhere(learner: Learner, seen: SeenLoss) -> dict[str, float]:
             found[name] = max(found.get(name, 0.0), float(gradient.abs().max()))
         return values, metrics
 
-    looking.__name__ = seen.loss.__name__
+    functools.update_wrapper(looking, seen.loss)
     for _, leaf in named:
         leaf.requires_grad_(True)
     try:
@@ -168,7 +170,7 @@ def values_shape(learner: Learner, seen: SeenLoss) -> tuple[int, ...]:
         shapes.append(tuple(values.shape))
         return values, metrics
 
-    looking.__name__ = seen.loss.__name__
+    functools.update_wrapper(looking, seen.loss)
     learner.gradients(looking, seen.names, seen.batch, learner.address(seen.loss))
     return shapes[0]
 

@@ -28,13 +28,12 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..base import Algorithm
 from ..config import AlgorithmConfig, Preset, sourced
-from ..definition import Network
-from ..learning.learner import Learner, LossValue
+from ..definition import LossValue, Network, Verbs, due, loss
+from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Bootstrap, Mean, QFunction, picked, reduced
 from ..optimizers import Adam, Optimizer
-from ..schedule import due
 
 MANUAL = "d3rlpy's manual of October 2020"
 
@@ -77,20 +76,21 @@ class DQN(Algorithm):
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, targets=self.config_.target_update_interval)
 
-    def critic(self, learner: Learner, batch: Batch) -> None:
+    def critic(self, learner: Verbs, batch: Batch) -> None:
         """Every step."""
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def targets(self, learner: Learner, batch: Batch) -> None:
+    def targets(self, learner: Verbs, batch: Batch) -> None:
         """Every C steps."""
         learner.track("critic", rate="tau")
 
+    @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L of each sample, [B]."""
+        """L of each member and sample, [members, B]."""
         with torch.no_grad():
             following = nets.target.critic.distribution(batch.next_observation, _best)  # [members, atoms, B]
             goal = batch.reward + batch.discount * reduced(following, "min")
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return td_loss(nets.critic, batch, goal)
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
         return _best(nets.critic(observation))

@@ -77,17 +77,17 @@ def learns_in(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None
 
 def check_data(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None) -> None:
     """Raises ConfigError or DataError before any work where an algorithm cannot be trained on a dataset."""
-    from ...algos.learning.fit import fitted_config
+    from ...algos.learning.setup import config_for_dataset
 
     if is_rllib(algorithm.name):
         algorithm.for_run(algorithm.seed, dataset, learns_in(algorithm, dataset, evaluation)).spec_of()
     else:
-        fitted_config(algorithm, cast("Dataset", dataset))
+        config_for_dataset(algorithm, cast("Dataset", dataset))
 
 
 def write_package(algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
     """The policy of a trained algorithm as a package. Raises as `algos.package.write_package`."""
-    from ...algos.export.package import write_package as write_own
+    from ...algos.export.packing import write_package as write_own
 
     if is_rllib(algorithm.name):
         cast("RllibAlgorithm", algorithm).write_package(folder, dataset, environment)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...algos.base import Algorithm
 from ...algos.config import AlgorithmConfig
-from ...algos.learning.held_out import HeldOut
+from ...algos.judging.held_out import HeldOut
 from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
@@ -151,7 +151,7 @@ class TrialRun:
         name = self.config.objective.metric if self.config.objective else ""
         if not math.isfinite(metrics.get(name, 0.0)):
             return f"its {name} is {metrics[name]}"
-        warned = self.subject.fit_.warned.get(seed)
+        warned = self.subject.fit_.divergence.warned.get(seed)
         return warned and warned.partition(": ")[2]
 
     def _start(self) -> Iterator[Rows]:
@@ -325,7 +325,7 @@ class TrialRun:
                 "step": self.step,
                 "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)},
             }
-            if warned := self.subject.fit_.warned.get(seed):
+            if warned := self.subject.fit_.divergence.warned.get(seed):
                 about["warning"] = warned
             if seed in self.best:
                 value, step = self.best[seed]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...algos.export.export import Portable, with_golden
 from ...algos.export.golden import BATCHES, Arrays, golden_observations
-from ...algos.export.package import write_portable
+from ...algos.export.graphs import Portable, with_golden
+from ...algos.export.packing import write_portable
 from ...data.spec import Environment
 from .policy import RllibPolicy, module_of
 

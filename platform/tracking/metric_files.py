@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ...algos.learning.loggers import csv_lines
+from ...algos.saving.loggers import csv_lines
 from ...data.storage.files import storage_errors, write_atomically
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder

@@ -21,7 +21,7 @@ def evaluate(made, learner, batch, loss):
     key = learner.address(loss)
     nets = Nets(learner.modules, {}, Nets(learner._targets, {}, None, key, torch.float64), key, torch.float64)
     values, metrics = loss(nets, batch, learner._h)
-    values = values.sum(0) if values.ndim == 2 else values  # as the learner does: over members
+    values = values.sum(0) if loss.axes == "member sample" else values  # as the learner does
     return values.detach().numpy(), {name: value.detach().numpy() for name, value in metrics.items()}, nets
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import d3ray
-from d3ray.algos.learning.loggers import CSVLogger
+from d3ray.algos.saving.loggers import CSVLogger
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import d3ray
-from d3ray.algos.learning.loggers import CSVLogger
+from d3ray.algos.definition import transitions
 from d3ray.algos.saving.checkpoint import read_checkpoint, write_checkpoint
+from d3ray.algos.saving.loggers import CSVLogger
 from d3ray.algos.saving.saving import load
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_dataset
@@ -121,7 +122,8 @@ def test_a_batch_has_what_its_algorithm_looks_at() -> None:
     assert cloning.update(type(batch)(**{**vars(batch), "next_observation": None}))  # BC looks at no next observation
 
     class Asks(d3ray.TD3):
-        needs_next_action, extra_columns = True, ("truncated",)
+        def wants(self, config: Any) -> Any:
+            return transitions(config, next_action=True, extra=("truncated",))
 
     asks = maker(Asks)().fit(CONTINUOUS, 1)
     asked = asks.fit_.sampler(CONTINUOUS).sample(0)

@@ -13,7 +13,7 @@ import pytest
 
 from d3ray.algos.base import Algorithm
 from d3ray.algos.environments.evaluate import evaluate
-from d3ray.algos.export.package import write_package
+from d3ray.algos.export.packing import write_package
 from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.dataset import Dataset

@@ -13,7 +13,8 @@ import onnxruntime
 import pytest
 
 from d3ray.algos.base import Algorithm
-from d3ray.algos.export.package import is_package, read_package, read_record, write_package
+from d3ray.algos.export.package import is_package, read_package, read_record
+from d3ray.algos.export.packing import write_package
 from d3ray.algos.imitation.bc import BC
 from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.saving.checkpoint import checkpoint_name, write_checkpoint

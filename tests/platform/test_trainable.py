@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from d3ray import DQN, Dataset, Stack
-from d3ray.algos.learning.diagnostics import DivergenceWarning
+from d3ray.algos.learning.divergence import DivergenceWarning
 from d3ray.algos.registry import register_algorithm
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Environment

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from ....data.config import Config
 from ....data.spec import ObservationSpace
+from ...optimizers import Group
+from ..encoders import Encoder
 from ..vectors import Observation
-
-if TYPE_CHECKING:
-    from ...definition import Group
-    from ..encoders import Encoder
 
 Loss = tuple[Tensor, dict[str, Tensor]]
 Choice = Tensor | Callable[[Tensor], Tensor]  # discrete actions [B], or what chooses them by expected values [members, B, actions]

@@ -11,22 +11,19 @@ proposal only: ψ and Z are constants to it, and τ̂ is one to the critic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ....data.config import setting
 from ....data.spec import ObservationSpace
-from ...definition import Group
-from ...optimizers import Optimizer, RMSprop
+from ...optimizers import Group, Optimizer, RMSprop
+from ..encoders import Encoder
 from ..layers import Linear
 from .critics import Loss, QFunctionConfig, as_atoms, over_members
 from .iqn import ImplicitCritic, OfEachAction, OfOneAction
 from .quantiles import quantile_huber, report
-
-if TYPE_CHECKING:
-    from ..encoders import Encoder
 
 CODE = "authors' code, github.com/microsoft/FQF (MIT), fqf_agent.py"
 

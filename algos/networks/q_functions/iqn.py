@@ -9,21 +9,19 @@ products of φ with one vector, so that ψ ⊙ φ of every fraction is never mad
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ....data.config import setting
 from ....data.spec import ObservationSpace
+from ..encoders import Encoder
 from ..layers import Linear
 from ..training import current_draws
 from ..vectors import Observation
 from .critics import Choice, Critic, Loss, QFunctionConfig, as_atoms
 from .quantiles import at_once, midpoints, quantile_huber, report
-
-if TYPE_CHECKING:
-    from ..encoders import Encoder
 
 PEER = "d3rlpy 2.8.1, models/q_functions.py"
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from ....data.spec import ObservationSpace
+from ..encoders import Encoder
 from ..layers import Linear
 from ..vectors import Observation
 from .critics import Choice, Critic, Loss, QFunctionConfig, over_members, picked
-
-if TYPE_CHECKING:
-    from ..encoders import Encoder
 
 
 class Mean(QFunctionConfig):

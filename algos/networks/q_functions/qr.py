@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from ....data.config import setting
 from ....data.spec import ObservationSpace
+from ..encoders import Encoder
 from ..layers import Linear
 from ..vectors import Observation
 from .critics import Choice, Critic, Loss, QFunctionConfig, as_atoms
 from .quantiles import midpoints, quantile_huber, report
-
-if TYPE_CHECKING:
-    from ..encoders import Encoder
 
 
 class QR(QFunctionConfig):

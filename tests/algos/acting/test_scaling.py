@@ -8,8 +8,9 @@ from d3ray import load
 from d3ray.algos import testing
 from d3ray.algos.actor_critic.sac import SAC
 from d3ray.algos.actor_critic.td3 import TD3
-from d3ray.algos.export.export import portable
-from d3ray.algos.export.package import read_package, read_torch_policy, write_package
+from d3ray.algos.export.graphs import portable
+from d3ray.algos.export.package import read_package
+from d3ray.algos.export.packing import read_torch_policy, write_package
 from d3ray.algos.imitation.bc import BC
 from d3ray.algos.sequence.decision_transformer import DecisionTransformer
 from d3ray.algos.testing import maker
@@ -42,12 +43,12 @@ def test_rewards_are_fitted_saved_and_learned_from_in_scaled_units(tmp_path):
     made.save(tmp_path / "saved")
     again = load(tmp_path / "saved")
     assert (again.config_.reward_scaler.mean, again.config_.reward_scaler.std) == (-0.5, 1.5)
-    np.testing.assert_allclose(again.fit_.scale_reward(np.array([1.0])), [1.5 / 1.501])
+    np.testing.assert_allclose(again.fit_.scaling.reward(np.array([1.0])), [1.5 / 1.501])
 
 
 def test_held_out_errors_are_in_scaled_units_and_returns_are_raw():
     from d3ray.algos.environments.evaluate import EnvironmentEvaluator
-    from d3ray.algos.learning.held_out import HeldOut
+    from d3ray.algos.judging.held_out import HeldOut
 
     held = HeldOut(DISCRETE)
     made = maker(DQN, reward_scaler={"name": "constant_shift", "shift": -7.0})().fit(DISCRETE, 1)
@@ -114,7 +115,7 @@ def test_scalers_that_were_given_their_numbers_act_online():
         callbacks=[lambda algorithm, epoch, metrics: seen.append(metrics)],
     )
     assert seen
-    np.testing.assert_allclose(made.fit_.scale_observation(np.ones((1, 4), "f4"))[0], [0.5, 1, 1, 1])
+    np.testing.assert_allclose(made.fit_.scaling.observation(np.ones((1, 4), "f4"))[0], [0.5, 1, 1, 1])
     with pytest.raises(ConfigError, match="'standard' has no numbers yet"):
         DQN(reward_scaler="standard").fit_online("CartPole-v1", n_steps=1)
 

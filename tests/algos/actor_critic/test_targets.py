@@ -6,8 +6,8 @@ import torch
 from d3ray.algos.actor_critic.ddpg import DDPG
 from d3ray.algos.actor_critic.sac import SAC
 from d3ray.algos.actor_critic.td3 import TD3
+from d3ray.algos.definition import due
 from d3ray.algos.in_sample.iql import IQL
-from d3ray.algos.schedule import due
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.algos.values.dqn import DQN
 

@@ -7,14 +7,14 @@ import torch
 from d3ray.algos.actor_critic.sac import SAC
 from d3ray.algos.behaviour.bcq import BCQ
 from d3ray.algos.behaviour.bear import BEAR
+from d3ray.algos.behaviour.best_of_samples import _numbers
 from d3ray.algos.behaviour.mcq import MCQ
 from d3ray.algos.behaviour.plas import PLAS
 from d3ray.algos.behaviour.plas_with_perturbation import PLASWithPerturbation
 from d3ray.algos.behaviour.spot import SPOT
-from d3ray.algos.export.export import portable
 from d3ray.algos.export.golden import nudged
+from d3ray.algos.export.graphs import portable
 from d3ray.algos.losses.mmd import mmd
-from d3ray.algos.losses.sampled_actions import _numbers
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import check_export_acts_as_predict, maker, tiny_arrays, tiny_dataset
 from d3ray.data.dataset import Dataset

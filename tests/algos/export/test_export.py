@@ -16,7 +16,7 @@ import torch
 
 import d3ray
 from d3ray.algos.base import Algorithm
-from d3ray.algos.export.export import Portable, onnx_bytes, portable, program_bytes, torchscript_bytes
+from d3ray.algos.export.graphs import Portable, onnx_bytes, portable, program_bytes, torchscript_bytes
 from d3ray.algos.networks.encoders import DenseEncoder, KeysEncoder, PixelEncoder, VectorEncoder
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.dataset import Dataset

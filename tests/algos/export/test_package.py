@@ -17,7 +17,8 @@ from safetensors.numpy import load_file
 
 import d3ray
 from d3ray.algos.base import Algorithm
-from d3ray.algos.export.package import copy_package, is_package, read_package, read_record, read_torch_policy, write_package
+from d3ray.algos.export.package import copy_package, is_package, read_package, read_record
+from d3ray.algos.export.packing import read_torch_policy, write_package
 from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.registry import algorithm_class
 from d3ray.algos.saving import parts

@@ -156,7 +156,7 @@ def test_monte_carlo_returns_need_no_next_observation(horizon, drawable):
         with pytest.raises(DataError, match="The batch lacks next_observation"):
             made.update(batch)
     again = maker(AWR)().load_state(*made.state())  # its own setting says otherwise
-    assert again.bootstraps is (horizon is not None)
+    assert again.wants_.following is (horizon is not None)
 
 
 def test_it_learns_online_from_whole_episodes():

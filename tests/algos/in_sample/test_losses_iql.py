@@ -96,7 +96,7 @@ def test_what_losses_share_is_worked_out_once_and_equal(seeds):
         made, batch = learner.algorithm, stack.fit_.sampler(dataset).sample(7)
     calls = []
     forward = type(learner.modules["critic"]).forward
-    handed = learner.share(made.target_value, batch)
+    handed = learner.precompute(made.target_value, batch)
     assert handed.extra["target_value"].shape == batch.reward.shape
     assert not handed.extra["target_value"].requires_grad
     for loss, names in ((made.value_loss, ("value",)), (made.actor_loss, ("policy",))):

@@ -90,7 +90,7 @@ def test_the_value_is_the_soft_maximum(beta):
     data = Dataset.from_arrays(np.ones((n, 1), "f4"), action, np.arange(n) % 2.0, np.ones(n, bool), np.zeros(n, bool))
     rates = dict.fromkeys(("actor_learning_rate", "critic_learning_rate", "value_learning_rate"), 3e-3)
     made = maker(XQL, **rates, gumbel_temp=beta, batch_size=64, tau=0.05, actor_optimizer="adam")(seed=1).fit(data, n_steps=350)
-    value = made.fit_.learner.modules["value"](made.fit_.scale_observation(np.ones((1, 1), "f4"))).item()
+    value = made.fit_.learner.modules["value"](made.fit_.scaling.observation(np.ones((1, 1), "f4"))).item()
     assert value == pytest.approx(beta * math.log((1 + math.exp(1 / beta)) / 2), abs=0.05)
     assert made.predict(np.ones((1, 1), "f4"))[0, 0] > 0.3
 

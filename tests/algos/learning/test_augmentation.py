@@ -30,7 +30,7 @@ def test_losses_of_copies_are_averaged(algorithm):
     """The loss and every gradient on a batch of three copies are the means of those on each copy alone."""
     data = testing.data_for(maker(algorithm))
     made = maker(algorithm, dtype="float64", augmentation=BOTH, n_augmentations=3)().fit(data, 0)
-    learner, batch = made.fit_.learner, made.fit_.augmented(made.fit_.sampler(data)).sample(4)
+    learner, batch = made.fit_.learner, made.fit_.sources.augmented(made.fit_.sampler(data)).sample(4)
     loss, name = (made.imitation_loss, "policy") if algorithm is BC else (made.critic_loss, "critic")
     whole = learner.gradients(loss, (name,), batch, learner.address(loss))
     parts = []
@@ -53,7 +53,7 @@ def test_stacks_rows_and_resumed_runs_keep_the_contract(name):
         n_augmentations=2,
         observation_scaler="standard",
         reward_scaler="return_based",
-        **({} if algorithm.sequences else {"td_steps": 2}),
+        **({} if "context" in algorithm.Config.model_fields else {"td_steps": 2}),
     )
     testing.check_row_equals_single_run(make, n_steps=30)
     testing.check_resumes_bit_for_bit(make)
@@ -78,7 +78,7 @@ def test_an_update_is_one_of_the_augmented_source():
     data = images()
     make = maker(DQN, augmentation=["cutout", "horizontal_flip"], n_augmentations=2, observation_scaler="pixel")
     by_hand = make().fit(data, 0)
-    source = by_hand.fit_.augmented(by_hand.fit_.sampler(data))
+    source = by_hand.fit_.sources.augmented(by_hand.fit_.sampler(data))
     for step in range(3):
         by_hand.update(source.sample(step))
     name, gap = testing.largest_difference(by_hand.state()[0], make().fit(data, 3).state()[0])
@@ -106,7 +106,7 @@ def test_frames_that_are_stacked_when_drawn_are_shifted_alike():
     data = Dataset.from_arrays(row, np.zeros(60, int), np.zeros(60), np.arange(60) % 10 == 9)
     stacked = {"name": "uniform", "frames": 3, "frame_padding": "repeat"}
     made = maker(DiscreteBC, sampler=stacked, augmentation=["random_shift"], observation_scaler="pixel")().fit(data, 2)
-    seen = made.fit_.augmented(made.fit_.sampler(data)).sample(0).observation
+    seen = made.fit_.sources.augmented(made.fit_.sampler(data)).sample(0).observation
     assert seen.shape == (16, 3, 8, 8)
     assert torch.equal(seen, seen[:, :1].expand_as(seen))
     assert len(seen.unique(dim=0)) > 5

@@ -12,8 +12,9 @@ from d3ray.algos.behaviour.plas import PLAS
 from d3ray.algos.imitation.awr import AWR
 from d3ray.algos.imitation.bc import BC
 from d3ray.algos.in_sample.iql import IQL
-from d3ray.algos.learning.diagnostics import DivergenceWarning, _dead, divergence, gradient_norm
-from d3ray.algos.learning.held_out import HeldOut
+from d3ray.algos.judging.held_out import HeldOut
+from d3ray.algos.learning.diagnostics import _dead, gradient_norm
+from d3ray.algos.learning.divergence import DivergenceWarning, divergence
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.algos.values.dqn import DQN
@@ -116,7 +117,7 @@ def test_a_diverging_run_warns_once_and_a_sound_one_never():
     with pytest.warns(DivergenceWarning, match=sentence) as seen:
         wild.fit(DATA, 60, 10)
     assert len(seen) == 1
-    assert list(wild.fit_.warned) == [2]
+    assert list(wild.fit_.divergence.warned) == [2]
 
 
 def test_rows_of_one_seed_are_warned_of_each_for_itself():
@@ -124,14 +125,14 @@ def test_rows_of_one_seed_are_warned_of_each_for_itself():
     with pytest.warns(DivergenceWarning) as seen:
         stack.fit(DATA, 60, 10)
     assert len(seen) == 2
-    assert list(stack.fit_.warned) == [2]
+    assert list(stack.fit_.divergence.warned) == [2]
 
 
 def test_held_out_losses_are_those_of_training_on_other_transitions():
     train, test = DATA.split(0.3, seed=0)
     made = maker(BC)(dtype="float64").fit(train, 5)
     found = HeldOut(test)(made, 1)
-    batch = made.fit_.fixed_batch(test, 4096)
+    batch = made.fit_.sources.fixed(test, 4096)
     by_hand = float(((made.predict(batch.observation.numpy()) - batch.action.numpy()) ** 2).mean())
     assert found["imitation_loss"] == pytest.approx(by_hand, rel=1e-9)
     assert set(found) == {"action_error", "imitation_loss"}
@@ -144,7 +145,7 @@ def test_a_loss_that_is_only_read_is_the_one_that_is_trained():
     """Without dropout they are equal: as many fractions of the live critic and of its target, and the same noise."""
     kind = {"name": "iqn", "n_quantiles": 4, "n_target_quantiles": 16}
     made = maker(TD3, q_function=kind)(dtype="float64").fit(DATA, 2)
-    learner, batch = made.fit_.learner, made.fit_.fixed_batch(DATA, 64)
+    learner, batch = made.fit_.learner, made.fit_.sources.fixed(DATA, 64)
     read = learner.value(made.critic_loss, batch)
     _, trained, *_ = learner.gradients(made.critic_loss, ("critic",), batch, learner.address(made.critic_loss))
     torch.testing.assert_close(read, trained.detach(), rtol=1e-12, atol=0)
@@ -152,7 +153,7 @@ def test_a_loss_that_is_only_read_is_the_one_that_is_trained():
 
 def test_a_loss_that_is_only_read_makes_no_noise_for_other_steps():
     made = maker(TD3)().fit(DATA, 0)
-    made.fit_.learner.value(made.critic_loss, made.fit_.fixed_batch(DATA, 64))
+    made.fit_.learner.value(made.critic_loss, made.fit_.sources.fixed(DATA, 64))
     _, _, ahead = made.fit_.learner._addresses["critic_loss"]
     assert ahead._made == {}
 

@@ -9,7 +9,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 import d3ray
-from d3ray.algos.learning.loggers import CSVLogger, TensorBoardLogger
+from d3ray.algos.saving.loggers import CSVLogger, TensorBoardLogger
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.data.formats.rlds.tfrecord import records

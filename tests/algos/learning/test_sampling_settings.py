@@ -14,7 +14,7 @@ import torch
 from d3ray.algos import testing
 from d3ray.algos.base import Algorithm
 from d3ray.algos.imitation.discrete_bc import DiscreteBC
-from d3ray.algos.learning.held_out import HeldOut
+from d3ray.algos.judging.held_out import HeldOut
 from d3ray.algos.saving.saving import load
 from d3ray.algos.stack import Stack
 from d3ray.algos.values.dqn import DQN
@@ -137,7 +137,7 @@ def test_held_out_transitions_are_stacked_as_those_of_training(padding: str) -> 
     assert found["action_match"] == np.mean(algorithm.predict(seen[rows]) == action)
     error = reward + 0.99 * ~ended * after - algorithm.predict_value(seen[rows], action)
     assert found["td_error"] == pytest.approx(np.abs(error).mean(), rel=1e-6)
-    blank = (algorithm.fit_.fixed_batch(data, 90).observation == 0).flatten(2).all(-1).any()
+    blank = (algorithm.fit_.sources.fixed(data, 90).observation == 0).flatten(2).all(-1).any()
     assert bool(blank) is (padding == "zero")
 
 

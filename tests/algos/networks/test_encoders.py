@@ -261,7 +261,11 @@ PRESETS = {name: (None, *({"d3rlpy"} & algorithm_class(name).presets.keys())) fo
 def test_every_algorithm_convolves_images_by_default(name: str, preset: str | None) -> None:
     """No network of any algorithm takes the bytes of an image for a vector; nor with d3rlpy's settings."""
     kind = algorithm_class(name)
-    settings: dict[str, Any] = {"batch_size": 4, "device": "cpu", **({"context": 3} if kind.sequences else {})}
+    settings: dict[str, Any] = {
+        "batch_size": 4,
+        "device": "cpu",
+        **({"context": 3} if "context" in kind.Config.model_fields else {}),
+    }
     made = kind(**settings) if preset is None else kind.from_preset(preset, **settings)
     data = pictures(discrete=kind.actions == "discrete", kind="image", size=(36, 36))
     made.fit(data, 1)

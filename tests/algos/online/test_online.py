@@ -113,7 +113,7 @@ def test_terminated_and_truncated_are_told_apart():
     assert data.episodes.final_recorded[:-1].all()
     fallen = np.abs(data.columns["observation"][data.columns["closing"]][:-1][:, 2]) > 0.2095
     assert fallen.tolist() == data.episodes.terminated[:-1].tolist()
-    batch = algorithm.fit_.sampler_of(buffer).sample(0, 16)
+    batch = algorithm.fit_.sources.over(buffer).sample(0, 16)
     assert set(batch.discount.tolist()) <= {0.0, float(np.float32(0.99))}
 
 

@@ -377,7 +377,7 @@ def test_frames_are_stacked_alike_for_acting_and_for_learning(padding):
         run.policy._remember = spy
         for _ in range(120):
             run.act()
-        batches = [algorithm.fit_.sampler_of(run.buffer).sample(step) for step in range(40)]
+        batches = [algorithm.fit_.sources.over(run.buffer).sample(step) for step in range(40)]
     index = torch.cat([batch.index for batch in batches]).tolist()
     drawn = torch.cat([batch.observation for batch in batches]).numpy()
     assert len(set(index)) > 90

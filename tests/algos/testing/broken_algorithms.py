@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from d3ray.algos import testing
 from d3ray.algos.actor_critic.td3 import TD3
+from d3ray.algos.definition import loss, transitions
 from d3ray.algos.imitation.bc import BC
 from d3ray.algos.imitation.discrete_bc import DiscreteBC, DiscreteBCConfig
 from d3ray.algos.networks.q_functions import picked
@@ -43,6 +44,7 @@ def goal_of(nets: Any, batch: Any, discount: Any) -> Any:
 
 @caught_by(testing.check_moves_only_what_is_named, r"minimise\(actor_loss, 'policy'\) also moves 'live/critic/")
 class MovesAnotherNetwork(TD3):
+    @loss("sample")
     def actor_loss(self, nets, batch, h):
         with torch.no_grad():
             for tensor in self.fit_.learner.live["critic"].values():
@@ -60,12 +62,14 @@ class MovesItsTargetByHand(DQN):
 
 @caught_by(testing.check_targets_get_no_gradient, r"critic_loss has a gradient at the target network 'critic'")
 class TrainsThroughItsTarget(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         return nets.critic.td_loss(batch.observation, batch.action, goal_of(nets, batch, batch.discount))
 
 
 @caught_by(testing.check_targets_get_no_gradient, r"critic_loss has a gradient through what it expects of the next observation")
 class TrainsItsGoal(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         goal = batch.reward + batch.discount * nets.critic(batch.next_observation).mean(0).amax(-1)
         return nets.critic.td_loss(batch.observation, batch.action, goal)
@@ -79,6 +83,7 @@ class NeverTrainsItsPolicy(TD3):
 
 @caught_by(testing.check_losses_are_per_sample, r"values of the shape \(64, 1\) for a batch of 64")
 class KeepsAnAxisTooMany(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values.sum(0)[:, None], metrics
@@ -88,6 +93,7 @@ class KeepsAnAxisTooMany(DQN):
 class CountsItsCalls(DQN):
     calls = 0
 
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         self.calls += 1
         values, metrics = super().critic_loss(nets, batch, h)
@@ -103,6 +109,7 @@ class WithGoal(DQN):
     def discount(self, batch: Any, h: Any) -> Any:
         raise NotImplementedError
 
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         with torch.no_grad():
             goal = goal_of(nets, batch, self.discount(batch, h))
@@ -129,14 +136,16 @@ class BootstrapsBeyondTheEnd(WithGoal):
         return batch.discount.clamp(min=0.9)
 
 
-@caught_by(testing.check_terminated_steps_look_no_further, "though it says bootstraps = False")
+@caught_by(testing.check_terminated_steps_look_no_further, "though it wants nothing that follows")
 class BootstrapsAllTheSame(DQN):
-    bootstraps: ClassVar = False
+    def wants(self, config):
+        return transitions(config, following=False)
 
 
 @caught_by(testing.check_truncation_is_unseen, "where episodes were truncated")
 class StopsAtTruncations(WithGoal):
-    extra_columns: ClassVar = ("truncated",)
+    def wants(self, config):
+        return transitions(config, extra=("truncated",))
 
     def discount(self, batch, h):
         return batch.discount * (1 - batch.extra["truncated"].to(batch.discount.dtype))
@@ -147,6 +156,7 @@ class StopsAtTruncations(WithGoal):
 
 @caught_by(testing.check_update_reads_no_value, r"reads a value.*broken_algorithms\.py:\d+")
 class ReadsAValue(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values * (1.0 if values.detach().mean().item() > -1 else 2.0), metrics
@@ -154,6 +164,7 @@ class ReadsAValue(DQN):
 
 @caught_by(testing.check_update_reads_no_value, r"a value is read, as \.item\(\)|makes a tensor on the CPU")
 class ReadsAValueOnTheCPU(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values * torch.tensor(0.5).exp().item(), metrics
@@ -161,6 +172,7 @@ class ReadsAValueOnTheCPU(DQN):
 
 @caught_by(testing.check_update_reads_no_value, "makes a tensor on the CPU")
 class MakesATensorOnTheCPU(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values * torch.ones(()), metrics
@@ -175,6 +187,7 @@ class BranchesInAKind(DQN):
 
 @caught_by(testing.check_update_reads_no_value, "makes a shape from one")
 class ShapesByValues(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values.sum(0)[batch.reward > -1e9], metrics
@@ -185,6 +198,7 @@ class ShapesByValues(DQN):
 
 @caught_by(testing.check_randomness_has_addresses, "draws from the generator of torch")
 class DrawsFromTorch(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values * (1 + 0.1 * torch.rand_like(values)), metrics
@@ -192,6 +206,7 @@ class DrawsFromTorch(DQN):
 
 @caught_by(testing.check_randomness_has_addresses, "draws from the generator of NumPy")
 class DrawsFromNumPy(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values * np.random.uniform(0.9, 1.1), metrics
@@ -209,6 +224,7 @@ class DrawsFromPythonWhereItActs(DQN):
 
 @caught_by(testing.check_one_update_in_float32, "in float32 row 0's critic_loss's value is not its single run's")
 class SharesOneDrawAmongSeeds(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         key = fold(torch.zeros_like(batch.index[0]), self.seed)
@@ -229,6 +245,7 @@ class WithBetaConfig(DQNConfig):
 class ReadsACoefficientFromTheConfig(DQN):
     Config: ClassVar = WithBetaConfig
 
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         values, metrics = super().critic_loss(nets, batch, h)
         return values * self.config_.beta, metrics
@@ -279,6 +296,7 @@ class ValuesByItsStacksCoefficients(DQN):
 
 @caught_by(testing.check_scalers_act_once, "with the observation_scaler .* losses scale nothing")
 class ScalesInItsLoss(DQN):
+    @loss("member sample")
     def critic_loss(self, nets, batch, h):
         if scaler := self.config_.observation_scaler:
             scale, shift = (torch.as_tensor(part, dtype=batch.reward.dtype) for part in scaler.numbers())
@@ -313,6 +331,7 @@ class BranchesWhereItActs(BC):
 
 @caught_by(testing.check_padding_is_unseen, "imitation_loss depends on padding")
 class LearnsFromPadding(DecisionTransformer):
+    @loss("sample")
     def imitation_loss(self, nets, batch, h):
         return (nets.policy(batch.seen) - batch.action).square().mean((-1, -2)), {}
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from d3ray.algos import testing
+from d3ray.algos.definition import loss
 from d3ray.algos.testing import check_name
 from d3ray.algos.values.dqn import DQN
 
@@ -41,6 +42,7 @@ def test_every_check_has_something_to_catch() -> None:
 
 def test_a_check_that_cannot_run_is_named_too() -> None:
     class Crashes(DQN):
+        @loss("member sample")
         def critic_loss(self, nets, batch, h):
             raise KeyError("why")
 

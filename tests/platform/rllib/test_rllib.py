@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from d3ray import Dataset
-from d3ray.algos.export.package import read_package, write_portable
+from d3ray.algos.export.package import read_package
+from d3ray.algos.export.packing import write_portable
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 from d3ray.platform.experiment.config import ExperimentConfig

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 
-from d3ray.algos.learning.diagnostics import DivergenceWarning
+from d3ray.algos.learning.divergence import DivergenceWarning
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
 from d3ray.platform.experiment.config import ExperimentConfig

@@ -12,7 +12,8 @@ import scipy.stats
 
 from d3ray import Dataset
 from d3ray.algos.environments.evaluate import evaluate
-from d3ray.algos.export.package import read_package, write_package
+from d3ray.algos.export.package import read_package
+from d3ray.algos.export.packing import write_package
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.spec import Environment
 from d3ray.jobs.base import run_command

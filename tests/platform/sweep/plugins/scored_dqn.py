@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from d3ray.algos.definition import loss
 from d3ray.algos.registry import register_algorithm
 from d3ray.algos.values.dqn import DQN, DQNConfig
 from d3ray.data.config import setting
@@ -23,6 +24,7 @@ class ScoredDQN(DQN):
 
     Config: ClassVar = ScoredDQNConfig
 
+    @loss("member sample")
     def critic_loss(self, nets: Any, batch: Any, h: Any) -> Any:
         """As DQN's."""
         loss, metrics = super().critic_loss(nets, batch, h)

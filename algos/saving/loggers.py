@@ -6,14 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...data.errors import ConfigError, StorageError, reason
 from ...data.storage.files import storage_errors, write_atomically
-from ..saving.saving import write_params
-
-if TYPE_CHECKING:
-    from ..base import Algorithm
+from ..learning.estimator import Estimator
+from .saving import save, write_params
 
 
 class CSVLogger:
@@ -32,7 +29,7 @@ class CSVLogger:
             raise ConfigError(f"save_interval is {save_interval}; it counts epochs and must be positive, or None.")
         self.folder, self.save_interval = Path(folder), save_interval
 
-    def begin(self, algorithm: Algorithm, part: str) -> CSVLog:
+    def begin(self, algorithm: Estimator, part: str) -> CSVLog:
         """Writes `params.json`, from which `from_json` makes the algorithm again.
 
         Raises:
@@ -44,7 +41,7 @@ class CSVLogger:
 class CSVLog:
     """The files of one run."""
 
-    def __init__(self, algorithm: Algorithm, folder: Path, save_interval: int | None) -> None:
+    def __init__(self, algorithm: Estimator, folder: Path, save_interval: int | None) -> None:
         self._folder, self._save_interval = folder, save_interval
         files = list(_files_of_run(folder))
         if files:
@@ -56,7 +53,7 @@ class CSVLog:
             raise StorageError(f"The metrics in {folder} are not such as are written here ({reason(error)}).") from None
         write_params(algorithm, folder / "params.json")
 
-    def __call__(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None:
+    def __call__(self, algorithm: Estimator, epoch: int, metrics: Mapping[str, float]) -> None:
         step = round(metrics["step"])
         with storage_errors("written", f"The metrics in {self._folder}"):
             for path, text in csv_lines(epoch, step, metrics):
@@ -65,7 +62,7 @@ class CSVLog:
                 with file.open("a", encoding="utf-8") as stream:
                     stream.write(text)
         if self._save_interval is not None and epoch % self._save_interval == 0:
-            algorithm.save(self._folder / f"model_{step}")
+            save(algorithm, self._folder / f"model_{step}")
 
     def close(self) -> None:
         """Nothing is open between two epochs."""
@@ -91,7 +88,7 @@ class TensorBoardLogger:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def begin(self, algorithm: Algorithm, part: str) -> TensorBoardLog:
+    def begin(self, algorithm: Estimator, part: str) -> TensorBoardLog:
         """Begins an event file. Raises StorageError: the folder cannot be written, or holds the metrics of another run."""
         folder = self.folder / part
         if any(folder.glob("events.*")):
@@ -103,7 +100,7 @@ class TensorBoardLogger:
 class TensorBoardLog:
     """The event file of one run."""
 
-    def __init__(self, algorithm: Algorithm, folder: Path) -> None:
+    def __init__(self, algorithm: Estimator, folder: Path) -> None:
         from tensorboardX import SummaryWriter
 
         with storage_errors("written", f"The metrics in {folder}"):
@@ -112,7 +109,7 @@ class TensorBoardLog:
             begin = algorithm.step + 1 if algorithm.step else None
             self._writer = SummaryWriter(str(folder), purge_step=begin, filename_suffix=f".{number}")
 
-    def __call__(self, algorithm: Algorithm, epoch: int, metrics: Mapping[str, float]) -> None:
+    def __call__(self, algorithm: Estimator, epoch: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             if name != "step":
                 self._writer.add_scalar(name, value, round(metrics["step"]))
@@ -123,7 +120,7 @@ class TensorBoardLog:
         self._writer.close()
 
 
-def _check_same_run(algorithm: Algorithm, folder: Path) -> None:
+def _check_same_run(algorithm: Estimator, folder: Path) -> None:
     """Compares an algorithm that is to add to a folder's metrics with the one that they are of.
 
     Raises:

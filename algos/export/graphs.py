@@ -1,0 +1,302 @@
+"""A policy as ONNX, TorchScript or a torch.export program, from raw observations to raw actions.
+
+Every export is compared with the policy on golden observations before it is kept. `.pt` and `.pt2` are written for others and
+never read back; both hold paths of the machine that wrote them, and `.pt2` a small pickle. ONNX and packages hold neither.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...data.errors import ConfigError, D3rayError
+from ...data.spec import Spec
+from ..acting.context import ContextPolicy
+from ..acting.policy import Policy, module_input
+from ..acting.ports import StateInput
+from ..networks.heads import Observation
+from .golden import BATCHES, TOLERANCE, Arrays, check_golden, golden_memory, golden_observations, largest_gap, listed, nudged, take
+from .portable import PortableContext, PortablePolicy
+
+OPSET = 20
+
+
+class Named(Protocol):
+    """What has a name, as an algorithm has."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class PortableModule(Protocol):
+    """A policy on the CPU, whoever trained it: a torch module, `forward` included."""
+
+    spec: Spec
+
+    @property
+    def algorithm(self) -> Named: ...
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        """Actions at inputs by name, or the outputs of a policy with a memory."""
+        ...
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
+        """What `forward` takes."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Weights and numbers by name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Portable:
+    """A policy ready to be written in any form.
+
+    Attributes:
+        module: What acts.
+        golden: `batch_1/observation`, `batch_1/action`, `batch_32/…`: what every form must reproduce.
+        tolerance: How closely: 1e-5, or four times what the policy's own rounding to its float type changes, if that is more.
+        states: The inputs that are its memory, where it has one.
+        options: What may be chosen when acting, as a record has it.
+    """
+
+    module: PortableModule
+    golden: Arrays
+    tolerance: float
+    states: tuple[StateInput, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def spec(self) -> Spec:
+        """The spaces."""
+        return self.module.spec
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in their order."""
+        return ("action", *(state.becomes for state in self.states))
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Golden inputs of the larger batch by name, in the graph's order."""
+        prefix = f"batch_{max(BATCHES)}/"
+        named = {name.removeprefix(prefix): array for name, array in self.golden.items() if name.startswith(prefix)}
+        return {name: array for name, array in named.items() if name not in self.outputs}
+
+    def check(self, act: Callable[[Arrays], Any], what: str) -> None:
+        """Raises StorageError when `act` differs from the golden actions."""
+        check_golden(self.golden, act, self.tolerance, what, self.outputs)
+
+
+def portable(policy: Policy) -> Portable:
+    """A policy taken out of what trains it, with golden observations and actions."""
+    space, spec = policy.spec.observation, policy.spec
+    numbers = {
+        name: (affine.scale.double().cpu().numpy(), affine.shift.double().cpu().numpy())
+        for name, affine in policy.module.affines().items()
+    }
+    drawn = golden_observations(space, 8 * sum(BATCHES), numbers)
+    if isinstance(policy, ContextPolicy):
+        drawn |= golden_memory(space, policy.states, policy.start(8 * sum(BATCHES)), numbers, policy.spec.action)
+        used = _networks_used(policy, take(drawn, slice(2)))
+        module, exact = (PortableContext(policy.looking_back, used, dtype) for dtype in (None, torch.float64))
+        started = policy.start(1)
+        states = tuple(s.model_copy(update={"start": float(started[s.name].flat[0])}) for s in policy.states)
+        options = {"target_return": list(policy.target_returns)}
+        return with_golden(module, exact, drawn, policy.run_graph, states=states, options=options)
+    used = _networks_used(policy, take(drawn, slice(2)))
+    module = PortablePolicy(policy.module, used, spec)
+    exact = PortablePolicy(policy.module, used, spec, torch.float64)
+    return with_golden(module, exact, drawn, lambda inputs: _live(policy, inputs))
+
+
+def with_golden(
+    module: PortableModule, exact: PortableModule, drawn: Arrays, live: Callable[[Arrays], Any], **memory: Any
+) -> Portable:
+    """A module ready to be written, with golden observations and actions.
+
+    Args:
+        module: What acts.
+        exact: The same in float64.
+        drawn: Observations by input name, eight times as many as are kept.
+        live: Actions of the policy that `module` was made from, as its algorithm gives them.
+        **memory: `states` and `options` of a policy with a memory.
+
+    Raises:
+        ConfigError: actions are not finite.
+        StorageError: `module` does not act as `live` does.
+    """
+    spec, action, names = module.spec, listed(module.act_on(drawn))[0], Portable(module, {}, 0.0, **memory).outputs
+    if (chosen := _chosen(module, drawn)) is not None:  # golden actions are those that rounding cannot change
+        others = (_chosen(exact, drawn), _chosen(module, nudged(drawn, 1e-3)), _chosen(module, nudged(drawn, -1e-3)))
+        kept = np.all([chosen == other for other in others], 0)
+        order = np.argsort(~kept, kind="stable")
+    else:
+        order = np.arange(len(action))
+    golden: Arrays = {}
+    rounding, first = 0.0, 0
+    for n in BATCHES:
+        rows = take(drawn, order[first : first + n])
+        first += n
+        found = listed(module.act_on(rows))
+        if not np.isfinite(found[0]).all():
+            raise ConfigError(f"The policy's actions are not finite, so {module.algorithm.name} cannot be exported.")
+        if not spec.discrete:
+            rounding = max(rounding, largest_gap(listed(exact.act_on(rows))[0], found[0]))
+        golden |= {f"batch_{n}/{name}": array for name, array in {**rows, **dict(zip(names, found, strict=True))}.items()}
+    made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")), **memory)
+
+    def live_outputs(inputs: Arrays) -> tuple[np.ndarray, ...]:
+        return tuple(out.astype(golden[f"batch_1/{name}"].dtype) for name, out in zip(names, listed(live(inputs)), strict=True))
+
+    made.check(live_outputs, "The policy's copy on the CPU")
+    return made
+
+
+def _chosen(module: PortableModule, inputs: Arrays) -> np.ndarray | None:
+    """The discrete actions, or which of its own continuous ones a policy takes; None where it acts without a choice."""
+    if module.spec.discrete:
+        return module.act_on(inputs)
+    return module.choice_on(inputs) if isinstance(module, PortablePolicy) else None
+
+
+def onnx_bytes(policy: Portable) -> bytes:
+    """The ONNX graph: checked by onnx and onnxruntime, without paths, the same bytes at every call."""
+    import onnx
+    from onnxruntime import InferenceSession
+
+    with _explained(policy, "ONNX"):
+        program = torch.onnx.export(
+            _program(policy),
+            (),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+            opset_version=OPSET,
+            input_names=list(policy.inputs),
+            output_names=list(policy.outputs),
+        )
+        assert program is not None
+        model = program.model_proto
+        _strip(model)
+        _name_batch(model.graph)
+        onnx.checker.check_model(model, full_check=True)
+    content = model.SerializeToString(deterministic=True)
+    session: Any = InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    policy.check(lambda inputs: session.run(list(policy.outputs), inputs), "The ONNX graph")
+    return content
+
+
+def torchscript_bytes(policy: Portable) -> bytes:
+    """A traced TorchScript module."""
+    module = policy.module
+    with _explained(policy, "TorchScript"):
+        traced: Any = torch.jit.trace(module, (module.arguments(_example(policy)),), check_trace=False)  # pyright: ignore[reportPrivateImportUsage]
+        buffer = io.BytesIO()
+        torch.jit.save(traced, buffer)  # pyright: ignore[reportPrivateImportUsage]
+
+    policy.check(lambda inputs: _arrays(traced(module.arguments(inputs))), "The TorchScript module")
+    return buffer.getvalue()
+
+
+def program_bytes(policy: Portable) -> bytes:
+    """A torch.export program with a dynamic batch."""
+    with _explained(policy, "a torch.export program"):
+        program = _program(policy)
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer)
+    run: Any = program.module()
+
+    policy.check(lambda inputs: _arrays(run(policy.module.arguments(inputs))), "The torch.export program")
+    return buffer.getvalue()
+
+
+WRITERS: dict[str, Callable[[Portable], bytes]] = {".onnx": onnx_bytes, ".pt": torchscript_bytes, ".pt2": program_bytes}
+
+
+def _arrays(outputs: Any) -> list[np.ndarray]:
+    return [np.asarray(output) for output in listed(outputs)]
+
+
+def _example(policy: Portable) -> Arrays:
+    """Two rows: sizes 0 and 1 are special to torch.export."""
+    return take(policy.inputs, slice(2))
+
+
+def _program(policy: Portable) -> torch.export.ExportedProgram:
+    batch, example = {0: torch.export.Dim("batch")}, policy.module.arguments(_example(policy))
+    shapes = (dict.fromkeys(example, batch) if isinstance(example, dict) else batch,)
+    return torch.export.export(cast("nn.Module", policy.module), (example,), dynamic_shapes=shapes)
+
+
+def _live(policy: Policy, inputs: Arrays) -> np.ndarray:
+    """Actions of the policy where it is, at inputs by name."""
+    with torch.no_grad():
+        tensors = {name: torch.as_tensor(rows, device=policy.device) for name, rows in inputs.items()}
+        if isinstance(policy, ContextPolicy):
+            return policy.run_graph(inputs)[0]
+        return policy.module(module_input(policy.space, tensors)).cpu().numpy()
+
+
+def _networks_used(policy: Policy, inputs: Arrays) -> list[str]:
+    """The networks that run when the policy acts, in the order of their declaration."""
+    used: set[str] = set()
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *_: used.add(name)
+
+    networks = dict(policy.module.networks.items())
+    hooks = [layer.register_forward_pre_hook(note(name)) for name, network in networks.items() for layer in network.modules()]
+    try:
+        _live(policy, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [name for name in networks if name in used]
+
+
+@contextmanager
+def _explained(policy: Portable, form: str) -> Generator[None]:
+    """Keeps torch's exporters quiet, and says what failed in one sentence."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)  # it names every operator of torchvision that is not there
+            yield
+    except (D3rayError, MemoryError):
+        raise
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConfigError(f"The policy of {policy.module.algorithm.name} cannot be written as {form}: {first}.") from error
+    finally:
+        logger.setLevel(level)
+
+
+def _strip(message: Any) -> None:
+    """Removes `metadata_props` and `doc_string` throughout: they hold source paths of this machine."""
+    for part_of, value in message.ListFields():
+        if part_of.name in ("metadata_props", "doc_string"):
+            message.ClearField(part_of.name)
+        elif part_of.message_type is not None:
+            for part in value if part_of.is_repeated else [value]:
+                _strip(part)
+
+
+def _name_batch(graph: Any) -> None:
+    """The first axis of every input and of the output is called `batch`. Shapes in between need not be said."""
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"

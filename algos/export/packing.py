@@ -1,0 +1,135 @@
+"""Policy packages, as they are written, and taken back into torch. See `package` for what one holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors.torch
+from safetensors.numpy import save as save_arrays
+
+from ...data.dataset import Dataset
+from ...data.spec import Environment
+from ..acting.fitted import policy as policy_of
+from ..acting.policy import Policy, PolicyModule
+from ..acting.ports import Port
+from ..learning.estimator import Estimator
+from ..learning.fit import Fit
+from ..registry import algorithm_class
+from ..saving.parts import write_parts
+from .graphs import Portable, onnx_bytes, portable
+from .package import KIND, DataRecord, PolicyRecord, read_whole
+
+
+def write_package(
+    algorithm: Estimator, folder: str | Path, dataset: Dataset | None = None, environment: Environment | str | None = None
+) -> PolicyRecord:
+    """Writes the greedy policy of a trained algorithm as a policy package, in place of an earlier package at `folder`.
+
+    Args:
+        algorithm: Trained.
+        folder: Where it will stand; written aside and renamed.
+        dataset: What it was trained on; None: the dataset that `fit` has noted.
+        environment: Where the policy acts; None: the dataset's environment.
+
+    Raises:
+        ConfigError: the algorithm has not been trained, or its policy cannot be exported.
+        StorageError: the place cannot be written or holds something else, or the graph does not act as the policy does.
+    """
+    policy = portable(policy_of(algorithm.fitted))
+    noted = {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else algorithm.fit_.sources.data
+    now = {name: rows[0] for name, rows in algorithm.fit_.learner.values.items()}  # coefficients, which may have been written since
+    config = {**algorithm.config_.model_dump(mode="json"), **now}
+    return write_portable(
+        policy,
+        folder,
+        algorithm=algorithm.name,
+        config=config,
+        seed=algorithm.seed,
+        step=algorithm.step,
+        dtype=algorithm.dtype,
+        networks=tuple(cast("PolicyModule", policy.module).networks),
+        scalers={name: config.get(f"{name}_scaler") for name in ("observation", "action")},
+        data=noted,
+        environment=environment or (dataset.environment if dataset is not None else None),
+    )
+
+
+def write_portable(
+    policy: Portable,
+    folder: str | Path,
+    *,
+    data: Mapping[str, str] | None = None,
+    environment: Environment | str | None = None,
+    **about: Any,
+) -> PolicyRecord:
+    """Writes a policy that was made portable, whoever trained it, as a policy package.
+
+    Args:
+        policy: What acts.
+        folder: Where it will stand; written aside and renamed.
+        data: `name` and `fingerprint` of what it was trained on.
+        environment: Where it acts.
+        **about: Further fields of the record: `algorithm`, `config`, `seed`, `step`, `dtype`, `networks`, `scalers`.
+
+    Raises:
+        ConfigError: the policy cannot be exported.
+        StorageError: the place cannot be written or holds something else, or the graph does not act as the policy does.
+    """
+    record = PolicyRecord(
+        **about,
+        spaces=policy.spec,
+        data=DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"]) if data else None,
+        environment=Environment(id=environment) if isinstance(environment, str) else environment,
+        inputs=tuple(_port(policy, name) for name in policy.inputs if name not in {state.name for state in policy.states}),
+        outputs=tuple(_port(policy, name) for name in policy.outputs),
+        state_inputs=policy.states,
+        options=dict(policy.options),
+        tolerance=policy.tolerance,
+    )
+    write_parts(Path(folder), KIND, _contents(policy, record))
+    return record
+
+
+def _contents(policy: Portable, record: PolicyRecord) -> dict[str, bytes]:
+    weights = {name: tensor.contiguous().clone() for name, tensor in policy.module.state_dict().items()}
+    return {
+        "policy.onnx": onnx_bytes(policy),
+        "policy.json": json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False).encode(),
+        "policy.safetensors": safetensors.torch.save(weights),
+        "golden.safetensors": save_arrays({name: np.ascontiguousarray(a) for name, a in policy.golden.items()}),
+    }
+
+
+def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> Policy:
+    """The policy of a package as torch modules: to write it in another form, or to look inside.
+
+    Raises:
+        StorageError: as for `read_package`.
+        ConfigError: the algorithm is not known here.
+    """
+    parts, record = read_whole(Path(folder))
+    cls = algorithm_class(record.algorithm)
+    config = cls.Config.checked(record.config, title=cls.__name__)
+    settings = {name: getattr(config, name) for name in cls.Config.model_fields}
+    algorithm = cls(**settings, seed=record.seed, device=device, dtype=record.dtype)
+    algorithm.fit_ = Fit(algorithm, config, record.spaces, (record.seed,))
+    weights = safetensors.torch.load(parts["policy.safetensors"])
+    for name in record.networks:
+        prefix = f"networks.{name}."
+        own = {key.removeprefix(prefix): tensor for key, tensor in weights.items() if key.startswith(prefix)}
+        algorithm.fit_.learner.modules[name].load_state_dict(own)
+    return policy_of(algorithm.fit_)
+
+
+def _port(policy: Portable, name: str) -> Port:
+    array = policy.golden[f"batch_1/{name}"]
+    return Port(name=name, dtype=str(array.dtype), shape=("batch", *array.shape[1:]))
+
+
+def _without_folders(name: str) -> str:
+    """A dataset's name; of a path only its last part, for it may be one of this machine."""
+    return Path(name).name if Path(name).is_absolute() or "://" in name else name

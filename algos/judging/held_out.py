@@ -1,0 +1,141 @@
+"""Errors on episodes that were held out: how runs are ranked where there is no environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...data.batch import Batch, Drawn
+from ...data.dataset import Dataset
+from ...data.sampling import TransitionSampler
+from ..acting.context import ContextModule
+from ..acting.fitted import policy_module
+from ..definition import Loss
+from ..learning.estimator import Estimator
+from ..learning.fit import Fit
+from ..learning.learner import Learner
+from ..learning.setup import sampling
+from ..wants import Stretches
+
+_TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
+_KINDS_WITHIN = 4096  # gradient steps, from 0 and from a warm-up's end, in which each kind of update is expected to be due
+_KEPT = 16  # drawn batches, of algorithms that scale or discount otherwise
+
+
+class HeldOut:
+    """An evaluator of transitions that are not trained on; `(algorithm, epoch) → {name: float}`.
+
+    - `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared
+      distance of continuous ones in the data's units.
+    - `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, in the units of the scaled rewards, where the
+      algorithm learns values.
+    - Each of the algorithm's own losses by its name, on transitions drawn uniformly, the same at every call and for every seed.
+      Nothing is trained, and layers are at rest.
+
+    What is looked at is drawn, and brought to the device, once.
+
+    Args:
+        dataset: The held-out part: `train, test = dataset.split(0.1, seed=0)`.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._drawn: dict[str, Any] = {}
+
+    def __call__(self, algorithm: Estimator, epoch: int) -> dict[str, float]:
+        """The errors and losses by name."""
+        fit = algorithm.fitted
+        with torch.no_grad():
+            found = self._looking_back(fit) if isinstance(fit.sources.wants, Stretches) else self._errors(fit)
+        return found | losses(fit.learner, self._fixed(fit))
+
+    def _errors(self, fit: Fit) -> dict[str, float]:
+        seen, module = self.transitions(fit), policy_module(fit)
+        predicted = module(seen.observation)
+        if not predicted.is_floating_point():
+            found = {"action_match": float((predicted == seen.action).double().mean())}
+        else:
+            found = {"action_error": float((predicted.double() - seen.action.double()).square().mean())}
+        if fit.algorithm.learns_values():
+            goal = _value(fit, seen.next_observation, module(seen.next_observation))
+            reward = torch.as_tensor(fit.scaling.reward(seen.reward.cpu().numpy()), device=fit.device)
+            error = reward + seen.discount * goal - _value(fit, seen.observation, seen.action)
+            found["td_error"] = float(error.abs().mean())
+        return found
+
+    def _looking_back(self, fit: Fit) -> dict[str, float]:
+        """The same of the last step of stretches of episodes, each acted on with what came before and the return that followed."""
+        batch: Any = self._fixed(fit)
+        module, scaler = policy_module(fit), fit.scaling.action_affine
+        assert isinstance(module, ContextModule)
+        done = batch.action[:, -1] if scaler is None else scaler.reverse(batch.action[:, -1])
+        error = (module.raw(fit.algorithm.act(fit.nets(), batch.seen)) - done).double().square().mean()
+        return {"action_error": float(error)}
+
+    def transitions(self, fit: Fit) -> Batch:
+        """Transitions spread evenly over the episodes, unscaled, with as many frames as the algorithm sees and its own discount."""
+        kind, gamma = sampling(fit.config), fit.learner.values["gamma"][0]
+        stacks: Any = {"frames": kind.frames, "frame_padding": kind.frame_padding, "dtype": fit.dtype, "device": fit.device}
+
+        def draw() -> Batch:
+            sampler = TransitionSampler(self.dataset, 1, gamma=gamma, next_action=False, **stacks)
+            return sampler.at(torch.arange(0, sampler.n_windows, -(-sampler.n_windows // _TRANSITIONS)))
+
+        return self._once(f"transitions {gamma} {stacks}", draw)
+
+    def _fixed(self, fit: Fit) -> Drawn:
+        """The batch that losses are read on."""
+        config, wants, gamma = fit.config, fit.sources.wants, fit.learner.values["gamma"][0]
+        scalers = [getattr(config, f"{name}_scaler", None) for name in ("observation", "action", "reward")]
+        size = max(1, _TRANSITIONS // wants.length) if isinstance(wants, Stretches) else _TRANSITIONS
+        about = f"fixed {gamma} {wants} {sampling(config)} {scalers} {fit.dtype} {fit.device}"
+        return self._once(about, lambda: fit.sources.fixed(self.dataset, size))
+
+    def _once(self, about: str, draw: Callable[[], Any]) -> Any:
+        if about not in self._drawn:
+            while len(self._drawn) >= _KEPT:
+                self._drawn.pop(next(iter(self._drawn)))
+            self._drawn[about] = draw()
+        return self._drawn[about]
+
+    def close(self) -> None:
+        """Lets go of what was drawn."""
+        self._drawn.clear()
+
+
+def _value(fit: Fit, observation: Any, action: Tensor) -> Tensor:
+    """Q(s, a), [B], at raw observations and actions on the device."""
+    return fit.algorithm.value(fit.nets(), fit.scaling.observation(observation), fit.scaling.action(action))
+
+
+def losses(learner: Learner, batch: Drawn) -> dict[str, float]:
+    """The mean of every loss that the algorithm's schedule comes to, at the present parameters of one seed; nothing is trained."""
+    reader, algorithm = _Reader(learner), learner.algorithm
+    begins = (0, getattr(algorithm.config_, algorithm.warm_up) if algorithm.warm_up else 0)
+    steps = (step for begin in begins for step in range(begin, begin + _KINDS_WITHIN))
+    for kind in dict.fromkeys(kind for step in steps for kind in algorithm.schedule(step)):
+        getattr(algorithm, kind)(reader, batch)
+    return {name: float(value) for name, value in reader.found.items()}
+
+
+class _Reader:
+    """The verbs where an update is only read: none of them trains, tracks or copies anything."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self.found: Mapping[str, Tensor] = {}
+
+    def minimise(self, loss: Loss, network: Any, batch: Drawn) -> None:
+        self.found = {**self.found, loss.__name__: self._learner.value(loss, batch)}
+
+    def precompute(self, part: Any, batch: Any) -> Any:
+        return batch  # each loss works it out for itself
+
+    def track(self, network: str, rate: str = "tau") -> None:
+        return
+
+    def copy(self, network: str) -> None:
+        return

@@ -1,0 +1,103 @@
+"""How a losing run shows itself in the last update of an epoch: what the policy and critics make of its batch.
+
+train/action_saturation       share of the policy's action entries at the end of their range, |a| ≥ 0.99 of [-1, 1]
+train/q_value_max             largest Q(s, a) of the batch
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ...data.batch import Batch
+from ..nets import Hyper, Nets, Parameters
+from .learner import Learner
+
+SATURATED = 0.99
+_BEYOND = 10.0  # how far beyond every possible return the mean Q-value must lie before it is called divergence
+
+
+class DivergenceWarning(UserWarning):
+    """Q-values are larger than any return can be."""
+
+
+class Divergence:
+    """Looks at the last update of each epoch, and warns once of every row whose values diverge."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._largest_reward: float | None = None
+        self._seen: list[dict[str, float]] = [{} for _ in learner.seeds]
+        self._warned: dict[int, str] = {}  # by row
+
+    @property
+    def warned(self) -> dict[int, str]:
+        """What is wrong with the values of seeds that diverge, and since which step."""
+        return {self._learner.seeds[k]: wrong for k, wrong in self._warned.items()}
+
+    def bound(self, rewards: np.ndarray) -> None:
+        """Takes the least and the largest reward of the data, as losses see them."""
+        self._largest_reward = float(np.abs(rewards).max())
+
+    def look(self, batch: Batch) -> None:
+        """Keeps what each seed's policy and critics make of its batch, by its own coefficients. Waits for the device."""
+        self._seen = [snapshot(self._learner, batch, k) for k in range(len(self._learner.seeds))]
+
+    def judged(self, rows: list[dict[str, float]]) -> list[dict[str, float]]:
+        """The metrics of an epoch, one dictionary a seed, with what was looked at."""
+        rows = [row | seen for row, seen in zip(rows, self._seen, strict=True)]
+        self._seen = [{} for _ in rows]
+        for k, row in enumerate(rows):
+            self._judge(k, row)
+        return rows
+
+    def _judge(self, k: int, row: dict[str, float]) -> None:
+        learner = self._learner
+        if self._largest_reward is None or k in self._warned:
+            return
+        if wrong := divergence(row, self._largest_reward, learner.values["gamma"][k]):
+            self._warned[k] = f"step {learner.step}: {wrong}"
+            warnings.warn(f"{learner.algorithm.name}, seed {learner.seeds[k]}, {self._warned[k]}.", DivergenceWarning, 4)
+
+
+@torch.no_grad()
+def snapshot(learner: Learner, batch: Batch, k: int) -> dict[str, float]:
+    """What the present policy and critics of the k-th seed make of its batch. Waits for the device."""
+    algorithm, tensors, observation, action = learner.algorithm, dict[str, Parameters](), batch.seen, batch.action
+    if learner.stacked:
+        live = {name: {**parameters, **learner.buffers[name]} for name, parameters in learner.live.items()}
+        tensors, observation, action = pytree.tree_map(lambda part: part[k], (live, observation, action))
+    h: Any = Hyper(cast("dict[str, Tensor]", {name: rows[k] for name, rows in learner.values.items()}))
+    nets, found = Nets(learner.modules, tensors, None, None, learner.dtype, h=h), dict[str, float]()
+    if action.is_floating_point():
+        found["action_saturation"] = float((algorithm.act(nets, observation).abs() >= SATURATED).double().mean())
+    if type(algorithm).learns_values():
+        found["q_value_max"] = float(algorithm.value(nets, observation, action).max())
+    return found
+
+
+def divergence(metrics: Mapping[str, float], largest_reward: float, gamma: float) -> str | None:
+    """What is wrong with the Q-values of an epoch, in one sentence; None: nothing that shows.
+
+    No policy's value exceeds max |r| / (1 - γ), where the temperature's share of the entropy counts as reward too. A mean beyond
+    ten times that is called divergence.
+
+    Args:
+        metrics: `q_value`, `step`, and where there are such `temperature` and `entropy`.
+        largest_reward: max |r|, after the reward scaler.
+        gamma: γ.
+    """
+    value = metrics.get("q_value")
+    if value is None or not math.isfinite(value) or gamma >= 1:
+        return None
+    limit = (largest_reward + abs(metrics.get("temperature", 0.0) * metrics.get("entropy", 0.0))) / (1 - gamma)
+    if limit == 0 or abs(value) <= _BEYOND * limit:
+        return None
+    return f"values diverge: the mean Q-value is {value:.3g}, and with these rewards no return can exceed {limit:.3g}"

@@ -1,0 +1,301 @@
+"""The estimator: an algorithm with its fit, trained offline, built, copied from, kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import Any, Self, Unpack, cast
+
+from torch import Tensor
+
+from ...data.batch import Drawn
+from ...data.dataset import Dataset
+from ...data.episodes import Episode, action_size, observation_shape
+from ...data.errors import ConfigError, did_you_mean
+from ...data.mdp_dataset import MDPDataset
+from ...data.seeds import checked_seed
+from ...data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple, space_columns
+from ..definition import Definition
+from ..wants import Wants
+from .batch_checks import check_batch
+from .callbacks import Callback, Epoch, Evaluator, Logger, StepCallback, Watching, stops, watching
+from .fit import Fit
+from .transfer import copy_network, copy_optimizer, reset_optimizers
+
+
+class Estimator(Definition):
+    """An algorithm that trains on data; `base.Algorithm` adds acting, environments and files.
+
+    Attributes:
+        config_: The checked settings, once fitted.
+        spec_: The spaces of the data it was fitted on.
+        fit_: Learner, scalers, sources and step count.
+        eval_results_: What evaluators gave, by metric, epoch after epoch; of this object, not of a saved one.
+    """
+
+    fit_: Fit
+    eval_results_: dict[str, list[float]]
+
+    @property
+    def config_(self) -> Any:
+        """The checked settings of the fit."""
+        return self.fitted.config
+
+    @property
+    def spec_(self) -> Spec:
+        """The spaces of the data."""
+        return self.fitted.spec
+
+    @property
+    def step(self) -> int:
+        """Gradient steps done."""
+        return self.fit_.learner.step if hasattr(self, "fit_") else 0
+
+    @property
+    def grad_step(self) -> int:
+        """Gradient steps done; d3rlpy's name of `step`."""
+        return self.step
+
+    def set_grad_step(self, grad_step: int) -> None:
+        """Counts on from another number of gradient steps; schedules and random numbers follow it.
+
+        Raises ConfigError where it is no whole number, or below 0.
+        """
+        if not isinstance(grad_step, Integral) or grad_step < 0:
+            raise ConfigError(f"grad_step is {grad_step!r}; it counts gradient steps.")
+        self.fitted.learner.step = int(grad_step)
+
+    @property
+    def observation_shape(self) -> Any:
+        """Shape of one observation; a dict of them where observations are named."""
+        return observation_shape({name: leaf.shape for name, leaf in space_columns(self.spec_.observation).items()})
+
+    @property
+    def action_size(self) -> int:
+        """Entries of an action, or how many discrete actions there are."""
+        return action_size(self.spec_)
+
+    @property
+    def wants_(self) -> Wants:
+        """What it learns from."""
+        return self.fitted.sources.wants
+
+    @property
+    def fitted(self) -> Fit:
+        if not hasattr(self, "fit_"):
+            raise ConfigError(f"This {self.name} has not been trained yet: call fit, or load a saved one.")
+        return self.fit_
+
+    # ---- training
+
+    def fit(
+        self,
+        dataset: Dataset | Sequence[Episode],
+        n_steps: int = 500_000,
+        n_steps_per_epoch: int = 10_000,
+        evaluators: Mapping[str, Evaluator] | None = None,
+        callbacks: Sequence[Callback] = (),
+        **watching: Unpack[Watching],
+    ) -> Self:
+        """Trains for `n_steps` gradient steps more; a second call goes on from the first. Arguments as `fitter`'s."""
+        for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **watching):
+            pass
+        return self
+
+    def fitter(
+        self,
+        dataset: Dataset | Sequence[Episode],
+        n_steps: int = 500_000,
+        n_steps_per_epoch: int = 10_000,
+        evaluators: Mapping[str, Evaluator] | None = None,
+        callbacks: Sequence[Callback] = (),
+        *,
+        callback: StepCallback | None = None,
+        epoch_callback: StepCallback | None = None,
+        logger: Logger | Sequence[Logger] | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[Epoch]:
+        """The one training loop, an epoch at a time.
+
+        Args:
+            dataset: Where transitions come from; a list of episodes, as scikit-learn's splitters make, is copied into one.
+            n_steps: Gradient steps to do.
+            n_steps_per_epoch: Gradient steps between two yields; epochs end at its multiples.
+            evaluators: By name; each is called after an epoch with (algorithm, epoch) and gives named numbers. One that is called
+                `evaluation` and gives `return` makes the metric `evaluation/return`.
+            callbacks: Called after an epoch with (algorithm, epoch, metrics). One that raises `callbacks.StopTraining` ends the
+                training, once all that is due after the epoch is done.
+            callback: Called after a gradient step with (algorithm, epoch, gradient steps done). One that raises `StopTraining`
+                ends the epoch there, and the training.
+            epoch_callback: Called after an epoch with the same three.
+            logger: Keeps metrics, or several do; see `loggers.CSVLogger` and `loggers.TensorBoardLogger`.
+            show_progress: Shows how far it is, how fast, and the losses, on stderr: a bar on a terminal, elsewhere a line now and
+                then. None: only where a bar can be drawn.
+
+        Yields:
+            Epoch: number and metrics: `step`, `train/…` means over the epoch, `time/updates_per_second`, and the evaluators'.
+
+        Raises:
+            ConfigError: a setting cannot be used.
+            DataError: the data are of the wrong kind for this algorithm.
+            StorageError: a logger cannot write.
+        """
+        if not isinstance(dataset, Dataset):
+            dataset = MDPDataset.from_episodes(dataset)
+        if not hasattr(self, "fit_"):
+            self.fit_ = Fit.start(self, dataset, (self.seed,))
+        watch: Watching = {
+            "callback": callback,
+            "epoch_callback": epoch_callback,
+            "logger": logger,
+            "show_progress": show_progress,
+        }
+        with watching(self, [("", lambda: self)], callbacks, n_steps, n_steps_per_epoch, **watch) as (called,):
+            for epoch, (metrics,) in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
+                yield self.finish_epoch(epoch, metrics, evaluators, called)
+
+    def finish_epoch(
+        self, epoch: int, metrics: dict[str, float], evaluators: Mapping[str, Evaluator] | None, callbacks: Sequence[Callback]
+    ) -> Epoch:
+        """What follows an epoch's updates, offline and online: evaluators add their metrics, callbacks see them all."""
+        results = self.__dict__.setdefault("eval_results_", {})
+        for name, evaluator in (evaluators or {}).items():
+            found = {f"{name}/{key}": float(value) for key, value in evaluator(self, epoch).items()}
+            metrics |= found
+            for key, value in found.items():
+                results.setdefault(key, []).append(value)
+        for callback in callbacks:
+            self.fit_.stopped |= stops(callback, self, epoch, metrics)
+        return Epoch(epoch, metrics)
+
+    def update(self, batch: Drawn) -> dict[str, float]:
+        """One gradient step on a batch; the losses and metrics of that step by name.
+
+        Raises DataError where the batch is empty, lacks something, has other shapes than what was fitted, or NaN.
+        """
+        check_batch(batch, self.spec_, self.wants_, self.name)
+        learner = self.fitted.learner
+        learner.update(batch)
+        return learner.read_metrics()[0]
+
+    # ---- setting up before training, and handing on
+
+    def build_with_dataset(self, dataset: Dataset) -> Self:
+        """Checks settings and data, fits the scalers and builds the networks, as `fit` does first."""
+        self._warn_if_built()
+        self.fit_ = Fit.start(self, dataset, (self.seed,))
+        return self
+
+    def create_impl(self, observation_shape: Any, action_size: int) -> Self:
+        """The same for shapes alone; scalers need numbers then, as `observation_scaler=other.config_.observation_scaler` has.
+
+        Args:
+            observation_shape: Of one observation as networks see it, with its frames stacked (`observation_shape` of another
+                algorithm); three axes are an image of uint8. A mapping or a sequence of shapes where observations have parts.
+            action_size: Entries of an action, or how many discrete actions there are.
+        """
+        if not isinstance(observation_shape, Iterable) or isinstance(observation_shape, str):
+            raise ConfigError(
+                f"observation_shape is {observation_shape!r}; it is a shape, as (4,), or a mapping or sequence of shapes."
+            )
+        self._warn_if_built()
+        action = Discrete(n=action_size) if "discrete" in self.action_kinds() else Box(shape=(action_size,))
+        self.fit_ = Fit.start_online(self, Spec(observation=_space(observation_shape), action=action), "these shapes", as_seen=True)
+        return self
+
+    def _warn_if_built(self) -> None:
+        if hasattr(self, "fit_"):
+            warnings.warn(f"This {self.name} was set up already; its networks begin anew.", stacklevel=3)
+
+    def copy_policy_from(self, other: Estimator) -> None:
+        """The policy network, and its target, become equal to another algorithm's.
+
+        Raises ConfigError where one has none, or they are built otherwise; warns where scalers differ.
+        """
+        copy_network(self.fitted, other.fitted, "policy")
+
+    def copy_q_function_from(self, other: Estimator) -> None:
+        """The critics, and their targets, become equal to another algorithm's; as `copy_policy_from`."""
+        copy_network(self.fitted, other.fitted, "critic")
+
+    def copy_policy_optim_from(self, other: Estimator) -> None:
+        """What the policy's optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
+        copy_optimizer(self.fitted, other.fitted, "policy")
+
+    def copy_q_function_optim_from(self, other: Estimator) -> None:
+        """What the critics' optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
+        copy_optimizer(self.fitted, other.fitted, "critic")
+
+    def reset_optimizer_states(self) -> None:
+        """Every optimiser forgets what it remembers, as before fine-tuning; learning rates stay."""
+        reset_optimizers(self.fitted.learner)
+
+    # ---- settings, once there are networks
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets constructor arguments; once there are networks, coefficients (floats) alone, which act from the next step on.
+
+        Raises:
+            ConfigError: there is no such argument; or, once there are networks, it would change and is no coefficient, or a value
+                is out of range. Nothing is set then.
+        """
+        known = self.get_params()
+        for name in params:
+            if name not in known:
+                raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, known)}")
+        fit = vars(self).get("fit_")
+        if fit is not None:
+            fit.set_coefficients(self._coefficients_among(params, fit))
+        for name, value in params.items():
+            setattr(self, name, checked_seed(value) if name == "seed" else value)
+        return self
+
+    def _coefficients_among(self, params: Mapping[str, Any], fit: Fit) -> dict[str, float]:
+        """Of new settings those that are coefficients, checked. Raises ConfigError where another one would change."""
+        before, known = self.check_settings(), self.get_params()
+        now = self.Config.checked({n: {**known, **params}[n] for n in self.Config.model_fields}, title=self.name)
+        coefficients = {n: v for n, v in now.coefficients().items() if n in params and n in fit.learner.values}
+        for name, value in params.items():
+            new, old = (getattr(now, name), getattr(before, name)) if name in self.Config.model_fields else (value, known[name])
+            if name not in coefficients and new != old and new != getattr(fit.config, name, old):
+                raise ConfigError(
+                    f"This {self.name} is built, so its {name} cannot change: make a new algorithm, or set coefficients alone, "
+                    f"which are {', '.join(fit.learner.values)}."
+                )
+        return coefficients
+
+    # ---- keeping
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that training goes on from, bit for bit: tensors, and JSON."""
+        return self.fitted.state()
+
+    def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+        """Goes on from what `state` gave."""
+        self.fit_ = Fit.restore(self, tensors, meta)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `copy` and joblib: a fitted algorithm is its settings and its state; the data stay where they are."""
+        return {**vars(self), "fit_": self.state()} if hasattr(self, "fit_") else dict(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({name: value for name, value in state.items() if name != "fit_"})
+        if "fit_" in state:
+            self.load_state(*state["fit_"])
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks of an estimator: no targets, and data of any form."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False))
+
+
+def _space(shape: Any) -> ObservationSpace:
+    """A shape, a mapping of shapes or a sequence of shapes as a space."""
+    if isinstance(shape, Mapping):
+        return Dict(spaces={key: _space(part) for key, part in cast("Mapping[str, Any]", shape).items()})
+    if any(isinstance(part, Sequence | Mapping) for part in shape):
+        return Tuple(spaces=tuple(map(_space, shape)))
+    return Box(shape=tuple(shape), dtype="uint8" if len(shape) == 3 else "float32")

@@ -1,0 +1,80 @@
+"""Raw observations, actions and rewards as the networks of a fit see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.scalers import Affine
+from ...data.spec import Box, Leaf, Spec
+
+Bounds = tuple[Tensor, Tensor]
+_ROUNDING = 1e-6  # share of a policy's reach that says nothing
+
+
+class Scaling:
+    """The fitted scalers of a config, as affine maps on a device.
+
+    Attributes:
+        observation_affines: By column.
+        action_affine: Of continuous actions, where they are scaled.
+        bounds: Smallest and largest raw action [A], where what acts in [-1, 1] leaves its space; else None.
+    """
+
+    def __init__(self, config: Any, spec: Spec, dtype: torch.dtype, device: torch.device) -> None:
+        self.spec, self.dtype, self.device = spec, dtype, device
+        scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
+        self.observation_affines: dict[str, Affine] = scaler.affines(dtype, device) if scaler else {}
+        self.action_affine: Affine | None = action_scaler.affine(dtype, device) if action_scaler else None
+        exact = action_scaler.affine(torch.float64) if action_scaler else None
+        self.bounds = left_bounds(spec.action, exact, dtype, device)  # once: a policy is made at every prediction
+        self._reward = config.reward_scaler
+
+    def affines(self) -> dict[str, Affine]:
+        """What acts takes along: `action`, and `observation` or `observation/KEY`, as far as there are some."""
+        return self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})
+
+    def observation(self, x: Any) -> Any:
+        """Raw observations, arrays or a dict of them, scaled."""
+        if isinstance(x, Mapping):
+            return {key: self._scaled(f"observation/{key}", part) for key, part in x.items()}
+        return self._scaled("observation", x)
+
+    def _scaled(self, column: str, x: Any) -> Tensor:
+        raw, affine = self._here(x), self.observation_affines.get(column)
+        return affine.transform(raw) if affine else raw.to(self.dtype)
+
+    def _here(self, x: Any) -> Tensor:
+        return x.to(self.device) if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x), device=self.device)
+
+    def action(self, action: Any) -> Tensor:
+        """Raw actions, scaled."""
+        raw = self._here(action)
+        if self.spec.discrete:
+            return raw.to(torch.int64)
+        return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
+
+    def reward(self, reward: np.ndarray) -> np.ndarray:
+        """Raw rewards, scaled."""
+        return self._reward.transform(reward).numpy() if self._reward else reward
+
+    @property
+    def return_scale(self) -> float:
+        """What returns are multiplied by for the networks."""
+        return self._reward.reward_transform().scale if self._reward else 1.0
+
+
+def left_bounds(space: Leaf, scaler: Affine | None, dtype: torch.dtype, device: torch.device) -> Bounds | None:
+    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it; else None."""
+    if not isinstance(space, Box) or (bounds := space.bounds()) is None:
+        return None
+    low, high = (torch.from_numpy(bound.reshape(-1).copy()) for bound in bounds)
+    ends = torch.stack((-torch.ones_like(low), torch.ones_like(high)))
+    reach = ends if scaler is None else scaler.reverse(ends)
+    least, most = reach.amin(0), reach.amax(0)
+    beyond = torch.maximum(low - least, most - high) > _ROUNDING * (most - least)
+    return (low.to(device, dtype), high.to(device, dtype)) if bool(beyond.any()) else None

@@ -1,0 +1,122 @@
+"""What of an algorithm's settings follows from data or spaces, whether the two go together, and where training runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...data.augmentation import AugmentationPipeline
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError, DataError
+from ...data.sampling import UniformSampling, stacked_spec
+from ...data.spec import Box, Spec
+from ..definition import Definition
+from ..registry import algorithm_class, algorithm_names
+
+
+def sampling(config: Any) -> Any:
+    """The sampler that the settings name."""
+    return config.sampler or UniformSampling()
+
+
+def seen_spec(config: Any, spec: Spec) -> Spec:
+    """The spaces as networks see them: with frames stacked as the settings say."""
+    return stacked_spec(spec, sampling(config).frames)
+
+
+def config_for_dataset(algorithm: Definition, dataset: Dataset) -> Any:
+    """The checked settings with scalers fitted to the data; looks at statistics only.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+        DataError: actions are of the other kind, a scaler or an augmentation does not suit the data, or scaled actions lie
+            outside [-1, 1].
+    """
+    config = algorithm.check_settings()
+    check_actions(algorithm, dataset.spec, dataset.name)
+    seen = seen_spec(config, dataset.spec).observation
+    AugmentationPipeline(augmentations=config.augmentation).check_space(seen, dataset.name)
+    scalers = ("observation_scaler", "action_scaler", "reward_scaler")
+    fitted = {n: getattr(config, n).fit(dataset) for n in scalers if getattr(config, n, None)}
+    check_range(algorithm.name, fitted.get("action_scaler"), dataset)
+    return algorithm.completed(config.model_copy(update=fitted), dataset)
+
+
+def config_for_spaces(algorithm: Definition, spec: Spec, name: str, *, as_seen: bool = False) -> Any:
+    """The checked settings without data: actions are scaled by their space, all else by the numbers that the scalers were given.
+
+    Args:
+        algorithm: Whose settings.
+        spec: The spaces.
+        name: What has them, for errors.
+        as_seen: Whether observations of `spec` are what networks see, with their frames stacked already.
+
+    Raises:
+        ConfigError, DataError: as `config_for_dataset`.
+    """
+    config = algorithm.check_settings()
+    check_actions(algorithm, spec, name)
+    observation = (spec if as_seen else seen_spec(config, spec)).observation
+    AugmentationPipeline(augmentations=config.augmentation).check_space(observation, name)
+    if config.observation_scaler is not None:
+        config = config.model_copy(update={"observation_scaler": config.observation_scaler.for_space(spec.observation, name)})
+    action_scaler = getattr(config, "action_scaler", None)
+    if action_scaler is not None and isinstance(spec.action, Box):
+        return config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
+    if isinstance(spec.action, Box) and (bounds := spec.action.bounds()) is not None and np.abs(bounds).max() > 1 + 1e-3:
+        reach = f"{np.abs(bounds).max():.3g}"
+        raise DataError(f"{algorithm.name} acts in [-1, 1], and actions of {name!r} reach {reach}: set action_scaler='min_max'.")
+    return config
+
+
+def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
+    """Raises DataError when the data's actions are of another kind."""
+    kind = spec.action_kind
+    if kind not in algorithm.action_kinds():
+        fit = [other for other in algorithm_names() if kind in algorithm_class(other).action_kinds()]
+        cure = f"choose from {', '.join(fit)}" if fit else "no algorithm takes those yet"
+        needs = " or ".join(algorithm.action_kinds())
+        raise DataError(f"{algorithm.name} needs {needs} actions, and {name!r} has {kind} ones; {cure}.")
+
+
+def check_range(name: str, scaler: Any, dataset: Dataset) -> None:
+    """Continuous policies cover [-1, 1]. Raises DataError when scaled actions of the data lie outside by more than 1e-3."""
+    statistics = dataset.statistics.action
+    if dataset.spec.discrete or statistics is None:
+        return
+    low, high = (torch.tensor(np.asarray(part), dtype=torch.float64) for part in (statistics.min, statistics.max))
+    if scaler is not None:
+        affine = scaler.affine(torch.float64, torch.device("cpu"))
+        low, high = affine.transform(low), affine.transform(high)
+    reach = float(torch.maximum(-low, high).max())
+    if reach > 1 + 1e-3:
+        cure = "clip them before you import" if scaler else "set action_scaler='min_max', or clip them before you import"
+        raise DataError(f"{name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
+
+
+def pick_device(device: str | int | None) -> torch.device:
+    """The device that `Definition` describes.
+
+    Apple's `mps` has no float64, in which random numbers are hashed and metrics added up: it is never taken by itself, and refused
+    by name.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    try:
+        if device is None or isinstance(device, bool):
+            accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+            picked = torch.device("cpu") if device is False or accelerator is None else accelerator
+            if picked.type == "mps":
+                picked = torch.device("cpu")
+            if device is True and picked.type == "cpu":
+                raise ConfigError("There is no device True here: torch finds no accelerator.")
+            return picked
+        picked = torch.device(f"cuda:{device}") if isinstance(device, int) else torch.device(device)
+        if picked.type == "mps":
+            raise ConfigError("The device 'mps' has no float64, which random numbers and metrics need: choose 'cpu'.")
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ConfigError(f"There is no device {device!r} here: {str(error).splitlines()[0]}") from None
