@@ -35,6 +35,7 @@ from ..networks.encoders import VectorEncoder
 from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
 from ..optimizers import Adam
+from ..ports import Tensors
 from .shared import ActorCriticConfig, critic_network
 
 MANUAL = "d3rlpy's manual of October 2020"
@@ -116,8 +117,8 @@ class DDPG(Algorithm):
         value = nets.critic(batch.observation, raw.tanh(), 1)[0]
         return h.regularizing_rate * raw.square().mean(-1) - value, {"value": value}
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation)
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return nets.policy(observation), state
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)

@@ -28,6 +28,7 @@ from ..nets import Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Bootstrap, Mean, QFunction
 from ..optimizers import Adam, Optimizer
+from ..ports import Noise, Ports, Tensors
 
 RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
 
@@ -56,12 +57,12 @@ class ActorCriticConfig(ContinuousConfig):
 class DistributionPolicy(Algorithm):
     """Algorithms whose network `policy` gives a distribution over actions: its mode acts, and its draws explore."""
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation).mode()
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {} if getattr(config, "policy_type", "") == "deterministic" else {"action": Noise(spec.action.shape)}
 
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         policy = nets.policy(observation)
-        return policy.sample(nets.noise("action", policy.mean.shape))
+        return (policy.sample(noise["action"]) if "action" in noise else policy.mode()), state
 
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.policy(observation).log_prob(action)

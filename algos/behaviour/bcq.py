@@ -117,14 +117,16 @@ class BCQ(BehaviourModel, BestOfSamples):
             action = perturbed(nets.target.policy, seen, self.behaviour(nets, seen, noise), h)
             return reduced(nets.target.critic.distribution(seen, action), "mix", h.lam)
 
-        atoms = by_parts(following, nets.noise("next action", (n, len(batch.reward), self.noise_size)))
+        size = latent_size(self.spec_, self.config_)
+        atoms = by_parts(following, nets.noise("next action", (n, len(batch.reward), size)))
         return batch.reward + batch.discount * best_of(atoms, n)[0]
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_ξ of each sample, [B]. The behaviour has no gradient."""
         with torch.no_grad():
-            drawn = self.behaviour(nets, batch.observation, nets.noise("action", (1, len(batch.reward), self.noise_size)))
+            noise = nets.noise("action", (1, len(batch.reward), latent_size(self.spec_, self.config_)))
+            drawn = self.behaviour(nets, batch.observation, noise)
         value = nets.critic(batch.observation, perturbed(nets.policy, batch.observation, drawn, h), 1)[0]
         return -value, {"value": value}
 
@@ -132,9 +134,8 @@ class BCQ(BehaviourModel, BestOfSamples):
         """D(s, z), [n·B, A], of observations that are n times there and of noise [n, B, Z]."""
         return nets.vae_decoder(seen, noise.flatten(0, 1).clamp(-CLIP, CLIP))
 
-    @property
-    def noise_size(self) -> int:
-        return latent_size(self.spec_, self.config_)
+    def noise_size(self, spec: Spec, config: Any) -> int:
+        return latent_size(spec, config)
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         seen = repeated(observation, noise.shape[0])

@@ -38,6 +38,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
+from ..ports import Tensors
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, latent_size
 
 CODE = "authors' code 9fbc6ff, main.py and algos.py"
@@ -121,8 +122,8 @@ class PLAS(BehaviourModel):
         """The actions of the policy of one side, `nets` or `nets.target`, [B, A]."""
         return nets.vae_decoder(observation, h.max_latent * side.policy(observation))
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return self.acting(nets, nets, observation, nets.h)
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return self.acting(nets, nets, observation, nets.h), state
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)

@@ -50,6 +50,7 @@ from ..networks.distributions import Gaussian
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.heads import DeterministicPolicy, ValueFunction
 from ..optimizers import SGD, Optimizer
+from ..ports import Noise, Ports, Tensors
 from ..wants import Wants
 
 CODE = "authors' code 831442f, awr_configs.py"
@@ -166,12 +167,13 @@ class AWR(Algorithm):
         trace = torch.cat((torch.ones_like(discount[:, :1]), h.lam * discount[:, :-1]), 1).cumprod(1)
         return batch.reward + batch.discount * (values[:, 0] + h.lam * (trace * error).sum(1))
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation)
+    def ports(self, spec: Spec, config: AWRConfig) -> Ports:
+        return {"action": Noise(spec.action.shape)}
 
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        policy = self.distribution(nets, observation)
-        return policy.sample(nets.noise("action", policy.mean.shape))
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        if "action" not in noise:
+            return nets.policy(observation), state
+        return self.distribution(nets, observation).sample(noise["action"]), state
 
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return self.distribution(nets, observation).log_prob(action)

@@ -35,6 +35,7 @@ class Fit:
         learner: Parameters, optimisers, step count.
         scaling: Between raw numbers and what networks see.
         sources: Where batches come from.
+        ports: What the policy takes beside observations.
         divergence: How losing runs show themselves.
         completed: Whether the settings have met data, as they do once.
         stopped: Whether a callback has asked to end the training.
@@ -57,7 +58,8 @@ class Fit:
         self.learner = Learner(algorithm, config, lambda: algorithm.networks(spec, config), self.seeds, rows=rows, **kind)
         self.scaling = Scaling(config, spec, self.dtype, self.device)
         self.sources = Sources(algorithm, config, spec, self.seeds, gamma=self.learner.hyper["gamma"], **kind)
-        self.divergence = Divergence(self.learner)
+        self.ports = algorithm.ports(spec, config)
+        self.divergence = Divergence(self.learner, self.ports)
         self.completed, self.stopped = False, False
         self.after_update: Callable[[], None] | None = None
         self.told = set[str]()

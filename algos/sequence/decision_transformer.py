@@ -41,6 +41,7 @@ from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.trajectories import TrajectoryPolicy
 from ..networks.transformers import Transformer
 from ..optimizers import AdamW, Optimizer, WarmUp
+from ..ports import Tensors
 from .shared import SequenceAlgorithm, SequenceConfig
 
 PAPER = "Chen et al. 2021, Table 9"
@@ -112,5 +113,5 @@ class DecisionTransformer(SequenceAlgorithm):
         """L of each step, [B, T]. Padding does not count."""
         return (nets.policy(batch.seen) - batch.action).square().mean(-1), {}
 
-    def act(self, nets: Nets, observation: Context) -> Tensor:
-        return nets.policy.last(observation)
+    def act(self, nets: Nets, observation: Context, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return nets.policy.last(observation), state

@@ -34,6 +34,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Bootstrap, Mean, QFunction, picked, reduced
 from ..optimizers import Adam, Optimizer
+from ..ports import Tensors
 
 MANUAL = "d3rlpy's manual of October 2020"
 
@@ -92,8 +93,8 @@ class DQN(Algorithm):
             goal = batch.reward + batch.discount * reduced(following, "min")
         return td_loss(nets.critic, batch, goal)
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return _best(nets.critic(observation))
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return _best(nets.critic(observation)), state
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action)
