@@ -22,8 +22,8 @@ from .storage.statistics import Statistics
 from .storage.steps import StepTable, steps_from_arrays
 
 if TYPE_CHECKING:
+    from .folder import Folder
     from .operations.difference import Difference
-    from .storage.folder import Folder
     from .storage.shards import Compression
 
 
@@ -74,7 +74,7 @@ class Dataset:
             StorageError: the place cannot be read.
         """
         from .catalog import find
-        from .storage.folder import Folder
+        from .folder import Folder
 
         return Dataset._of_folder(Folder(find(where)))
 
@@ -237,7 +237,7 @@ class Dataset:
     @property
     def folder(self) -> Folder | None:
         """The open folder that the columns are; None for others. For a view it is the folder of the whole."""
-        from .storage.folder import Folder
+        from .folder import Folder
 
         return self.source if isinstance(self.source, Folder) else None
 
@@ -287,8 +287,8 @@ class Dataset:
         Raises:
             StorageError: there is a dataset already, the disk is full, or the place cannot be written.
         """
+        from .folder import Folder
         from .storage.files import Place
-        from .storage.folder import Folder
         from .storage.shards import plan_shards, write_shard
         from .storage.writing import Draft
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from ..episodes import Columns, Episodes
 from ..errors import ConfigError, DataError
+from ..folder import Folder
 from ..spec import Box, Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, Spec, Tuple
-from ..storage.folder import Folder
 from ..storage.memory import read_only
 from ..storage.rows import JoinedRows, Table
 from ..storage.scan import Summary

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..episodes import Columns, ColumnSource, Episodes
+from ..episodes import Columns, ColumnSource, Episodes, observations_of
 from ..errors import ConfigError, DataError
+from ..folder import Folder
 from ..storage.files import storage_errors
-from ..storage.folder import Folder
 from ..storage.memory import read_only
 from ..storage.rows import BLOCK, Table, ranges
 from ..storage.schema import Kinds
-from ..transitions import observations_of
 from .derivation import Derivation, say_function
 from .expressions import Expression
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..best import best_episodes
 from ..errors import ConfigError, DataError
+from ..storage.episode_table import best_episodes
 from ..storage.fingerprint import digest
 from .derivation import say_function
 from .expressions import Expression

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..best import best_episodes
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, shift_right, uniform
+from ..storage.episode_table import best_episodes
 from .transitions import TransitionSampler
 
 if TYPE_CHECKING:
