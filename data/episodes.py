@@ -229,6 +229,12 @@ class Episodes(EpisodeTable, Sequence[Episode]):
         super().__init__(first_row, steps, terminated, final_recorded, returns)
         self._source, self._spec = source, spec
 
+    @classmethod
+    def of(cls, table: EpisodeTable, source: ColumnSource, spec: Spec, returns: Callable[[], np.ndarray] | None = None) -> Episodes:
+        """The episodes of a table, over a source with these rows; None: with the table's returns."""
+        arrays = (table.first_row, table.steps, table.terminated, table.final_recorded)
+        return cls(*arrays, returns=returns or (lambda: table.returns), source=source, spec=spec)
+
     @overload
     def __getitem__(self, index: int) -> Episode: ...
     @overload
@@ -249,11 +255,6 @@ class Episodes(EpisodeTable, Sequence[Episode]):
         arrays = (self.first_row, self.steps, self.terminated, self.final_recorded)
         returns = self._returns[index] if isinstance(self._returns, np.ndarray) else lambda: self.returns[index]
         return Episodes(*(array[index] for array in arrays), returns=returns, source=self._source, spec=self._spec)
-
-    def over(self, source: ColumnSource, spec: Spec, returns: Callable[[], np.ndarray] | None = None) -> Episodes:
-        """The same episodes, of a source with the same rows."""
-        arrays = (self.first_row, self.steps, self.terminated, self.final_recorded)
-        return Episodes(*arrays, returns=returns or self._returns, source=source, spec=spec)
 
 
 def observations_of(columns: Mapping[str, np.ndarray], rows: Any) -> Any:

@@ -25,7 +25,7 @@ from .entries import Catalog, Entry, RemoteFile, catalog
 from .progress import Display, bar
 
 if TYPE_CHECKING:
-    from ..dataset import Dataset
+    from ..recording import Recording
     from .download import Patience
 
 Where = Literal["dataset", "downloaded", "in part", ""]
@@ -150,10 +150,10 @@ def bounded(spec: Spec, entry: Entry) -> Spec:
     return spec.model_copy(update={"action": action.model_copy(update={"low": low, "high": high})})
 
 
-def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
+def _imported(name: str, entry: Entry, folder: Path) -> Recording:
     """The dataset in memory, without Ray. Raises DataError, which says how to have a file again that cannot be read."""
-    from ..dataset import Dataset
     from ..formats.registry import parts_of, read
+    from ..recording import Recording
     from ..storage.schema import infer_spec, kinds_of, largest_numbers
     from ..storage.steps import concat_steps
 
@@ -176,7 +176,7 @@ def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
         }
         for path, imported in zip(paths, found, strict=True)
     ]
-    return Dataset.from_steps(
+    return Recording.from_steps(
         table,
         name=name,
         spec=bounded(spec, entry),
