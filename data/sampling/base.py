@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree  # it has no public name yet
 
 from ..errors import ConfigError, DataError
-from ..host_memory import keep_freed_memory
 from ..random import bits, fold, root_key, shift_right
+from ..recording import Recording
+from .experience import Experience
+from .host_memory import keep_freed_memory
 from .source import BLOCK
 from .windows import Until, Windows
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
-
-    Experience = Dataset | ReplayBuffer
 
 
 class Sampler:
@@ -47,7 +42,7 @@ class Sampler:
             raise ConfigError(f"batch_size is {batch_size}; it must be at least 1.")
         self.source: Any = source
         self.batch_size, self.device = batch_size, torch.device(device)
-        self.grows = is_buffer(source)
+        self.grows = not isinstance(source, Recording)
         self.columns_device = torch.device("cpu") if self.grows else self.device
         keys = [root_key(s, self.columns_device) for s in ([seed] if isinstance(seed, int) else seed)]
         self._key = fold(keys[0] if isinstance(seed, int) else torch.stack(keys), "sample")
@@ -112,23 +107,3 @@ class Sampler:
         if self.columns_device == self.device:
             return batch
         return pytree.tree_map(lambda part: part.to(self.device) if isinstance(part, Tensor) else part, batch)
-
-
-def is_buffer(source: Any) -> bool:
-    """Whether experience is a replay buffer, which grows."""
-    from ..replay.buffer import ReplayBuffer
-
-    return isinstance(source, ReplayBuffer)
-
-
-def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """The columns that a batch is made of.
-
-    Raises:
-        DataError: an extra one is missing.
-    """
-    for name in extra:
-        if name not in source.columns:
-            raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
-    names = ("action", "reward", "terminated", *extra)
-    return {name: c for name, c in source.columns.items() if name in names or name.partition("/")[0] == "observation"}

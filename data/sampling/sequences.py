@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,14 +12,11 @@ from ..batch import Sequences
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, shift_right
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
-from .base import Sampler, needed_columns
+from .base import Sampler
+from .experience import Experience, needed_columns
 from .gather import Gather, as_tensors, observations, step_rows
 from .returns import ReturnsToGo
 from .windows import Place, Runs
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
 
 
 class StretchSampler(Sampler):
@@ -44,7 +41,7 @@ class StretchSampler(Sampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,
@@ -132,7 +129,7 @@ class SequenceSampler(StretchSampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         length: int,
         seed: int | Sequence[int] = 0,
@@ -178,7 +175,7 @@ class EpisodeSampler(StretchSampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,17 +10,14 @@ from torch import Tensor
 from ..batch import Batch, unbound
 from ..errors import ConfigError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
-from .base import Sampler, needed_columns
+from .base import Sampler
+from .experience import Experience, needed_columns
 from .frames import Padding, frame_stacks
 from .gather import Gather, Where, as_tensors
 from .permutation import permute
 from .returns import RETURNS, ReturnsToGo
 from .source import BLOCK
 from .windows import Place, Until
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
 
 _BLOCK_BYTES = 1 << 20  # what the observations of a block may take: they stay in the cache
 
@@ -60,7 +56,7 @@ class TransitionSampler(Sampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,
