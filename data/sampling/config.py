@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ..config import Config, setting
-from ..errors import ConfigError, did_you_mean
+from ..config import Config, by_name, setting
+from ..errors import ConfigError
 from ..recording import Recording
 from .epoch import EpochSampler
 from .experience import Experience
@@ -93,20 +93,7 @@ class PrioritizedSampling(_Sampling):
 
 
 _KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling)
-
-
-def _read(value: Any) -> Any:
-    """A name stands for the sampler of that name."""
-    name = value.get("name") if isinstance(value, Mapping) else value
-    if not isinstance(name, str):
-        return value
-    names = [str(known.model_fields["name"].default) for known in _KNOWN]
-    if name not in names:
-        raise ValueError(f"there is no such sampler{did_you_mean(name, names)}")
-    return {"name": value} if isinstance(value, str) else value
-
-
 Sampling = Annotated[
     Annotated[UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling, Field(discriminator="name")],
-    BeforeValidator(_read),
+    BeforeValidator(by_name("sampler", _KNOWN)),
 ]
