@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..recording import Recording
+from ..storage.checks import chunks
 from ..storage.rows import BLOCK
-from ..storage.steps import chunks
 
 Pair = tuple[Any, Any]
 

@@ -22,7 +22,7 @@ from ..storage.episode_table import EpisodeTable
 from ..storage.memory import read_only
 from ..storage.rows import JoinedRows, Table
 from ..storage.scan import Summary, scan_blocks, summarise_scans
-from ..storage.schema import Kinds
+from ..storage.schema import Kinds, check_alike
 from .selection import shuffled
 
 
@@ -92,7 +92,7 @@ def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivati
     if not datasets:
         raise DataError("Nothing to put together: there is no dataset.")
     datasets = [dataset.snapshot() for dataset in datasets]
-    _check_alike(datasets)
+    check_alike([dataset.kinds for dataset in datasets])
     spec, environments = _common_spec(datasets), [dataset.environment for dataset in datasets]
     source = Joined([piece for dataset in datasets for piece in _pieces(dataset)], spec)
     return Recording(
@@ -111,20 +111,6 @@ def _pieces(dataset: Recording) -> Sequence[Recording]:
     """The parts of a dataset that is all of several, so that what is put together step by step does not nest; else itself."""
     source = dataset.source
     return source.parts if isinstance(source, Joined) and dataset.is_whole else (dataset,)
-
-
-def _check_alike(datasets: Sequence[Recording]) -> None:
-    first = datasets[0].kinds
-    for k, dataset in enumerate(datasets):
-        other = dataset.kinds
-        for name in sorted(first.keys() | other.keys()):
-            if first.get(name) != other.get(name):
-                ours, theirs = _say(first.get(name)), _say(other.get(name))
-                raise DataError(f"Column {name!r} is {ours} in the first and {theirs} in number {k + 1}.")
-
-
-def _say(kind: tuple[str, tuple[int, ...]] | None) -> str:
-    return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
 
 
 def _common_spec(datasets: Sequence[Recording]) -> Spec:
