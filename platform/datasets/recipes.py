@@ -30,7 +30,7 @@ Progress = Callable[[str, float | None], AbstractContextManager[Advance]]
 def no_progress(description: str, total: float | None = None) -> Generator[Advance]:
     """Shows nothing."""
     del description, total
-    yield lambda n=1, *, note="", to=None: None
+    yield lambda n=1, *, note="", to=None, total=None: None
 
 
 @dataclass(frozen=True)

@@ -213,3 +213,19 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(capsys: pytest.CaptureFi
         "reading: 5",
         "[not markup] " + "x" * 200,
     ]
+
+
+def test_a_download_is_told_in_megabytes_once_its_size_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 120.0, 140.0])
+    monkeypatch.setattr("d3ray.data.progress.time.monotonic", lambda: next(clock))
+    with progress("downloading", in_bytes=True) as advance:
+        advance(to=0)
+        for done in (30_000_000, 60_000_000):
+            advance(to=done, total=60_000_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "downloading: 0.0 MB",
+        "downloading: 30.0 MB of 60.0 MB (50%), 1.5 MB/s, 0:00:20 left",
+        "downloading: 60.0 MB of 60.0 MB (100%)",
+    ]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..episodes import Episodes
-from ..storage.rows import BLOCK, EpisodeRows
-from ..storage.schema import Kinds
-from ..storage.steps import StepTable
+from .episode_table import EpisodeTable
+from .rows import BLOCK, EpisodeRows
+from .schema import Kinds
+from .steps import StepTable
 
 
 @dataclass(frozen=True, init=False)
@@ -30,7 +30,7 @@ class StepTables:
     final_recorded: np.ndarray
     piecewise: bool
 
-    def __init__(self, rows: EpisodeRows, kinds: Kinds, episodes: Episodes, *, piecewise: bool) -> None:
+    def __init__(self, rows: EpisodeRows, kinds: Kinds, episodes: EpisodeTable, *, piecewise: bool) -> None:
         arrays = {name: np.asarray(getattr(episodes, name)) for name in ("steps", "terminated", "final_recorded")}
         for name, value in {"rows": rows, "kinds": kinds, "piecewise": piecewise, **arrays}.items():
             object.__setattr__(self, name, value)
