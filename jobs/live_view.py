@@ -19,8 +19,8 @@ from ..data.errors import D3rayError
 from .view_text import Drawing, end_of, line
 
 if TYPE_CHECKING:
-    from ..platform.experiment.driver import Progress
-    from ..platform.experiment.status import View
+    from ..platform.results.progress import Progress
+    from ..platform.results.status import View
 
 _SECONDS_BETWEEN = 0.5  # redraws; moments and times left go on between two readings
 _READ_SECONDS = 1.0
@@ -40,7 +40,7 @@ def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], N
     Yields:
         What to give `run_experiment` as `on_progress`.
     """
-    from ..platform.experiment.status_reader import StatusReader
+    from ..platform.results.status_reader import StatusReader
     from ..platform.storage.folders import Folder
 
     newest: list[Progress] = []

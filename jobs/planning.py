@@ -10,7 +10,7 @@ from .base import RestartableConfig, Result, option
 from .console import note
 
 if TYPE_CHECKING:
-    from ..platform.experiment.run import Work
+    from ..platform.driver.work import Work
     from ..platform.planning.plan import Plan
 
 

@@ -10,7 +10,7 @@ from ..data.errors import ConfigError, StorageError
 from .base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ..platform.experiment.status import View
+    from ..platform.results.status import View
 
 
 class StatusConfig(JobConfig):
@@ -39,9 +39,9 @@ def run(config: StatusConfig) -> StatusResult:
         ConfigError: there is no such experiment, or none at all; the nearest name is said.
         StorageError: the storage cannot be read.
     """
-    from ..platform.experiment.config import absolute
-    from ..platform.experiment.results import experiment_names
-    from ..platform.experiment.status_reader import StatusReader
+    from ..platform.results.reading import experiment_names
+    from ..platform.results.status_reader import StatusReader
+    from ..platform.settings.config import absolute
 
     storage = absolute(config.storage)
     if config.experiment is None:
@@ -63,7 +63,7 @@ def run(config: StatusConfig) -> StatusResult:
 
 
 def _all(storage: str, names: list[str], how: str) -> StatusResult:
-    from ..platform.experiment.status_reader import StatusReader
+    from ..platform.results.status_reader import StatusReader
     from .view_text import summary
 
     views: dict[str, View] = {}

@@ -13,8 +13,8 @@ from .live_view import live_experiment
 from .planning import PlannableConfig, PlanResult, planned
 
 if TYPE_CHECKING:
-    from ..platform.sweep.results import ConfigurationResult
-    from ..platform.sweep.results import SweepResult as Swept
+    from ..platform.results.sweep import ConfigurationResult
+    from ..platform.results.sweep import SweepResult as Swept
 
 
 class SweepConfig(PlannableConfig, Settings):

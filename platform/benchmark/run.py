@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError, D3rayError, DataError
-from ..experiment.budget import Limits, Spent
-from ..experiment.driver import OnProgress
-from ..experiment.places import Data
-from ..experiment.proposer import Listed
-from ..experiment.run import ExperimentResult, Work, carry_out, check_data, check_place, describe_dataset
+from ..driver.budget import Spent
+from ..driver.proposer import Listed
+from ..driver.work import Work
+from ..experiment.checks import check_data, check_place, describe_dataset
+from ..experiment.run import carry_out
+from ..places import Data
+from ..results.experiment import ExperimentResult
+from ..results.progress import OnProgress
+from ..results.sweep import CHOICE
+from ..settings.config import Limits
 from ..storage.experiments import Experiment, Trial, check_name, check_settings, identity
-from ..sweep.results import CHOICE
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.errors import ConfigError
-from ..experiment.node_maps import first_nodes, prepare_node_maps
-from ..experiment.proposer import Proposer
+from ..driver.node_maps import first_nodes, prepare_node_maps
+from ..driver.proposer import Proposer
+from ..driver.work import Work
 from ..storage.experiments import Trial
 from .estimate import program
 from .probe import Measured, probe, what_to_lower
 from .rehearsal import proposed, rehearsal
-
-if TYPE_CHECKING:
-    from ..experiment.run import Work
 
 HEAD_ROOM = 0.1  # of a GPU's memory that a pack leaves free: allocators round up, and later steps may need a little more
 _SECONDS = 20.0  # that measuring may take

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.errors import ConfigError, StorageError
 from ..cluster.growth import growth, room_on
 from ..cluster.session import ray_session
-from ..experiment.driver import prepare_environment
-from ..experiment.node_maps import first_nodes, prepare_node_maps
+from ..driver.node_maps import first_nodes, prepare_node_maps
+from ..driver.trials import prepare_environment
+from ..driver.work import Work
 from ..rllib.names import is_rllib
 from ..storage.experiments import Experiment, Trial
 from .around import tracked
@@ -38,9 +39,6 @@ from .estimate import (
 from .packing import pack
 from .probe import SECONDS, Measured, TooLargeError, probe
 from .rehearsal import proposed, rehearsal
-
-if TYPE_CHECKING:
-    from ..experiment.run import Work
 
 _MANY = 1000  # trials that show how many run at once on a node
 _SAMPLE = 64  # trials of a sweep that are looked at; more are taken to be like them

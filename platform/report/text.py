@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..experiment.config import ExperimentConfig
-from ..experiment.results import RETURN, Configuration, Results, Score, SeedRun
+from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
 from ..rllib.names import is_online
+from ..settings.config import ExperimentConfig
 from ..statistics import FEW
-from ..tracking.surroundings import describe_git, describe_machine
+from ..surroundings import describe_git, describe_machine
 from ..uris import without_password
 
 NONE = "–"

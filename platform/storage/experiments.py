@@ -15,7 +15,7 @@
         outbox/seed-K/        see d3ray.platform.storage.outbox
         best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
         policy/seed-K/        the policy package
-        stop.json, exploits.json, donated/  what a scheduler has decided, see d3ray.platform.experiment.decisions
+        stop.json, exploits.json, donated/  what a scheduler has decided, see d3ray.platform.worker.decisions
         status.json           how it ended, seed by seed; missing: unfinished
         retried               how often it was tried again after it had failed
         delivered.json        what the tracking server has got
@@ -38,7 +38,8 @@ from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
 from ..uris import without_secrets, without_secrets_in
-from .folders import Folder, Lock
+from .folders import Folder
+from .locks import Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1

@@ -14,16 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data.errors import ConfigError, did_you_mean
-from ..experiment.budget import Spent
-from ..experiment.config import ExperimentConfig
-from ..experiment.driver import OnProgress, trial_config
-from ..experiment.evaluation import environment_to_play, measured
-from ..experiment.places import Data, open_place
-from ..experiment.run import Work, carry_out, check_data, check_place, describe_dataset
+from ..driver.budget import Spent
+from ..driver.work import Work
+from ..experiment.checks import check_data, check_place, describe_dataset
+from ..experiment.run import carry_out
+from ..places import Data, open_place
+from ..results.progress import OnProgress
+from ..results.sweep import CHOICE, SweepResult, outcome, read_sweep
+from ..settings.config import ExperimentConfig
+from ..settings.evaluation import environment_to_play, measured
 from ..storage.experiments import Experiment, Trial, identity
 from ..uris import without_secrets, without_secrets_in
+from ..worker.trial_config import trial_config
 from .config import SweepConfig
-from .results import CHOICE, SweepResult, outcome, read_sweep
 from .schedulers import make_scheduler, told
 from .search_space import ALGORITHM, DATASET, Configuration, applied
 from .searchers import Past, Searcher, make_searcher

@@ -18,7 +18,7 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.jobs.base import run_command
-from d3ray.platform.experiment.config import ExperimentConfig
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
 
 N = 60

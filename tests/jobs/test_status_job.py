@@ -27,7 +27,7 @@ from d3ray.platform.tracking.metric_files import MetricFiles
 from d3ray.platform.tracking.runs import Tracking
 from d3ray.platform.tracking.settling import settle
 
-from ..platform.experiment.fake_status import begin, write_trial
+from ..platform.results.fake_status import begin, write_trial
 
 TRAIN = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.preset=small", "n_steps=400000", "n_steps_per_epoch=200"]
 MORE = ["seeds=[0, 1]", "evaluation.episodes=1", "evaluation.every=400", "loggers=[csv, tensorboard]", "name=real"]

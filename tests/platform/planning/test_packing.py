@@ -15,15 +15,15 @@ import ray
 import torch
 
 from d3ray import Dataset
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.proposer import Listed
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trial_queue import slots
 from d3ray.platform.experiment.run import run_experiment, train_work
-from d3ray.platform.experiment.trial_queue import slots
-from d3ray.platform.experiment.trial_run import note_failure
 from d3ray.platform.planning.packing import Repacked, pack, resources, share
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
+from d3ray.platform.worker.trial_run import note_failure
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ import pytest
 from d3ray import Dataset
 from d3ray.algos.registry import make_algorithm
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.objective import Objective
-from d3ray.platform.experiment.run import describe_dataset
-from d3ray.platform.experiment.trial_run import TrialConfig
+from d3ray.platform.experiment.checks import describe_dataset
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.outbox import Outbox, lines
+from d3ray.platform.worker.trial_config import TrialConfig
 
 PLUGINS = Path(__file__).with_name("plugins")
 SCORE = Objective(metric="train/score")
@@ -41,7 +41,7 @@ def plugins() -> Generator[None]:
 def ray_here() -> Generator[None]:
     """A Ray of two CPUs."""
     from d3ray.platform.cluster.session import ray_session
-    from d3ray.platform.experiment.driver import prepare_environment
+    from d3ray.platform.driver.trials import prepare_environment
 
     prepare_environment()
     with ray_session(num_cpus=2):
@@ -78,7 +78,7 @@ class Sweep:
 
     def told(self, trial: Trial, **more: Any) -> dict[str, Any]:
         """What its worker is told."""
-        from d3ray.platform.experiment.driver import trial_config
+        from d3ray.platform.worker.trial_config import trial_config
 
         objective = SCORE.model_dump(mode="json")
         return {**trial_config(self.config, trial), "objective": objective, "heeds": True, **more}

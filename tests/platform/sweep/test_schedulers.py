@@ -14,16 +14,16 @@ import pytest
 from d3ray.algos.learning.diagnostics import DivergenceWarning
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.decisions import note_stop, results, stop_of
-from d3ray.platform.experiment.driver import run_trials
-from d3ray.platform.experiment.objective import Objective
-from d3ray.platform.experiment.proposer import Listed
-from d3ray.platform.experiment.run import collect
-from d3ray.platform.experiment.trial_run import TrialRun
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trials import run_trials
+from d3ray.platform.results.experiment import collect
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.scheduler_config import ASHA, PBT, Median, NoScheduler, SchedulerConfig
 from d3ray.platform.sweep.schedulers import Stopping, make_scheduler, told
+from d3ray.platform.worker.decisions import note_stop, results, stop_of
+from d3ray.platform.worker.trial_run import TrialRun
 
 from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, plugins, ray_here, write_dataset
 

@@ -13,11 +13,11 @@ import pytest
 from d3ray import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.budget import Spent
-from d3ray.platform.experiment.run import describe_dataset
+from d3ray.platform.driver.budget import Spent
+from d3ray.platform.experiment.checks import describe_dataset
+from d3ray.platform.results.sweep import SweepResult, read_sweep
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
-from d3ray.platform.sweep.results import SweepResult, read_sweep
 from d3ray.platform.sweep.run import Search, check_sweep, run_sweep
 from d3ray.platform.sweep.searchers import make_searcher
 
