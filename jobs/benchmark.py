@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..platform.benchmark.suite import SuiteConfig, is_file, read_suite
 from ..platform.yaml_text import Key
-from .base import Result, option
-from .live_view import live_experiment
-from .planning import PlannableConfig, PlanResult, planned
+from .command.base import Result, option
+from .command.planning import PlannableConfig, PlanResult, planned
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
     from ..platform.benchmark.bands import Bands

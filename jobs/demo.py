@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base import RestartableConfig, Result, option
-from .console import note
-from .live_view import live_experiment
+from .command.base import RestartableConfig, Result, option
+from .command.console import note
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
     from ..platform.results.experiment import ExperimentResult

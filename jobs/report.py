@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..data.errors import ConfigError
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
     from ..platform.benchmark.report import SuiteReport

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..data.errors import ConfigError, StorageError
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
     from ..platform.results.status import View
@@ -53,7 +53,7 @@ def run(config: StatusConfig) -> StatusResult:
         return _all(storage, names, config.format)
     reader = StatusReader(storage, config.experiment)
     if config.watch:
-        from .live_view import showing
+        from .views.live_view import showing
 
         with showing(reader.read) as over:
             over.wait()
@@ -64,7 +64,7 @@ def run(config: StatusConfig) -> StatusResult:
 
 def _all(storage: str, names: list[str], how: str) -> StatusResult:
     from ..platform.results.status_reader import StatusReader
-    from .view_text import summary
+    from .views.view_text import summary
 
     views: dict[str, View] = {}
     told: list[Any] = []
@@ -82,7 +82,7 @@ def _drawn(view: View, rows: int) -> str:
     """The drawing for stdout, coloured where that is a terminal."""
     from rich.console import Console
 
-    from .view_text import Drawing
+    from .views.view_text import Drawing
 
     console = Console(highlight=False)
     with console.capture() as captured:

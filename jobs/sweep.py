@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..platform.sweep.config import SweepConfig as Settings
 from ..platform.yaml_text import to_text
-from .base import Result
-from .live_view import live_experiment
-from .planning import PlannableConfig, PlanResult, planned
+from .command.base import Result
+from .command.planning import PlannableConfig, PlanResult, planned
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
     from ..platform.results.sweep import ConfigurationResult

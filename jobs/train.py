@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..platform.settings.config import ExperimentConfig
-from .base import Result
-from .live_view import live_experiment
-from .planning import PlannableConfig, PlanResult, planned
+from .command.base import Result
+from .command.planning import PlannableConfig, PlanResult, planned
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
     from ..platform.results.experiment import ExperimentResult

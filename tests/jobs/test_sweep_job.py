@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import BAD_INPUT, INTERRUPTED, run_command
-from d3ray.jobs.options import resolve
+from d3ray.jobs.command.options import resolve
+from d3ray.jobs.command.running import BAD_INPUT, INTERRUPTED, run_command
 from d3ray.jobs.sweep import SweepConfig, describe
 from d3ray.platform.results.experiment import ExperimentResult
 from d3ray.platform.results.sweep import ConfigurationResult, Outcome, SweepResult

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from d3ray.algos.environments.evaluate import EnvironmentEvaluator, episode_seeds, evaluate
-from d3ray.platform.worker import returns
+from d3ray.platform.worker import returns as module
 from d3ray.platform.worker.returns import Returns
 
 
@@ -34,7 +34,7 @@ def test_a_trial_plays_other_episodes_at_every_step_and_the_estimators_evaluator
         played.append(episode_seeds(seed, episodes))
         return evaluate(policy, environment, episodes=episodes, seed=seed)
 
-    monkeypatch.setattr(returns, "evaluate", watched)
+    monkeypatch.setattr(module, "evaluate", watched)
     returns, same = Returns("CartPole-v1", 20, None, ""), EnvironmentEvaluator("CartPole-v1", episodes=20)
     early, late, again, other = (returns(algorithm, 1) for algorithm in (at(100), at(200), at(100), at(100, seed=1)))
     assert not set(played[0]) & set(played[1])

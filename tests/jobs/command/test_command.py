@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import BAD_INPUT, Result, job_names, load_job, run_command
-from d3ray.jobs.console import note, progress, say
-from d3ray.jobs.describe import example, help_text
-from d3ray.jobs.options import operands, resolve
+from d3ray.jobs.command.base import Result
+from d3ray.jobs.command.console import note, progress, say
+from d3ray.jobs.command.describe import example, help_text
+from d3ray.jobs.command.options import operands, resolve
+from d3ray.jobs.command.running import BAD_INPUT, job_names, load_job, run_command
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TOY = '''"""`d3ray toy DATASET`: a toy that does what it is told."""
 
 import time
 
 from ..data.errors import DataError
-from .base import RestartableConfig, Result, option
+from .command.base import RestartableConfig, Result, option
 
 
 class ToyConfig(RestartableConfig):
@@ -57,8 +58,9 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "data").mkdir()
     for name in ("__init__", "config", "errors"):
         shutil.copy(ROOT / "data" / f"{name}.py", package / "data")
-    for name in ("__init__", "__main__", "base", "console", "describe", "options"):
+    for name in ("__init__", "__main__"):
         shutil.copy(ROOT / "jobs" / f"{name}.py", package / "jobs")
+    shutil.copytree(ROOT / "jobs" / "command", package / "jobs" / "command")
     (package / "platform").mkdir()
     shutil.copy(ROOT / "platform" / "yaml_text.py", package / "platform")
     (package / "jobs" / "toy.py").write_text(TOY)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.text import Text
 
-from ..data.doctor import Finding, Histogram, Report
-from ..data.doctor.estimate import BATCH, N_STEPS, in_words
-from ..data.storage.statistics import Moments, Statistics
+from ...data.doctor import Finding, Histogram, Report
+from ...data.doctor.estimate import BATCH, N_STEPS, in_words
+from ...data.storage.statistics import Moments, Statistics
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
 _ENTRIES = 20  # entries of a vector that are shown
 _LETTERS = 500  # of a provenance in no form known here

@@ -21,14 +21,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from d3ray.jobs import live_view
-from d3ray.jobs.live_view import showing
-from d3ray.jobs.view_text import Drawing, duration, line, number, seeds_words, time_left
+from d3ray.jobs.views import live_view
+from d3ray.jobs.views.live_view import showing
+from d3ray.jobs.views.view_text import Drawing, duration, line, number, seeds_words, time_left
 from d3ray.platform.results.status import View
 from d3ray.platform.results.status_reader import StatusReader
 from d3ray.platform.storage.experiments import Experiment
 
-from ..platform.results.fake_status import METRIC, SEARCH, begin, write_trial
+from ...platform.results.fake_status import METRIC, SEARCH, begin, write_trial
 from .terminal import Terminal
 
 DIVERGED = "diverged at step 217: its losses are not finite from there on"
@@ -185,7 +185,7 @@ def test_in_a_log_there_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 PROGRAM = """
 import sys, time
-from d3ray.jobs.live_view import showing
+from d3ray.jobs.views.live_view import showing
 from d3ray.platform.results.status_reader import StatusReader
 reader = StatusReader(sys.argv[1], "pendulum-sweep")
 print("before", file=sys.stderr)

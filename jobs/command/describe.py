@@ -12,8 +12,8 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ..data.config import Config
-from ..platform.yaml_text import to_text
+from ...data.config import Config
+from ...platform.yaml_text import to_text
 from .options import DEFAULT, JobConfig, RestartableConfig, extra, flags, members, nested, operands
 
 _WORDS: dict[Any, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from ..data.progress import progress
+from ...data.progress import progress
 
 __all__ = ["note", "progress", "say"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import ConfigError
+from ...data.errors import ConfigError
 from .base import RestartableConfig, Result, option
 from .console import note
 
 if TYPE_CHECKING:
-    from ..platform.driver.work import Work
-    from ..platform.planning.plan import Plan
+    from ...platform.driver.work import Work
+    from ...platform.planning.plan import Plan
 
 
 class PlannableConfig(RestartableConfig):
@@ -37,7 +37,7 @@ class PlanResult(Result):
 
 def planned(work: Work, config: PlannableConfig, **about: Any) -> PlanResult:
     """The plan of some work; `about` as for `platform.planning.plan.plan`. Raises as the work itself would before it trains."""
-    from ..platform.planning.plan import plan
+    from ...platform.planning.plan import plan
 
     note("A few trials are trained for half a minute, to see how long they take.")
     found = plan(work, resume=config.resume, **about)

@@ -12,8 +12,8 @@ from pydantic import model_validator
 
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
-from d3ray.jobs.describe import example, help_text, print_config
-from d3ray.jobs.options import JobConfig, RestartableConfig, option, read_line, resolve
+from d3ray.jobs.command.describe import example, help_text, print_config
+from d3ray.jobs.command.options import JobConfig, RestartableConfig, option, read_line, resolve
 from d3ray.platform.yaml_text import parse_value, read_yaml, to_text
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ..platform.results.status import ConfigurationView, TrialView, View
+    from ...platform.results.status import ConfigurationView, TrialView, View
 
 _STYLES = {"RUNNING": "cyan", "PENDING": "dim", "FINISHED": "green", "FAILED": "red", "KILLED": "yellow", "STOPPED": "yellow"}
 _ORDER = ("RUNNING", "PENDING", "FINISHED", "STOPPED", "KILLED", "FAILED")

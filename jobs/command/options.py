@@ -14,9 +14,9 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails
 
-from ..data.config import Config, explain
-from ..data.errors import ConfigError, D3rayError, did_you_mean
-from ..platform.yaml_text import Key, parse_value, read_yaml
+from ...data.config import Config, explain
+from ...data.errors import ConfigError, D3rayError, did_you_mean
+from ...platform.yaml_text import Key, parse_value, read_yaml
 
 C = TypeVar("C", bound=Config)
 Operand = bool | Literal["several", "rest"]

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from ..data.errors import D3rayError
+from ...data.errors import D3rayError
 from .view_text import Drawing, end_of, line
 
 if TYPE_CHECKING:
-    from ..platform.results.progress import Progress
-    from ..platform.results.status import View
+    from ...platform.results.progress import Progress
+    from ...platform.results.status import View
 
 _SECONDS_BETWEEN = 0.5  # redraws; moments and times left go on between two readings
 _READ_SECONDS = 1.0
@@ -40,8 +40,8 @@ def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], N
     Yields:
         What to give `run_experiment` as `on_progress`.
     """
-    from ..platform.results.status_reader import StatusReader
-    from ..platform.storage.folders import Folder
+    from ...platform.results.status_reader import StatusReader
+    from ...platform.storage.folders import Folder
 
     newest: list[Progress] = []
     reader: list[StatusReader] = []
