@@ -11,7 +11,7 @@ from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.search import Searcher
+from ray.tune.search import Searcher as TuneSearcher
 
 from ...data.errors import StorageError
 from ..cluster.growth import SEEN, growth, room_on
@@ -48,7 +48,7 @@ def most_out(wanted: dict[str, float], grow_to: int | None = None) -> int:
     return max(most, min(will + will // 20, now + SEEN)) if will > now else most
 
 
-class TrialQueue(Searcher):
+class TrialQueue(TuneSearcher):
     """A proposer as Tune's searcher. It keeps no state of its own: what it knows lies in the trials' folders.
 
     Args:
@@ -87,7 +87,7 @@ class TrialQueue(Searcher):
         try:
             trial = self._again.popleft() if self._again else self._proposer.next()
         except StopIteration:
-            return None if self.trials else Searcher.FINISHED  # one that is out may have to be handed out again
+            return None if self.trials else TuneSearcher.FINISHED  # one that is out may have to be handed out again
         if trial is None:
             return None
         self.trials[trial_id] = trial
@@ -228,6 +228,7 @@ class Watch(tune.Callback):
         self._changed()
 
     def _changed(self) -> None:
+        self._experiment.lock.check()  # where another command has taken the experiment over, this one ends
         if self._tell is not None:
             self._tell(self._progress)
 

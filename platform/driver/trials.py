@@ -7,16 +7,13 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.storage.files import storage_errors
 from ..results.progress import OnProgress, Progress
 from ..storage.experiments import Experiment, Trial
-from ..uris import without_secrets
 from .proposer import Proposer
-
-if TYPE_CHECKING:
-    from ray.tune.schedulers import TrialScheduler
+from .work import Work
 
 _TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # metrics go to the outbox
@@ -38,26 +35,18 @@ def prepare_environment() -> None:
 def run_trials(
     experiment: Experiment,
     proposer: Proposer,
-    trial_config: Callable[[Trial], dict[str, Any]],
+    work: Work,
     on_progress: OnProgress | None = None,
-    scheduler: TrialScheduler | None = None,
     started: Callable[[Trial], None] | None = None,
-    places: Mapping[str, str] | None = None,
-    grow_to: int | None = None,
-    max_concurrent: int | None = None,
 ) -> None:
     """Runs what the proposer gives, until it has nothing more. Every trial that was given is settled afterwards.
 
     Args:
         experiment: Whose folder Tune may keep its notes in.
-        proposer: What to run.
-        trial_config: What a trial's worker is told; JSON, see `trial_config`.
+        proposer: What to run, the work's own or one around it.
+        work: What workers are told, the scheduler, and how many trials there may be at a time.
         on_progress: Called after epochs.
-        scheduler: Tune's, which may stop trials or change them. None: every trial runs to its end.
         started: Called with each trial before it is handed to Tune.
-        places: Datasets' places that hold credentials, by what may stand in Tune's files in their stead.
-        grow_to: Trials that the cluster will have room for when it has grown; None: what its autoscaler is known to start.
-        max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
 
     Raises:
         StorageError: something could not be written, as on a full disk, where a trial could not even say why it failed.
@@ -75,20 +64,21 @@ def run_trials(
         progress.add(trial)
 
     def hand_out(trial: Trial) -> dict[str, Any]:
+        experiment.lock.check()
         trial.reopen()
         one = progress.add(trial)
         one.state, one.reason, one.step = None, "", max(trial.committed, 0)
         if started is not None:
             started(trial)
-        told = trial_config(trial)
-        return {**told, "dataset": without_secrets(told["dataset"])}
+        return work.told(trial)
 
+    scheduler, places = work.scheduler(experiment), work.secret_places
     queue = TrialQueue(
         proposer,
         hand_out,
         take_turns=getattr(scheduler, "takes_turns", False),
-        grow_to=grow_to,
-        max_concurrent=max_concurrent,
+        grow_to=work.config.resources.grow_to,
+        max_concurrent=work.max_concurrent,
     )
     watch = Watch(queue, experiment, progress, on_progress)
     with _tune_folder(experiment) as folder, FaultLog(experiment.folder), Guard(folder) as guard:
@@ -99,7 +89,7 @@ def run_trials(
             guard.before(scheduler, on_trial_add=None, on_trial_complete=None, on_trial_error=None)
             guard.before(scheduler, on_trial_result=TrialScheduler.CONTINUE)
         tune.Tuner(
-            tune.with_resources(tune.with_parameters(Training, places=dict(places)) if places else Training, _resources),
+            tune.with_resources(tune.with_parameters(Training, places=places) if places else Training, _resources),
             tune_config=tune.TuneConfig(
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,

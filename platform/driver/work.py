@@ -26,7 +26,7 @@ class Work:
         datasets: Description of each dataset (`describe_dataset`) by place.
         proposer: Makes who says which trials there are.
         scheduler: Makes Tune's scheduler.
-        trial_config: What a trial's worker is told, JSON.
+        also: What every trial's worker is told beside its `trial_config`.
         data: The description of the experiment's own data; None: the first of `datasets`.
         tags: Of the experiment's run in MLflow, beside those that every run has.
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
@@ -37,20 +37,20 @@ class Work:
     datasets: Mapping[str, Mapping[str, Any]]
     proposer: Callable[[Experiment], Proposer]
     scheduler: Callable[[Experiment], TrialScheduler | None] = lambda experiment: None
-    trial_config: Callable[[ExperimentConfig, Trial], dict[str, Any]] = trial_config
+    also: Mapping[str, Any] = field(default_factory=dict[str, Any])
     data: Mapping[str, Any] | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     max_concurrent: int | None = None
 
-    def __post_init__(self) -> None:
-        tell, places = self.trial_config, self.secret_places
+    def told(self, trial: Trial, *, in_full: bool = False) -> dict[str, Any]:
+        """What the worker of a trial is told: JSON.
 
-        def with_place(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
-            told = tell(config, trial)
-            return {**told, "dataset": places.get(without_secrets(told["dataset"]), told["dataset"])}
-
-        if places:  # what is kept of them names no credentials, so a worker gets those of this command
-            object.__setattr__(self, "trial_config", with_place)
+        Args:
+            trial: Which.
+            in_full: Whether the dataset's place has the credentials of this command, which no file may hold.
+        """
+        told = {**trial_config(self.config, trial), **self.also}
+        return {**told, "dataset": self.secret_places.get(told["dataset"], told["dataset"])} if in_full else told
 
     @property
     def secret_places(self) -> dict[str, str]:

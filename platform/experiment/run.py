@@ -6,8 +6,6 @@ checkpoint, and what is in the outboxes is delivered. So there is one path, for 
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...data.errors import StorageError
 from ..cluster.session import ray_session
 from ..driver.node_maps import prepare_node_maps
@@ -15,11 +13,11 @@ from ..driver.proposer import Listed
 from ..driver.trials import prepare_environment, run_trials
 from ..driver.work import Work
 from ..places import open_place
-from ..planning.packing import Repacked, pack, resources
+from ..planning.packing import Repacked, pack
 from ..results.experiment import ExperimentResult, collect, conclude
-from ..results.progress import OnProgress, Progress
+from ..results.progress import OnProgress
 from ..settings.config import ExperimentConfig
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
 from ..surroundings import note_surroundings
 from ..tracking.delivery import Delivery
 from ..tracking.metric_files import MetricFiles
@@ -27,8 +25,6 @@ from ..tracking.place import keep_place, recorded_place
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
 from .checks import check_data, check_place, describe_dataset
-
-__all__ = ["ExperimentResult", "Progress", "carry_out", "run_experiment"]
 
 
 def run_experiment(
@@ -87,27 +83,11 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                         trial.reopen()
                 prepare_environment()
                 with ray_session():
-                    packed = pack(work).config
+                    packed = pack(work)
                     recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
-                    prepare_node_maps(*recorded, resources=packed.resources.wanted, recorded=recorded)
+                    prepare_node_maps(*recorded, resources=packed.config.resources.wanted, recorded=recorded)
                     delivery.start(runs=True)
-
-                    def told(trial: Trial) -> dict[str, Any]:
-                        experiment.lock.check()
-                        return resources(trial, work.trial_config(packed, trial))
-
-                    repacked = Repacked(proposer, told)
-                    run_trials(
-                        experiment,
-                        repacked,
-                        told,
-                        _checked(experiment, on_progress),
-                        work.scheduler(experiment),
-                        started=delivery.add,
-                        places=work.secret_places,
-                        grow_to=packed.resources.grow_to,
-                        max_concurrent=work.max_concurrent,
-                    )
+                    run_trials(experiment, Repacked(proposer, packed.told), packed, on_progress, started=delivery.add)
             else:
                 delivery.start(runs=False)
             experiment.lock.check()
@@ -127,17 +107,6 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         raise
     finally:
         experiment.close()
-
-
-def _checked(experiment: Experiment, on_progress: OnProgress | None) -> OnProgress:
-    """`on_progress`, which ends the command where another has taken the experiment over."""
-
-    def checked(progress: Progress) -> None:
-        experiment.lock.check()
-        if on_progress is not None:
-            on_progress(progress)
-
-    return checked
 
 
 def _interrupted(experiment: Experiment) -> str:

@@ -147,7 +147,7 @@ def plan(
             trials = [trial for trial in trials if left.get(trial.identity) != 0]
             if not trials:
                 raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
-            configs = [work.trial_config(work.config, trial) for trial in trials]
+            configs = [work.told(trial, in_full=True) for trial in trials]
             if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
                 raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
             n_trials: int | None = len(trials)  # None: until a budget ends it

@@ -25,7 +25,6 @@ from ..settings.config import ExperimentConfig
 from ..settings.evaluation import environment_to_play, measured
 from ..storage.experiments import Experiment, Trial, identity
 from ..uris import without_secrets, without_secrets_in
-from ..worker.trial_config import trial_config
 from .config import SweepConfig
 from .schedulers import make_scheduler, told
 from .search_space import ALGORITHM, DATASET, Configuration, applied
@@ -206,17 +205,13 @@ def sweep_work(config: SweepConfig) -> Work:
     spaces = {coefficients[name]: space.spaces[name] for name in perturbed}
     population = config.max_configurations(searcher.end) or 0
 
-    def tell(config_now: ExperimentConfig, trial: Trial) -> dict[str, Any]:
-        objective = config.objective.model_dump(mode="json")
-        return {**trial_config(config_now, trial), "objective": objective, **told(config.scheduler, list(spaces))}
-
     return Work(
         config=config,
         configuration=config.decided(searcher.end),
         datasets=datasets,
         proposer=lambda experiment: Search(config, experiment, datasets, searcher),
         scheduler=lambda experiment: make_scheduler(config.scheduler, config, experiment, config.objective, spaces, population),
-        trial_config=tell,
+        also={"objective": config.objective.model_dump(mode="json"), **told(config.scheduler, list(spaces))},
         max_concurrent=config.searcher.max_concurrent,
     )
 

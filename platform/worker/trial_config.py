@@ -10,6 +10,9 @@ from ...data.config import Config
 from ..settings.config import CheckpointConfig, EvaluationConfig, ExperimentConfig
 from ..settings.objective import Objective
 from ..storage.experiments import Trial
+from ..uris import without_secrets
+
+_SHARE = "resources.json"  # of a trial's folder
 
 
 class TrialConfig(Config):
@@ -35,10 +38,17 @@ class TrialConfig(Config):
 
 
 def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
-    """What the worker of a trial is told: JSON. What decides the trial's results its folder says, the rest the experiment."""
-    decided = trial.configuration
+    """What the worker of a trial is told: JSON, without credentials. What decides the trial's results its folder says.
+
+    Args:
+        config: The experiment's, which says the rest.
+        trial: Which.
+    """
+    decided, gpu, needed = trial.configuration, config.resources.gpu, trial.folder.read_json(_SHARE)
+    if needed is not None:
+        gpu = max(float(gpu), needed["gpu"])
     return {
-        "dataset": trial.dataset["source"],
+        "dataset": without_secrets(trial.dataset["source"]),
         "algorithm": decided["algorithm"],
         "n_steps": decided["n_steps"],
         "n_steps_per_epoch": decided["n_steps_per_epoch"],
@@ -49,6 +59,11 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
         "device": None if config.resources.gpu else "cpu",
         "threads": max(1, int(config.resources.cpu)),
         "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},
-        "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": config.resources.gpu},
+        "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": gpu},
         "folder": trial.folder.name,
     }
+
+
+def note_share(trial: Trial, gpu: float) -> None:
+    """Keeps the share of a GPU that a trial was found to need: from now on its worker is told no smaller one."""
+    trial.folder.write_json(_SHARE, {"gpu": gpu})

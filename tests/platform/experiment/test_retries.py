@@ -156,7 +156,7 @@ def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> Non
 def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path) -> None:
     """As when a node dies under two calls to one worker: the second failure finds the trial waiting, not running."""
     from d3ray.platform.driver.proposer import Listed
-    from d3ray.platform.driver.trial_queue import Searcher, TrialQueue
+    from d3ray.platform.driver.trial_queue import TrialQueue, TuneSearcher
 
     trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 2}, (0,), {})
     queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})
@@ -166,7 +166,7 @@ def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path)
     assert queue.suggest("c") == first
     assert not queue.given_up("c", most=1)  # the second death
     queue.lost("c")
-    assert queue.suggest("d") == Searcher.FINISHED
+    assert queue.suggest("d") == TuneSearcher.FINISHED
 
 
 @pytest.mark.usefixtures("plugins")  # a Ray

@@ -133,9 +133,7 @@ def test_what_mlflow_takes_is_measured_and_leaves_nothing(place: Path, monkeypat
         source = trials[0]
         nothing = tracked(work.config.storage_place, experiment, trials)
         own = Trial.create(source.folder / "own", source.configuration, source.seeds, source.dataset)
-        run = TrialRun(
-            TrialConfig.checked({**work.trial_config(work.config, own), "n_steps": 4, "n_steps_per_epoch": 2}, title="trial")
-        )
+        run = TrialRun(TrialConfig.checked({**work.told(own, in_full=True), "n_steps": 4, "n_steps_per_epoch": 2}, title="trial"))
         while not run.done:
             run.epoch()
         run.finish()

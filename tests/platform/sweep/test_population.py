@@ -272,12 +272,8 @@ def test_a_population_under_tune(tmp_path: Path, data: Path, n: int) -> None:
     chosen = PBT(interval=20, resample_probability=0.0, perturb_factors=(1.25,))
     spaces = {"score": SPACES["score"]}
     with ray_here():
-        run_trials(
-            sweep.experiment,
-            Listed(trials),
-            lambda trial: {**sweep.told(trial), **told(chosen, ["score"])},
-            scheduler=make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, spaces, n),
-        )
+        scheduler = make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, spaces, n)
+        run_trials(sweep.experiment, Listed(trials), sweep.work(scheduler, **told(chosen, ["score"])))
     identities = [trial.identity for trial in trials]
     for k, trial in enumerate(trials):
         expected, steps, score, offset = dict[int, float](), dict[int, float](), (k + 1) / 10, 0.0

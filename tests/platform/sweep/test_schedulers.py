@@ -313,7 +313,7 @@ def test_asha_under_tune(tmp_path: Path, data: Path) -> None:
             assert isinstance(scheduler, Stopping)
             rules.append(Listening(scheduler.rule))
             scheduler.rule = rules[-1]  # pyright: ignore[reportAttributeAccessIssue]
-            run_trials(sweep.experiment, Listed(trials), lambda trial: {**sweep.told(trial), **told(chosen)}, scheduler=scheduler)
+            run_trials(sweep.experiment, Listed(trials), sweep.work(scheduler, **told(chosen)))
     numbers = {trial.identity: number for number, trial in enumerate(trials)}
     heard = [(numbers[name], step, score) for name, step, score in rules[0].told]
     assert sorted(heard) == sorted((k, one.step, one.objective) for k, trial in enumerate(trials) for one in results(trial, SCORE))
