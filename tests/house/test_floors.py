@@ -12,13 +12,6 @@ import pytest
 from .source_tree import FLOORS, PACKAGE, ROOT, modules
 
 PLATFORM_ONLY = ("ray", "mlflow")
-ROOMS = (  # of platform, from the bottom up; one imports from itself, from its own row where that holds together, and from below
-    ({"uris", "statistics", "yaml_text", "arrow_source", "ray_data"}, "apart"),
-    ({"storage"}, "apart"),
-    ({"experiment", "sweep", "planning", "tracking", "cluster", "rllib", "trainable"}, "together"),  # how experiments run
-    ({"datasets", "report"}, "apart"),
-    ({"benchmark"}, "apart"),
-)
 
 
 def imports_from_above(root: Path) -> list[str]:
@@ -37,26 +30,6 @@ def imports_from_above(root: Path) -> list[str]:
                 room = (below or found.name).partition(".")[0]
                 if room not in allowed and not (found.module == PACKAGE and found.name == "__version__"):
                     wrong.append(f"{place} imports {room or PACKAGE} from {module.floor}")
-    return wrong
-
-
-def rooms_from_above(root: Path) -> list[str]:
-    """Imports between platform's rooms, and its single modules, that go up or, in a row that stands apart, across."""
-    floor = {room: height for height, (row, _) in enumerate(ROOMS) for room in row}
-    wrong: list[str] = []
-    for module in modules(root):
-        if module.floor != "platform":
-            continue
-        mine = module.name.split(".")[2]
-        for found in module.imports():
-            below = found.module.split(".")
-            if below[:2] != [PACKAGE, "platform"]:
-                continue
-            other = below[2] if len(below) > 2 else found.name
-            together = floor[mine] == floor[other] and ROOMS[floor[mine]][1] == "together"
-            beside = {mine, other} == {"ray_data", "arrow_source"}  # one entrance in two files
-            if not (other == mine or floor[other] < floor[mine] or together or beside):
-                wrong.append(f"{module.path.relative_to(root)}:{found.line} imports {other} from {mine}")
     return wrong
 
 
@@ -86,36 +59,6 @@ def import_circle(root: Path) -> list[str]:
 
 def test_no_room_imports_from_above() -> None:
     assert imports_from_above(ROOT) == []
-
-
-def test_every_room_of_platform_has_its_place() -> None:
-    rooms = {module.name.split(".")[2] for module in modules() if module.floor == "platform"}
-    assert rooms == {room for row, _ in ROOMS for room in row}
-    assert rooms_from_above(ROOT) == []
-    text = " ".join((ROOT / "CONTRIBUTING.md").read_text().split())
-    said = text[text.index("`platform/` has rooms") : text.index("Users enter by")]
-    for row, _ in ROOMS[1:]:
-        heights = {said.count(". ", 0, said.index(f"`{room}`")) for room in row if room != "trainable"}
-        assert len(heights) == 1, f"{row} stand in one sentence"
-    assert [said.index(f"`{room}`") for room in ("storage", "experiment", "datasets", "benchmark")] == sorted(
-        said.index(f"`{room}`") for room in ("storage", "experiment", "datasets", "benchmark")
-    )
-
-
-def test_an_import_from_a_room_above_is_found(house: Path) -> None:
-    for file, source in {
-        "storage/a.py": "def f():\n    from ..tracking import runs",
-        "report/a.py": "from ..datasets.thing import x\nfrom ..sweep.thing import y",
-        "sweep/a.py": "from ..experiment import thing\nfrom ..benchmark.thing import x",
-    }.items():
-        (house / "platform" / file).parent.mkdir()
-        (house / "platform" / file).write_text(source)
-    (house / "platform/thing.py").unlink()
-    assert sorted(rooms_from_above(house)) == [
-        "platform/report/a.py:1 imports datasets from report",
-        "platform/storage/a.py:2 imports tracking from storage",
-        "platform/sweep/a.py:2 imports benchmark from sweep",
-    ]
 
 
 def test_nothing_imports_in_a_circle() -> None:

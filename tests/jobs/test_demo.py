@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.jobs.demo import DemoConfig, run
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import BAD_INPUT, run_command
-from d3ray.jobs.options import resolve
+from d3ray.jobs.command.options import resolve
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.jobs.report import ReportConfig
 from d3ray.jobs.train import TrainConfig
 from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES

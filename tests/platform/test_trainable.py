@@ -19,11 +19,12 @@ from d3ray.algos.learning.divergence import DivergenceWarning
 from d3ray.algos.registry import register_algorithm
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun, note_failure
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.outbox import lines
 from d3ray.platform.storage.writer import Writer
+from d3ray.platform.worker.trial_config import TrialConfig
+from d3ray.platform.worker.trial_run import TrialRun, note_failure
 
 ENCODER = {"name": "vector", "hidden_units": [16]}
 ROOT = Path(__file__).parents[2]

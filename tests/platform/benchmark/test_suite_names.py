@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import BAD_INPUT, run_command
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.platform.benchmark.report import SCORES
 from d3ray.platform.benchmark.suite import suite_of
 from d3ray.platform.tracking.runs import Tracking

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d3ray.jobs.base import BAD_INPUT, run_command
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.platform.benchmark.charts import budget_figure, curves_figure, profiles_figure, styles
 from d3ray.platform.benchmark.formats import latex, markdown_table
 from d3ray.platform.benchmark.report import BUDGET, CURVES, PROFILES, SCORES, compose, page, write

@@ -20,7 +20,7 @@ FAILED: dict[str, Any] = {"status": "FAILED", "reason": "no luck", "step": 0}
 BAD_LUCK = """
 import os
 from pathlib import Path
-from d3ray.platform.experiment import trial_run
+from d3ray.platform.worker import trial_run
 
 def epoch(self, call=trial_run.TrialRun.epoch):
     if (Path(__file__).parent / "bad_luck").exists():
@@ -103,7 +103,7 @@ def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_pa
     """Tune pickles the error into the storage, and would read it back when all trials have ended."""
     from ray.tune.experiment import Trial as TuneTrial
 
-    from d3ray.platform.experiment import driver
+    from d3ray.platform.driver import trials as driver
 
     read: list[object] = []
     monkeypatch.setattr(driver, "_DEATHS", 0)
@@ -122,7 +122,7 @@ def test_a_trial_whose_workers_die_but_that_gets_on_is_trained(
     plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two deaths, where one without a checkpoint between is allowed."""
-    from d3ray.platform.experiment import driver
+    from d3ray.platform.driver import trials as driver
 
     monkeypatch.setattr(driver, "_DEATHS", 1)
     (plugins / "mortal").mkdir()
@@ -155,8 +155,8 @@ def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("plugins")  # a Ray
 def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path) -> None:
     """As when a node dies under two calls to one worker: the second failure finds the trial waiting, not running."""
-    from d3ray.platform.experiment.proposer import Listed
-    from d3ray.platform.experiment.trial_queue import Searcher, TrialQueue
+    from d3ray.platform.driver.proposer import Listed
+    from d3ray.platform.driver.trial_queue import TrialQueue, TuneSearcher
 
     trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 2}, (0,), {})
     queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})
@@ -166,14 +166,14 @@ def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path)
     assert queue.suggest("c") == first
     assert not queue.given_up("c", most=1)  # the second death
     queue.lost("c")
-    assert queue.suggest("d") == Searcher.FINISHED
+    assert queue.suggest("d") == TuneSearcher.FINISHED
 
 
 @pytest.mark.usefixtures("plugins")  # a Ray
 def test_only_deaths_since_the_newest_checkpoint_count(tmp_path: Path) -> None:
     """Machines that are taken away now and then do not fail a trial that gets on meanwhile."""
-    from d3ray.platform.experiment.proposer import Listed
-    from d3ray.platform.experiment.trial_queue import TrialQueue
+    from d3ray.platform.driver.proposer import Listed
+    from d3ray.platform.driver.trial_queue import TrialQueue
 
     trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 9}, (0,), {})
     queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})

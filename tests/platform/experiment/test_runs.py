@@ -16,8 +16,10 @@ from d3ray import Dataset
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.run import ExperimentResult, Progress, carry_out, run_experiment, train_work
+from d3ray.platform.experiment.run import carry_out, run_experiment, train_work
+from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.results.progress import Progress
+from d3ray.platform.settings.config import ExperimentConfig
 
 PLUGIN = """
 '''A user's own algorithms: seed 1 of NotANumber1 begins with NaN; Stumbles raises at step 30 while a file is there.'''

@@ -17,13 +17,16 @@ from d3ray import Dataset
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.export.package import read_package
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.evaluation import evaluation_seed
-from d3ray.platform.experiment.places import environment_place
-from d3ray.platform.experiment.run import ExperimentResult, Progress, run_experiment
-from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
+from d3ray.platform.experiment.run import run_experiment
+from d3ray.platform.places import environment_place
+from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.results.progress import Progress
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.evaluation import evaluation_seed
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.worker.trial_config import TrialConfig
+from d3ray.platform.worker.trial_run import TrialRun
 
 from ...faults.processes import kill, processes
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.experiment.decisions import Exploit, exploits_of, note_exploit
-from d3ray.platform.experiment.driver import run_trials
-from d3ray.platform.experiment.proposer import Listed
-from d3ray.platform.experiment.trial_run import TrialRun
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trials import run_trials
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.population import Population, coefficients, explore
 from d3ray.platform.sweep.scheduler_config import PBT
 from d3ray.platform.sweep.schedulers import make_scheduler, told
 from d3ray.platform.sweep.spaces import Integers, Uniform
 from d3ray.platform.trainable import Training
+from d3ray.platform.worker.decisions import Exploit, exploits_of, note_exploit
+from d3ray.platform.worker.trial_run import TrialRun
 
 from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, plugins, ray_here, write_dataset
 
@@ -272,12 +272,8 @@ def test_a_population_under_tune(tmp_path: Path, data: Path, n: int) -> None:
     chosen = PBT(interval=20, resample_probability=0.0, perturb_factors=(1.25,))
     spaces = {"score": SPACES["score"]}
     with ray_here():
-        run_trials(
-            sweep.experiment,
-            Listed(trials),
-            lambda trial: {**sweep.told(trial), **told(chosen, ["score"])},
-            scheduler=make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, spaces, n),
-        )
+        scheduler = make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, spaces, n)
+        run_trials(sweep.experiment, Listed(trials), sweep.work(scheduler, **told(chosen, ["score"])))
     identities = [trial.identity for trial in trials]
     for k, trial in enumerate(trials):
         expected, steps, score, offset = dict[int, float](), dict[int, float](), (k + 1) / 10, 0.0

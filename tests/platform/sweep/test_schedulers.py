@@ -14,16 +14,16 @@ import pytest
 from d3ray.algos.learning.divergence import DivergenceWarning
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.decisions import note_stop, results, stop_of
-from d3ray.platform.experiment.driver import run_trials
-from d3ray.platform.experiment.objective import Objective
-from d3ray.platform.experiment.proposer import Listed
-from d3ray.platform.experiment.run import collect
-from d3ray.platform.experiment.trial_run import TrialRun
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trials import run_trials
+from d3ray.platform.results.experiment import collect
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.scheduler_config import ASHA, PBT, Median, NoScheduler, SchedulerConfig
 from d3ray.platform.sweep.schedulers import Stopping, make_scheduler, told
+from d3ray.platform.worker.decisions import note_stop, results, stop_of
+from d3ray.platform.worker.trial_run import TrialRun
 
 from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, plugins, ray_here, write_dataset
 
@@ -313,7 +313,7 @@ def test_asha_under_tune(tmp_path: Path, data: Path) -> None:
             assert isinstance(scheduler, Stopping)
             rules.append(Listening(scheduler.rule))
             scheduler.rule = rules[-1]  # pyright: ignore[reportAttributeAccessIssue]
-            run_trials(sweep.experiment, Listed(trials), lambda trial: {**sweep.told(trial), **told(chosen)}, scheduler=scheduler)
+            run_trials(sweep.experiment, Listed(trials), sweep.work(scheduler, **told(chosen)))
     numbers = {trial.identity: number for number, trial in enumerate(trials)}
     heard = [(numbers[name], step, score) for name, step, score in rules[0].told]
     assert sorted(heard) == sorted((k, one.step, one.objective) for k, trial in enumerate(trials) for one in results(trial, SCORE))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import ConfigError
+from d3ray.platform.results.sweep import SweepResult
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
-from d3ray.platform.sweep.results import SweepResult
 from d3ray.platform.sweep.run import run_sweep
 
 from .small_sweep import sweep, write_data
@@ -27,7 +27,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     """A sweep over two datasets and two algorithms, three configurations of two seeds each."""
     import ray
 
-    from d3ray.platform.experiment.driver import prepare_environment
+    from d3ray.platform.driver.trials import prepare_environment
 
     prepare_environment()
     os.environ.pop("MLFLOW_TRACKING_URI", None)

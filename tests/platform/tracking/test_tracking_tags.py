@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from d3ray import __version__
-from d3ray.platform.experiment.system_metrics import SystemMetrics
+from d3ray.platform import surroundings
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
-from d3ray.platform.tracking import surroundings
-from d3ray.platform.tracking.runs import ServerAwayError, Tracking
-from d3ray.platform.tracking.surroundings import (
+from d3ray.platform.surroundings import (
     CARRIED,
     describe_git,
     describe_machine,
@@ -24,7 +22,9 @@ from d3ray.platform.tracking.surroundings import (
     read_surroundings,
     this_machine,
 )
+from d3ray.platform.tracking.runs import ServerAwayError, Tracking
 from d3ray.platform.uris import without_password, without_secrets, without_secrets_in
+from d3ray.platform.worker.system_metrics import SystemMetrics
 
 from .test_tracking import Case, storage, tracking
 
