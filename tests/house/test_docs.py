@@ -170,13 +170,6 @@ def test_links_and_images_are_there(page: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parts[0] == "docs"], ids=str)
-def test_lines_are_not_long(page: Path) -> None:
-    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
-    long = [number for number, line in enumerate(lines, 1) if len(line) > 132 and not line.startswith("|")]
-    assert long == []
-
-
 def generate() -> Any:
     """docs/generate.py, imported."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
