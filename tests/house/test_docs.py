@@ -115,7 +115,6 @@ NEED_D4RL = ("README.md", "datasets.md")  # show how such a file is ingested
 
 
 @pytest.mark.timeout(900)  # a busy machine starts a Ray slowly
-@pytest.mark.xdist_group("ray")  # some start one
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_what_a_document_shows_runs(document: Path, tmp_path: Path) -> None:
     blocks = to_run(document)

@@ -10,8 +10,6 @@ import pytest
 
 from ..ports import Port, grpc_answers
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 _BUSY_THREAD = """
 import gc, threading, time
 import ray
