@@ -65,12 +65,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long modules come first, and those that share a Ray next to each other."""
+    """Long modules come first, and those that share a Ray next to each other. What needs a GPU skips without one."""
 
     def place(item: pytest.Item) -> tuple[int, bool]:
         at = next((i for i, starts in enumerate(FIRST) if item.nodeid.startswith(starts)), len(FIRST))
         return at, not asks_for_ray[item.path]
 
+    if any(item.get_closest_marker("gpu") for item in items):
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in items:
+                if item.get_closest_marker("gpu"):
+                    item.add_marker(pytest.mark.skip(reason="there is no GPU here that torch can use"))
     asks_for_ray: defaultdict[Path, bool] = defaultdict(bool)
     for item in items:
         asks_for_ray[item.path] |= "local_ray" in getattr(item, "fixturenames", ())
