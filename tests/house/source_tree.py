@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -30,9 +30,9 @@ class Module:
     root: Path
     path: Path
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.path.read_text(encoding="utf-8"))
+        return _parsed(self.path.read_text(encoding="utf-8"))
 
     @property
     def parts(self) -> Parts:
@@ -73,6 +73,12 @@ class Module:
                 yield node.arg, node.value.lineno
         for imported in self.imports():
             yield f"{imported.module}.{imported.name}".rstrip("."), imported.line
+
+
+@cache
+def _parsed(source: str) -> ast.Module:
+    """Several tests look at the same files."""
+    return ast.parse(source)
 
 
 def _called(node: ast.Call) -> str:
