@@ -44,20 +44,20 @@ FIRST = (  # what takes long, so that both worker processes end together
     ("tests/house/",),
     ("tests/algos/",),
 )
-TOGETHER = ("tests/faults", "tests/platform/benchmark")  # folders whose tests share what is made once a process
+TOGETHER = "tests/faults/"  # these share a cluster
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A test module, or a folder of `TOGETHER`, goes to one worker process as a whole, in the order of collection.
+    """A test module goes to one worker process as a whole, in the order of collection, so that its fixtures are made once.
 
-    So fixtures of a module are made once. Marks of `xdist_group` have no effect where pytest lets nobody change a test's id.
+    Marks of `xdist_group` have no effect where pytest lets nobody change a test's id.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class ByModule(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((folder for folder in TOGETHER if nodeid.startswith(f"{folder}/")), super()._split_scope(nodeid))
+            return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
 
     config.option.loadscopereorder = False
     return ByModule(config, log)
