@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -258,16 +256,10 @@ def test_a_failure_leaves_its_reason(tmp_path: Path, data: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    import ray
-
+def ray_here(local_ray: Path) -> None:
     from d3ray.platform.trainable import register
 
-    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     register()  # a cluster before this one, of another test, took the names with it
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.usefixtures("ray_here")

@@ -263,24 +263,19 @@ def test_a_full_disk_leaves_no_half_database(
         assert [path.name for path in disk.iterdir()] == [".mlflow.db.lock"]
 
 
+@pytest.mark.usefixtures("local_ray")
 def test_a_full_disk_fails_the_trial_and_room_lets_it_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import ray
-
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
-        with small_disk(tmp_path / "disk", "3m") as disk:  # a checkpoint is 1.1 MB, and two are kept while a third is written
-            command = [*CARTPOLE.replace("storage=results", f"storage={disk} name=full").split()[1:], "n_steps_per_epoch=4"]
-            command.remove("n_steps_per_epoch=10")
-            assert run_command("train", command) == 1
-            sentence = capsys.readouterr().err.splitlines()[-1]
-            assert sentence.startswith("1 of 1 seeds failed: seed 0: The checkpoint ")
-            assert sentence.endswith("could not be written: the disk is full. Once that is mended, --resume goes on.")
-            assert json.loads((disk / "full/state.json").read_text())["status"] == "FAILED"
-            (status,) = disk.glob("full/trials/*/status.json")
-            assert json.loads(status.read_text())["0"]["reason"].endswith("could not be written: the disk is full")
-            assert {path.name for path in status.parent.glob("checkpoints/*")} == {"step-000000004", "step-000000008"}
-            subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
-            assert run_command("train", [*command, "--resume"]) == 0
-            assert "full: 1 of 1 seeds are trained." in capsys.readouterr().out
-    finally:
-        ray.shutdown()
+    with small_disk(tmp_path / "disk", "3m") as disk:  # a checkpoint is 1.1 MB, and two are kept while a third is written
+        command = [*CARTPOLE.replace("storage=results", f"storage={disk} name=full").split()[1:], "n_steps_per_epoch=4"]
+        command.remove("n_steps_per_epoch=10")
+        assert run_command("train", command) == 1
+        sentence = capsys.readouterr().err.splitlines()[-1]
+        assert sentence.startswith("1 of 1 seeds failed: seed 0: The checkpoint ")
+        assert sentence.endswith("could not be written: the disk is full. Once that is mended, --resume goes on.")
+        assert json.loads((disk / "full/state.json").read_text())["status"] == "FAILED"
+        (status,) = disk.glob("full/trials/*/status.json")
+        assert json.loads(status.read_text())["0"]["reason"].endswith("could not be written: the disk is full")
+        assert {path.name for path in status.parent.glob("checkpoints/*")} == {"step-000000004", "step-000000008"}
+        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
+        assert run_command("train", [*command, "--resume"]) == 0
+        assert "full: 1 of 1 seeds are trained." in capsys.readouterr().out

@@ -42,7 +42,7 @@ def runs_of(storage: Path) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def micro(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def micro(local_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The storage in which `d3ray benchmark micro` was run, with a dataset beside its own that nobody serves."""
     storage = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patched:

@@ -12,9 +12,7 @@ from d3ray.platform.benchmark.report import SCORES
 from d3ray.platform.benchmark.suite import suite_of
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import GROUP, HOPPER, write_benchmark
-
-pytestmark = GROUP
+from .fake_benchmark import HOPPER, write_benchmark
 
 
 def test_a_further_name_is_that_suite() -> None:

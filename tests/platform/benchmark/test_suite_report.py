@@ -26,7 +26,7 @@ from d3ray.platform.report import charts
 from d3ray.platform.tracking.runs import Tracking
 
 from ..report.test_report_seen import CHROMIUM, browse
-from .fake_benchmark import GROUP, HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, read, write_benchmark
+from .fake_benchmark import HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, read, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
 CELLS = {
@@ -37,9 +37,6 @@ CELLS = {
     (PENDULUM, "IQL"): {0: [-1200, -300, -150, -200], 1: [-1000, -900, -800, -300], 2: [-1500, -1400, -200, -250]},
     (PENDULUM, "BC"): {0: [-900, -900, -900, -910], 1: [-900, -900, -900, -900], 2: [-900, -900, -900, -920]},
 }
-
-
-pytestmark = GROUP
 
 
 @pytest.fixture(scope="module")

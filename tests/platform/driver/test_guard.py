@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.guard import Guard
-from d3ray.platform.driver.trials import prepare_environment
 from d3ray.platform.experiment.run import run_experiment
 from d3ray.platform.results.progress import Progress
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
 
-pytestmark = pytest.mark.xdist_group("ray")
 FULL = "state.json cannot be written: there is no space left on its disk"
 
 
@@ -60,14 +56,7 @@ def test_a_full_disk_under_tunes_own_notes_is_a_sentence() -> None:
         raise ConnectionError
 
 
-@pytest.fixture(scope="module")
-def _ray() -> Iterator[None]:
-    prepare_environment()
-    with ray_session(num_cpus=1):
-        yield
-
-
-@pytest.mark.usefixtures("_ray")
+@pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("when", ["an epoch", "the end"])
 def test_an_error_in_a_callback_ends_the_run_as_itself(when: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """At the end of a trial Tune would take it for a death of the trial's worker, and begin the trial again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,18 +63,13 @@ def test_retries_are_counted_where_a_failure_is_reopened(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Files here decide over the luck of trials in a local Ray."""
-    import ray
-
-    folder = tmp_path_factory.mktemp("plugins")
-    (folder / "luck_of_retries.py").write_text(BAD_LUCK)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        patch.syspath_prepend(folder)
-        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        yield folder
-        ray.shutdown()
+def plugins(local_ray: Path) -> Iterator[Path]:
+    """Files here decide over the luck of trials, from when the plugin is imported, here too."""
+    (local_ray / "luck_of_retries.py").write_text(BAD_LUCK)
+    yield local_ray
+    for luck in ("bad_luck", "death"):
+        (local_ray / luck).unlink(missing_ok=True)
+    shutil.rmtree(local_ray / "mortal", ignore_errors=True)
 
 
 def attempt(storage: Path, *more: str) -> tuple[int, str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(local_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset, and a Ray."""
-    import ray
-
     folder = tmp_path_factory.mktemp("rllib")
     rng = np.random.default_rng(0)
     ends = np.zeros(600, bool)
@@ -51,9 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     observation = rng.normal(size=(600, 4)).astype(np.float32)
     arrays = observation, (observation[:, 2] > 0).astype(np.int64), np.ones(600, np.float32), ends
     Dataset.from_arrays(*arrays, environment=Environment(id="CartPole-v1"), name="tiny").write(folder / "tiny")
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield folder
-    ray.shutdown()
+    return folder
 
 
 def worker() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
+import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,23 +32,17 @@ ALGORITHM = {"name": "ScoredDQN", "encoder": {"name": "vector", "hidden_units": 
 
 @contextmanager
 def plugins() -> Generator[None]:
-    """The folder of plugins, for this process and for those that it starts."""
+    """The folder of plugins, for this process; `lend` is for those of a Ray."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PLUGINS)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(PLUGINS), os.environ.get("PYTHONPATH", "")]))
         importlib.import_module("scored_dqn")  # stays: an algorithm is registered once
         yield
 
 
-@contextmanager
-def ray_here() -> Generator[None]:
-    """A Ray of two CPUs."""
-    from d3ray.platform.cluster.session import ray_session
-    from d3ray.platform.driver.trials import prepare_environment
-
-    prepare_environment()
-    with ray_session(num_cpus=2):
-        yield
+def lend(folder: Path) -> None:
+    """Puts the plugins where the workers of a Ray find them."""
+    for plugin in PLUGINS.glob("*.py"):
+        shutil.copy(plugin, folder)
 
 
 def write_dataset(place: Path) -> Path:
