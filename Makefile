@@ -1,4 +1,4 @@
-# Each target sets itself up: it needs Python 3.11 and make, nothing else.
+# Each target sets itself up: it needs Python 3.11, 3.12 or 3.13 and make, nothing else.
 #
 #   make demo        train a first policy on a shipped dataset and show what came of it
 #   make test        lint, then the tests (what continuous integration runs)
@@ -84,12 +84,12 @@ clean:
 	rm -rf $(VENV) $(PEER_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
-	@for python in python3.11 python3 python; do \
-	    if $$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then \
+	@for python in python3.11 python3.12 python3.13 python3 python; do \
+	    if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then \
 	        echo "$$python -m venv $(VENV)" && exec $$python -m venv $(VENV); \
 	    fi; \
 	done; \
-	echo "d3ray needs Python 3.11, and neither python3.11 nor python3 is one; install it (Debian: python3.11-venv) and try again." >&2; \
+	echo "d3ray needs Python 3.11, 3.12 or 3.13, and python3 is none of them; install one (Debian: python3-venv) and try again." >&2; \
 	exit 1
 
 # The stamp stands for an installation that is as pyproject.toml and constraints.txt say.

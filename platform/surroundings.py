@@ -60,9 +60,14 @@ def this_machine() -> dict[str, Any]:
         "host": socket.gethostname(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": usable_cpus(),
         "gpus": [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())],
     }
+
+
+def usable_cpus() -> int:
+    """How many CPUs this process may use; all of the machine's where the system does not tell (macOS)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def git_state(folder: Path | None = None) -> dict[str, Any] | None:
