@@ -50,6 +50,7 @@ from ..networks.encoders import VectorEncoder
 from ..networks.heads import Temperature
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
+from ..presets import TaskPresets
 from .sac import SAC, SACConfig
 
 CODE = "CQL's code d67dbe9, d4rl/examples/cql_mujoco_new.py"
@@ -92,15 +93,6 @@ class CQL(SAC):
     }
     presets: ClassVar = {
         "paper": Preset(f"{CODE} and README; ω is 5 or 10", PAPER),
-        "d4rl-antmaze": Preset(
-            f"{README}, where the bound is 5 of ω G, and d4rl/examples/cql_antmaze_new.py; rewards 4 r - 2",
-            {
-                **PAPER,
-                "learn_alpha": True,
-                "alpha_threshold": 1.0,
-                "reward_scaler": {"name": "standard", "mean": 0.5, "std": 1.0, "epsilon": 0.0, "multiplier": 4.0},
-            },
-        ),
         "d3rlpy": Preset(D3RLPY, {"learn_alpha": True, "alpha_learning_rate": 1e-4, "backup": "mode"}),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020, whose sum, a mean, has none of π(s'): κ is its 10 and log(3 N); in 0.32 α ≤ e²",
@@ -116,8 +108,7 @@ class CQL(SAC):
             },
         ),
         "d3rlpy-paper": Preset(TABLE, {"backup": "mode", **THREE}),
-        "d3rlpy-paper-medium": Preset(f"{TABLE}: medium datasets", {"backup": "mode", "conservative_weight": 10.0, **THREE}),
-    }
+    } | TaskPresets(__file__, CQLConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         networks = super().networks(spec, config)

@@ -35,9 +35,9 @@ from ..config import Preset, sourced
 from ..definition import LossValue, Network, Verbs, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import VectorEncoder
 from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
+from ..presets import TaskPresets
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, latent_size
 
 CODE = "authors' code 9fbc6ff, main.py and algos.py"
@@ -71,10 +71,7 @@ class PLAS(BehaviourModel):
         "paper": Preset(CODE, PAPERS),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/plas.py", {}),
         "d3rlpy-paper": Preset(TABLE, {**PAPERS, "lam": 1.0}),
-        "d3rlpy-paper-medium-replay": Preset(
-            f"{TABLE}: medium-replay", {**PAPERS, "lam": 1.0, "imitator_encoder": VectorEncoder(hidden_units=(128, 128))}
-        ),
-    }
+    } | TaskPresets(__file__, PLASConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         policy = DeterministicPolicy(config.actor_encoder, spec.observation, latent_size(spec, config))

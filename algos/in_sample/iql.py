@@ -37,15 +37,13 @@ from ..config import Bounds, Preset
 from ..definition import LossValue, Network, Verbs, due, loss, precomputed
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
+from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import GaussianPolicy, PointPolicy, ValueFunction
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Cosine, Optimizer
+from ..presets import TaskPresets
 
 RETURNS = {"name": "return_based", "multiplier": 1000.0}
-ANTMAZE: dict[str, Any] = {
-    "expectile": 0.9, "weight_temp": 10.0, "reward_scaler": {"name": "constant_shift", "shift": -1.0},
-}  # fmt: skip
 CODE = "IQL's code 09d7002, configs/mujoco_config.py"
 
 
@@ -81,20 +79,8 @@ class IQL(DistributionPolicy):
     actions: ClassVar = "continuous"
     presets: ClassVar = {
         "paper": Preset(f"D4RL locomotion: {CODE} and train_offline.py", {"reward_scaler": RETURNS}),
-        "antmaze": Preset(
-            "D4RL AntMaze: authors' code, configs/antmaze_config.py and train_offline.py",
-            ANTMAZE,
-        ),
-        "antmaze-finetune": Preset(
-            "D4RL AntMaze, to go on online: authors' code, configs/antmaze_finetune_config.py and train_finetune.py",
-            {**ANTMAZE, "actor_optimizer": "adam"},
-        ),
-        "kitchen": Preset(
-            "D4RL Kitchen and Adroit: authors' code, configs/kitchen_config.py",
-            {"weight_temp": 0.5, "actor_encoder": VectorEncoder(dropout_rate=0.1)},
-        ),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/iql.py", {"actor_optimizer": "adam"}),
-    }
+    } | TaskPresets(__file__, IQLConfig)
 
     def networks(self, spec: Spec, config: IQLConfig) -> dict[str, Network]:
         seen, size = spec.observation, spec.action.shape[0]
