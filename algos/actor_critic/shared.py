@@ -23,16 +23,14 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..base import Algorithm
 from ..config import ContinuousConfig
+from ..critics import RATE, CriticsConfig
 from ..definition import Network
 from ..nets import Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Bootstrap, Mean, QFunction
 from ..optimizers import Adam, Optimizer
 
-RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
 
-
-class ActorCriticConfig(ContinuousConfig):
+class ActorCriticConfig(CriticsConfig, ContinuousConfig):
     """Settings of algorithms with a policy and critics."""
 
     actor_learning_rate: float = setting(3e-4, "of the policy", source=RATE, gt=0)
@@ -41,16 +39,6 @@ class ActorCriticConfig(ContinuousConfig):
     critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
     actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
     critic_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critics")
-    q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
-    n_critics: int = setting(2, "size of the ensemble", source=RATE, gt=0)
-    share_encoder: bool = setting(False, "whether the ensemble has one encoder")
-    bootstrap: Bootstrap = setting(
-        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
-    )
-    tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", source=RATE, gt=0, le=1)
-    target_update_interval: int | None = setting(
-        None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
-    )
 
 
 class DistributionPolicy(Algorithm):

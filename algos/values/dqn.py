@@ -27,32 +27,31 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..base import Algorithm
-from ..config import AlgorithmConfig, Preset, sourced
+from ..config import Preset, sourced
+from ..critics import CriticsConfig
 from ..definition import LossValue, Network, Verbs, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Bootstrap, Mean, QFunction, picked, reduced
+from ..networks.q_functions import picked, reduced
 from ..optimizers import Adam, Optimizer
 
 MANUAL = "d3rlpy's manual of October 2020"
 
 
+@sourced(MANUAL, "share_encoder")
 @sourced("Mnih et al. 2015, Extended Data Table 1", "gamma")
-class DQNConfig(AlgorithmConfig):
+class DQNConfig(CriticsConfig):
     """Settings of `DQN`."""
 
     learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
     optimizer: Optimizer = setting(Adam(epsilon=1.5e-4), "what steps the critic", source=f"{MANUAL}; Rainbow, Table 1")
     batch_size: int = setting(32, "transitions in a gradient step", source="Mnih et al. 2015, Extended Data Table 1", gt=0)
-    target_update_interval: int = setting(8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0)
+    target_update_interval: int = setting(  # pyright: ignore[reportIncompatibleVariableOverride]  # configs are frozen
+        8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0
+    )
     tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", gt=0, le=1)
     n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
-    q_function: QFunction = setting(Mean(), "what the critic estimates: mean, or a distribution of the return")
-    share_encoder: bool = setting(False, "whether the ensemble has one encoder", source=MANUAL)
-    bootstrap: Bootstrap = setting(
-        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
-    )
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 

@@ -1,0 +1,24 @@
+"""What algorithms with critics share, whichever actions they are for: how critics are set."""
+
+from __future__ import annotations
+
+from ..data.config import setting
+from .config import AlgorithmConfig
+from .networks.q_functions import Bootstrap, Mean, QFunction
+
+RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
+
+
+class CriticsConfig(AlgorithmConfig):
+    """Settings of algorithms with critics; the defaults are those of most for continuous actions."""
+
+    q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
+    n_critics: int = setting(2, "size of the ensemble", source=RATE, gt=0)
+    share_encoder: bool = setting(False, "whether the ensemble has one encoder")
+    bootstrap: Bootstrap = setting(
+        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
+    )
+    tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", source=RATE, gt=0, le=1)
+    target_update_interval: int | None = setting(
+        None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
+    )
