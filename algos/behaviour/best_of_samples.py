@@ -41,9 +41,6 @@ class BestOfSamples(Algorithm):
         shape = (self.config_.n_action_samples, _count(observation), self.noise_size)
         return taken(*self._valued(nets, observation, nets.noise("action", shape)))
 
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)
-
     def _same(self, observation: Any) -> Tensor:
         """The same numbers for every state, [n, B, noise_size]."""
         n, size = self.config_.n_action_samples, self.noise_size

@@ -30,9 +30,9 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.ddpg import LARGE
-from ..actor_critic.shared import ActorCriticConfig, critic_network
+from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.heads import DeterministicPolicy
@@ -58,7 +58,7 @@ class PLASConfig(BehaviourConfig, ActorCriticConfig):
     warmup_steps: int = setting(500_000, "gradient steps in which only the behaviour is modelled", source=CODE, ge=0)
 
 
-class PLAS(BehaviourModel):
+class PLAS(BehaviourModel, ActorCritic):
     """PLAS, offline or online. Data: continuous actions in [-1, 1] after the action scaler, of a behaviour with some variety.
 
     The policy is not trained before `warmup_steps` are done: train for more.
@@ -86,19 +86,6 @@ class PLAS(BehaviourModel):
             return ("imitate",)
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
 
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step once the behaviour is modelled."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def actor(self, learner: Verbs, batch: Batch) -> None:
-        """After the critic."""
-        learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After the actor."""
-        learner.track("critic", rate="tau")
-        learner.track("policy", rate="tau")
-
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
@@ -120,6 +107,3 @@ class PLAS(BehaviourModel):
 
     def act(self, nets: Nets, observation: Any) -> Tensor:
         return self.acting(nets, nets, observation, nets.h)
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)

@@ -24,7 +24,7 @@ Choices   1. Order: value, actor, critic, target in every step, as in the code (
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset
+from ..critics import Critics
 from ..definition import LossValue, Network, Verbs, due, loss, precomputed
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -69,7 +70,7 @@ class IQLConfig(InSampleConfig):
     expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
 
 
-class IQL(DistributionPolicy):
+class IQL(Critics, DistributionPolicy):
     """IQL, offline or online.
 
     Data: continuous actions in [-1, 1] after the action scaler. β is in 1/reward: another unit of the reward is another β.
@@ -105,10 +106,6 @@ class IQL(DistributionPolicy):
         learner.minimise(self.actor_loss, "policy", batch)
         learner.minimise(self.critic_loss, "critic", batch)
 
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After every step."""
-        learner.track("critic", rate="tau")
-
     @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_V of each sample, [B]."""
@@ -138,6 +135,3 @@ class IQL(DistributionPolicy):
     def target_value(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         """min_i Q̂_i(s, a), [B]; two losses read it."""
         return reduced(nets.target.critic(batch.observation, batch.action), "min")
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)

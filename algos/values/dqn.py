@@ -26,10 +26,9 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..base import Algorithm
 from ..config import Preset, sourced
-from ..critics import CriticsConfig
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..critics import Critics, CriticsConfig
+from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
@@ -55,7 +54,7 @@ class DQNConfig(CriticsConfig):
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 
-class DQN(Algorithm):
+class DQN(Critics):
     """Deep Q-network, offline or online. Data: discrete actions."""
 
     Config: ClassVar = DQNConfig
@@ -74,14 +73,6 @@ class DQN(Algorithm):
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, targets=self.config_.target_update_interval)
-
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """Every C steps."""
-        learner.track("critic", rate="tau")
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
