@@ -32,9 +32,9 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.ddpg import LARGE
-from ..actor_critic.shared import ActorCriticConfig, critic_network
+from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..definition import LossValue, Network, due, loss
 from ..losses.sampled_actions import best_of, by_parts, repeated
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -62,7 +62,7 @@ class BCQConfig(BehaviourConfig, ActorCriticConfig):
     rl_start_step: int = setting(0, "gradient steps in which only the behaviour is modelled", source=D3RLPY, ge=0)
 
 
-class BCQ(BehaviourModel, BestOfSamples):
+class BCQ(BehaviourModel, BestOfSamples, ActorCritic):
     """BCQ, offline or online. Data: continuous actions in [-1, 1] after the action scaler, of a behaviour with some variety."""
 
     Config: ClassVar = BCQConfig
@@ -88,19 +88,6 @@ class BCQ(BehaviourModel, BestOfSamples):
         if step < self.config_.rl_start_step:
             return ("imitate",)
         return due(step, imitate=1, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
-
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """After the behaviour model."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def actor(self, learner: Verbs, batch: Batch) -> None:
-        """After the critic."""
-        learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After the perturbation."""
-        learner.track("critic", rate="tau")
-        learner.track("policy", rate="tau")
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

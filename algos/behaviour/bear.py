@@ -59,6 +59,7 @@ from ..networks.heads import Temperature
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
 from ..ports import Ports, Tensors
+from ..presets import TaskPresets
 from .behaviour_model import CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size
 from .best_of_samples import BestOfSamples
 
@@ -103,7 +104,6 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
     presets: ClassVar = {
         "paper": Preset(f"{CODE}; its kernel is of bear/README.md, for Hopper and Walker2d", PAPER),
         "d3rlpy": Preset(f"{D3RLPY}; choice 6", {"alpha_learning_rate": 1e-4}),
-        "paper-halfcheetah": Preset(README, {**PAPER, "mmd_kernel": "gaussian"}),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020, whose σ = 20 is squared; choice 8; the code of 0.32 has α ≤ e²",
             {
@@ -119,8 +119,7 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
             },
         ),
         "d3rlpy-paper": Preset(TABLE, COLD),
-        "d3rlpy-paper-halfcheetah": Preset(f"{TABLE}: HalfCheetah", {**COLD, "mmd_kernel": "gaussian"}),
-    }
+    } | TaskPresets(__file__, BEARConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {

@@ -41,9 +41,6 @@ class BestOfSamples(Algorithm):
         value = nets.critic(repeated(observation, n), actions, 1)
         return taken(actions.unflatten(0, (n, -1)), best_of(value, n)[1]), state
 
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)
-
     def _same(self, observation: Any) -> Tensor:
         """The same numbers for every state, [n, B, noise_size]."""
         n, size = self.config_.n_action_samples, self.noise_size(self.spec_, self.config_)

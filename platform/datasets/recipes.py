@@ -20,7 +20,7 @@ from ...data.errors import D3rayError, DataError, StorageError, reason
 from ...data.progress import Advance
 from ...data.storage.manifest import MANIFEST
 from ..cluster.session import ray_session
-from ..tracking.surroundings import usable_cpus
+from ..surroundings import usable_cpus
 from .recipes_run import Done, Run, Wanted
 
 Progress = Callable[[str, float | None], AbstractContextManager[Advance]]
