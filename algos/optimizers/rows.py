@@ -89,10 +89,11 @@ class RowOptimizer:
         ]
 
     def state(self) -> dict[str, Tensor]:
-        """What is remembered of each parameter, in its own shape, and the number of steps; empty before the first step."""
-        if not self._count:
-            return {}
-        return {"step": self._count.clone(), **{name: tensor.clone() for name, tensor in self._named()}}
+        """What is remembered of each parameter, in its own shape, and the number of steps; empty before the first step.
+
+        These are the tensors themselves, which the next step changes.
+        """
+        return {"step": self._count, **dict(self._named())} if self._count else {}
 
     @torch.no_grad()
     def load_state(self, state: dict[str, Any]) -> None:
