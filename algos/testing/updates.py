@@ -187,13 +187,16 @@ class OnMeta(TorchDispatchMode):
     """Within it every operation has to stay on meta tensors: what reads a value or makes a tensor elsewhere raises ValueReadError.
 
     Meta tensors alone let pass what is read from, or made on, the CPU: harmless there, on an accelerator it waits for it or is
-    lost in a captured graph.
+    lost in a captured graph. A Python number that meets a coefficient is neither: it stays a constant of the operation, which
+    `vmap` brings to the coefficient's type first.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             raise ValueReadError("a value is read, as .item(), float(tensor) or an if on a tensor do")
         out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and not isinstance(args[0], Tensor):
+            return out
         if any(isinstance(t, Tensor) and not t.is_meta for t in pytree.tree_leaves(out)):
             raise ValueReadError(f"{func} makes a tensor on the CPU: make it from one that is there, or name its device")
         return out
