@@ -122,7 +122,7 @@ def losses(learner: Learner, batch: Drawn) -> dict[str, float]:
 
 
 class _Reader:
-    """The verbs where an update is only read: none of them trains, tracks or copies anything."""
+    """The verbs where an update is only read: none of them trains, tracks, copies or holds anything."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
@@ -138,4 +138,10 @@ class _Reader:
         return
 
     def copy(self, network: str) -> None:
+        return
+
+    def hold(self, test: Any, network: str, batch: Drawn) -> None:
+        return
+
+    def release(self, network: str) -> None:
         return

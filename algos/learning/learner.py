@@ -1,7 +1,7 @@
 """The learner: runs an algorithm's losses for one seed or a stack of them.
 
 Upon the tensors of `TrainingState` it gives algorithms its verbs: `minimise` a loss over named networks, `track` a target softly,
-`copy` a target hard, `precompute` what several losses read.
+`copy` a target hard, `precompute` what several losses read, `hold` a network in the rows where a test is true.
 
 A loss is written for one seed. With one seed it is called as it stands; with S seeds parameters, targets, hyper-parameters,
 keys and batches carry a leading axis and the same loss runs under `torch.func.vmap(grad_and_value(...))`.
@@ -15,10 +15,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from ...data.batch import Batch, Drawn, Sequences
+from ...data.errors import ConfigError
 from ...data.random import fold, root_key
 from ...data.sampling import BLOCK
 from ..config import AlgorithmConfig
@@ -26,6 +27,7 @@ from ..definition import Axes, Definition, Loss, Network, axes_of
 from ..nets import Ahead, Hyper, Nets, Parameters
 from ..networks.precision import mixed_precision
 from ..networks.q_functions import bootstrap_mask
+from ..optimizers import where_held
 from .diagnostics import gradient_norm, with_dead_units
 from .state import Named, TrainingState
 
@@ -39,7 +41,7 @@ class Learner(TrainingState):
 
     Args:
         algorithm: Whose networks, schedule and losses.
-        config, build, seeds, rows, device, dtype: As `TrainingState`'s.
+        config, build, seeds, rows, guests, device, dtype: As `TrainingState`'s.
     """
 
     def __init__(
@@ -50,10 +52,11 @@ class Learner(TrainingState):
         seeds: Sequence[int],
         *,
         rows: Sequence[Mapping[str, float]] | None = None,
+        guests: Sequence[Mapping[str, nn.Module]] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(algorithm, config, build, seeds, rows=rows, device=device, dtype=dtype)
+        super().__init__(algorithm, config, build, seeds, rows=rows, guests=guests, device=device, dtype=dtype)
         self.mixed_precision = config.mixed_precision
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
@@ -83,39 +86,41 @@ class Learner(TrainingState):
         gradients, value, metrics, statistics = self.gradients(seen, names, batch, key)
         at = 0
         for name in names:
-            live, optimizers = self.live[name], self._optimizers[name]
+            live, optimizers, held = self.live[name], self._optimizers[name], self.held.get(name)
             mine = gradients[at : at + len(live)]
             at += len(live)
             if self._diagnosing:
                 metrics[f"{name}_gradient_norm"] = gradient_norm(mine, stacked=self.stacked)
             if len(optimizers) == 1:
-                optimizers[""].step(mine, self.step)
+                optimizers[""].step(mine, self.step, held)
             else:
                 named = dict(zip(live, mine, strict=True))
                 for optimizer in optimizers.values():
-                    optimizer.step([named[parameter] for parameter in optimizer.names], self.step)
+                    optimizer.step([named[parameter] for parameter in optimizer.names], self.step, held)
             for buffer, new in statistics[name].items():
-                self.buffers[name][buffer].copy_(new)
+                old = self.buffers[name][buffer]
+                old.copy_(new if held is None else where_held(held, old, new))
         label = f"{loss.__name__}"
         self._add({label: value.detach(), **metrics}, value)
 
     @torch.no_grad()
-    def look(self, part: Callable[..., Any], *inputs: Any) -> Any:
+    def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
         """What a function of (nets, *inputs, h) gives at the present state: tensors without gradient, of a stack one row a seed.
 
-        It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front.
+        It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front. What looks several times
+        in one step numbers its calls, so that each draws numbers of its own.
         """
 
-        def one(live: Mapping[str, Parameters], target: Mapping[str, Parameters], h: Hyper, key: Tensor, *inputs: Any) -> Any:
-            targets = Nets(self._targets, target, None, key, self.dtype, h=h)
-            return part(Nets(self.modules, live, targets, key, self.dtype, h=h), *inputs, h)
+        def one(live: Named, target: Named, guests: Named, hyper: Parameters, key: Tensor, *inputs: Any) -> Any:
+            h = Hyper(hyper)
+            return part(self._nets(live, target, guests, key, h), *inputs, h)
 
         with self._precision():
             if not self.stacked:
-                return one({}, {}, self._h, self.address(part), *inputs)
+                return one({}, {}, {}, self.hyper, self.address(part, call), *inputs)
             live = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
-            rows = vmap(lambda live, target, h, key, *inputs: one(live, target, Hyper(h), key, *inputs), randomness="different")
-            return rows(live, self.target, self.hyper, self.address(part), *inputs)
+            rows = vmap(one, randomness="different")
+            return rows(live, self.target, self._guest_tensors, self.hyper, self.address(part, call), *inputs)
 
     def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
         """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
@@ -141,6 +146,27 @@ class Learner(TrainingState):
         """The target becomes equal to the network."""
         for name, tensor in {**self.live[network], **self.buffers[network]}.items():
             self.target[network][name].copy_(tensor)
+
+    @torch.no_grad()
+    def hold(self, test: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn) -> None:
+        """From here on `minimise` leaves the network as it is where `test` is true now, a bool () of one seed, until `release`."""
+        held, found = self._held(network), self.look(test, batch)
+        if found.dtype != torch.bool or found.shape != held.shape:
+            said = f"{found.dtype} {tuple(found.shape[len(self._lead) :])}"
+            raise TypeError(
+                f"The test {test.__qualname__} says whether one seed is held, with a bool of shape (), and gave {said}."
+            )
+        held.logical_or_(found)
+
+    @torch.no_grad()
+    def release(self, network: str) -> None:
+        """The network is held no longer."""
+        self._held(network).zero_()
+
+    def _held(self, network: str) -> Tensor:
+        if network not in self.held:
+            raise ConfigError(f"{self.algorithm.name} holds the network {network!r}, which it has to name in `holds`.")
+        return self.held[network]
 
     # ---- running
 
@@ -192,10 +218,24 @@ class Learner(TrainingState):
     def value(self, loss: Loss, batch: Drawn) -> Tensor:
         """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
         key = self.address(loss).clone()  # a bare key: training needs the noise of the steps ahead, and this of one
-        target = Nets(self._targets, {}, None, key, self.dtype)
-        nets = Nets(self.modules, {}, target, key, self.dtype, resting=True, h=self._h)
-        values, _ = loss(nets, batch, self._h)
+        values, _ = loss(self._nets({}, {}, {}, key, self._h, resting=True), batch, self._h)
         return _mean(values, axes_of(loss, values), batch)
+
+    def _nets(
+        self,
+        live: Named,
+        target: Named,
+        guests: Named,
+        key: Tensor,
+        h: Hyper,
+        minimised: tuple[str, ...] = (),
+        *,
+        resting: bool = False,
+    ) -> Nets:
+        """What a loss of one seed sees; no tensors where the modules hold their own."""
+        targets = Nets(self._targets, target, None, key, self.dtype, h=h)
+        others = Nets(self._guests, guests, None, key, self.dtype, h=h) if self._guests else None
+        return Nets(self.modules, live, targets, key, self.dtype, minimised, resting=resting, h=h, guests=others)
 
     def address(self, loss: Callable[..., Any], call: int = 1) -> Tensor:
         """The key of this step's draws of a loss, () or (S,), at the so-manieth call of it in the step.
@@ -218,8 +258,7 @@ class Learner(TrainingState):
         return key
 
     def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        target = Nets(self._targets, {}, None, key, self.dtype, h=self._h)
-        nets = Nets(self.modules, {}, target, key, self.dtype, names, h=self._h)
+        nets = self._nets({}, {}, {}, key, self._h, names)
         values, metrics = loss(nets, batch, self._h)
         value = _mean(values, axes_of(loss, values), batch)
         parameters = [p for name in names for p in self.live[name].values()]
@@ -229,10 +268,9 @@ class Learner(TrainingState):
         return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
 
     def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        def one(tensors: Named, target: Named, batch: Drawn, hyper: Parameters, key: Tensor) -> Any:
+        def one(tensors: Named, target: Named, guests: Named, batch: Drawn, hyper: Parameters, key: Tensor) -> Any:
             h = Hyper(hyper)
-            targets = Nets(self._targets, target, None, key, self.dtype, h=h)
-            nets = Nets(self.modules, tensors, targets, key, self.dtype, names, h=h)
+            nets = self._nets(tensors, target, guests, key, h, names)
             values, metrics = loss(nets, batch, h)
             means = {k: v.detach().mean() for k, v in metrics.items()}
             errors = {k: v.detach() for k, v in metrics.items() if k == "td_error"}
@@ -243,7 +281,7 @@ class Learner(TrainingState):
         for name in names:
             tensors[name] = {**leaves[name], **self.buffers[name]}
         rows = vmap(one, randomness="different")
-        value, metrics, statistics, errors = rows(tensors, self.target, batch, self.hyper, key)
+        value, metrics, statistics, errors = rows(tensors, self.target, self._guest_tensors, batch, self.hyper, key)
         self.errors = errors.get("td_error", self.errors)
         # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd on
         # stacked tensors, which costs a third less than grad inside.

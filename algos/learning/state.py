@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
+from ...data.errors import ConfigError
 from ..config import AlgorithmConfig
 from ..definition import Definition, Network
 from ..nets import Hyper, Parameters
@@ -26,7 +27,14 @@ class TrainingState:
         build: Makes the networks of a seed.
         seeds: One or more.
         rows: Settings in which rows differ, one mapping a seed; coefficients only (floats).
+        guests: Networks of others that losses read, by name, one mapping a seed.
         device, dtype: Where and in which precision.
+
+    Attributes:
+        held: Of networks that may be held, whether they are, bool () or (S,).
+
+    Raises:
+        ConfigError: guests of two rows are built otherwise, or have a name that is given; or there is no network to hold.
     """
 
     def __init__(
@@ -37,18 +45,23 @@ class TrainingState:
         seeds: Sequence[int],
         *,
         rows: Sequence[Mapping[str, float]] | None = None,
+        guests: Sequence[Mapping[str, nn.Module]] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.algorithm, self.seeds, self.dtype, self.device = algorithm, tuple(seeds), dtype, torch.device(device)
         self.stacked = len(self.seeds) > 1
-        self.step = 0
+        self.step: int = 0
         built = [self._build(build, seed) for seed in self.seeds]
         self.networks = built[0]
         self.modules: dict[str, nn.Module] = {name: network.module for name, network in built[0].items()}
         self._targets: dict[str, nn.Module] = {n: copy.deepcopy(w.module) for n, w in built[0].items() if w.target}
         self._set_up_parameters(built)
         self._set_up_hyper(config, rows or [{} for _ in self.seeds])
+        self._set_up_guests(guests or [{} for _ in self.seeds])
+        if unknown := [name for name in algorithm.holds if name not in self.networks]:
+            raise ConfigError(f"{algorithm.name} may hold {unknown[0]!r}, and has only: {', '.join(self.networks)}.")
+        self.held = {name: torch.zeros(self._lead, dtype=torch.bool, device=self.device) for name in algorithm.holds}
         self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
 
     @property
@@ -91,6 +104,27 @@ class TrainingState:
             else:
                 self.target[name] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
+    def _set_up_guests(self, rows: Sequence[Mapping[str, nn.Module]]) -> None:
+        """Copies at rest, for the givers go on being trained; of a stack modules without tensors, which `_guest_tensors` has."""
+        self._guests: dict[str, nn.Module] = {}
+        self._guest_tensors: Named = {}
+        name = self.algorithm.name
+        for guest in dict.fromkeys(guest for row in rows for guest in row):
+            if guest in self.modules:
+                raise ConfigError(f"{name} has a network {guest!r} of its own: call the guest otherwise.")
+            if lacking := [k for k, row in enumerate(rows) if guest not in row]:
+                raise ConfigError(f"{name} has the guest {guest!r} in some rows, and none in row {lacking[0]}.")
+            if others := [k for k, row in enumerate(rows) if _structure(row[guest]) != _structure(rows[0][guest])]:
+                raise ConfigError(
+                    f"The guest {guest!r} of row {others[0]} is built otherwise than row 0's: stack those that are alike."
+                )
+            members = [copy.deepcopy(row[guest]).to(self.device, self.dtype).eval().requires_grad_(False) for row in rows]
+            self._guests[guest] = members[0]
+            if self.stacked:
+                parameters, buffers = stack_module_state(members)
+                self._guest_tensors[guest] = {**parameters, **buffers}
+                self._guests[guest] = members[0].to("meta")
+
     def _set_up_hyper(self, config: AlgorithmConfig, rows: Sequence[Mapping[str, float]]) -> None:
         """`values`: floats by setting, one a row; `hyper`: the same as tensors, written in place by `set_hyper`."""
         self.values = {name: [float(row.get(name, value)) for row in rows] for name, value in config.coefficients().items()}
@@ -105,9 +139,11 @@ class TrainingState:
         parts: dict[str, Parameters] = {"": {}} | {group.prefix: {} for group in network.groups}
         for parameter, tensor in self.live[name].items():
             parts[next((group.prefix for group in network.groups if parameter.startswith(group.prefix)), "")][parameter] = tensor
-        made = {"": RowOptimizer(network.optimizer, parts[""], self.values[network.rate], rows)}
+        holds = name in self.held
+        made = {"": RowOptimizer(network.optimizer, parts[""], self.values[network.rate], rows, holds=holds)}
         for group in network.groups:
-            made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], [group.rate] * (rows or 1), rows)
+            rates = [group.rate] * (rows or 1)
+            made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], rates, rows, holds=holds)
         return made
 
     def set_hyper(self, name: str, values: Sequence[float]) -> None:
@@ -121,7 +157,7 @@ class TrainingState:
     # ---- keeping
 
     def state(self) -> dict[str, Tensor]:
-        """Every tensor that training goes on from, by name: `live/NETWORK/…`, `target/…`, `optimizer/…`, `hyper/…`."""
+        """Every tensor that training goes on from, by name: `live/NETWORK/…`, `target/…`, `optimizer/…`, `held/…`, `hyper/…`."""
         return {name: _kept(tensor) for name, tensor in self._tensors()}
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -132,6 +168,7 @@ class TrainingState:
                 yield from ((f"optimizer/{_part(name, prefix)}/{k}", t) for k, t in optimizer.state().items())
         for name, target in self.target.items():
             yield from ((f"target/{name}/{k}", t) for k, t in target.items())
+        yield from ((f"held/{name}", t) for name, t in self.held.items())
         yield from ((f"hyper/{k}", torch.tensor(v, dtype=torch.float64)) for k, v in self.values.items())
 
     @torch.no_grad()
@@ -147,6 +184,8 @@ class TrainingState:
         for name, target in self.target.items():
             for k, t in target.items():
                 t.copy_(tensors[f"target/{name}/{k}"])
+        for name, t in self.held.items():
+            t.copy_(tensors[f"held/{name}"])
         for name in self.values:
             self.set_hyper(name, tensors[f"hyper/{name}"].tolist())
 
@@ -156,11 +195,16 @@ class TrainingState:
             return self.state()
 
         def mine(name: str, tensor: Tensor) -> Tensor:
-            if name.startswith("optimizer/") and name.endswith("/step"):  # all rows have done as many
+            if name.startswith("optimizer/") and name.endswith("/step") and not tensor.ndim:  # all rows have done as many
                 return tensor
             return tensor[k : k + 1] if name.startswith("hyper/") else tensor[k]
 
         return {name: _kept(mine(name, tensor)) for name, tensor in self._tensors()}
+
+
+def _structure(module: nn.Module) -> tuple[str, dict[str, torch.Size]]:
+    """What modules have to agree in to be stacked: their layers, and the shapes of parameters and buffers."""
+    return str(module), {name: t.shape for part in (module.named_parameters(), module.named_buffers()) for name, t in part}
 
 
 def _kept(tensor: Tensor) -> Tensor:

@@ -60,11 +60,11 @@ def check_losses_repeat(make: Make) -> None:
 
 @check
 def check_moves_only_what_is_named(make: Make) -> None:
-    """`minimise` moves the networks that it names and nothing else, `track` and `copy` one target, and nothing moves in between."""
+    """`minimise` moves the networks that it names and nothing else, other verbs what is theirs, and nothing moves in between."""
     fit = started(make)
     for verb, may, moved in moved_by_verbs(fit.learner, fit.sampler(data_for(make)).sample(0)):
         if stray := sorted(name for name in moved if not name.startswith((*may, "hyper/"))):
-            what = f"{verb} also moves" if verb else "something besides minimise, track and copy moves"
+            what = f"{verb} also moves" if verb else "something besides the verbs moves"
             raise ContractError(
                 f"{fit.algorithm.name}: {what} {stray[0]!r}. Look for a module that two networks share, or an assignment in place."
             )
