@@ -270,6 +270,11 @@ class Definition:
     def __init_subclass__(cls) -> None:
         """The constructor's signature is made from the config, so a default stands in one place."""
         super().__init_subclass__()
+        if "__init__" in cls.__dict__:  # settings alone make copies, rows of stacks and what is loaded
+            raise TypeError(
+                f"{cls.__name__} has an __init__ of its own, and an algorithm is made from its settings alone: make what it takes "
+                "fields of its Config, and what follows from them in networks or completed."
+            )
         if "Config" not in cls.__dict__:
             return
 
