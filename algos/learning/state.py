@@ -65,6 +65,11 @@ class TrainingState:
         self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
 
     @property
+    def has_guests(self) -> bool:
+        """Whether losses read networks of others."""
+        return bool(self._guests)
+
+    @property
     def _lead(self) -> tuple[int, ...]:
         return (len(self.seeds),) if self.stacked else ()
 
@@ -118,7 +123,7 @@ class TrainingState:
                 raise ConfigError(
                     f"The guest {guest!r} of row {others[0]} is built otherwise than row 0's: stack those that are alike."
                 )
-            members = [copy.deepcopy(row[guest]).to(self.device, self.dtype).eval().requires_grad_(False) for row in rows]
+            members = [copy.deepcopy(row[guest]).to(self.device).eval().requires_grad_(False) for row in rows]
             self._guests[guest] = members[0]
             if self.stacked:
                 parameters, buffers = stack_module_state(members)
