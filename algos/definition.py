@@ -179,8 +179,8 @@ class Definition:
     def guests(self, config: Any, row: int) -> Mapping[str, nn.Module]:
         """Networks of others that losses read as `nets.NAME`: a policy that is judged, a model that was learnt elsewhere.
 
-        They are copied when training is set up, and at rest. Nothing trains, rates or saves them: who goes on from a saved state is
-        asked for them again.
+        They are copied, with all that hangs on them, when training is set up; they are at rest, and keep their precision. Nothing
+        trains, rates or saves them: who goes on from a saved state is asked for them again.
 
         Args:
             config: The checked settings, scalers fitted. Losses see scaled numbers.

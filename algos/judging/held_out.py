@@ -32,6 +32,7 @@ class HeldOut:
       distance of continuous ones in the data's units.
     - `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, in the units of the scaled rewards, where the
       algorithm learns values.
+    - Of an algorithm that judges another's policy, and has none, neither.
     - Each of the algorithm's own losses by its name, on transitions drawn uniformly, the same at every call and for every seed.
       Nothing is trained, and layers are at rest.
 
@@ -47,9 +48,10 @@ class HeldOut:
 
     def __call__(self, algorithm: Estimator, epoch: int) -> dict[str, float]:
         """The errors and losses by name."""
-        fit = algorithm.fitted
+        fit, found = algorithm.fitted, dict[str, float]()
         with torch.no_grad():
-            found = self._looking_back(fit) if isinstance(fit.sources.wants, Stretches) else self._errors(fit)
+            if algorithm.acts():
+                found = self._looking_back(fit) if isinstance(fit.sources.wants, Stretches) else self._errors(fit)
         return found | losses(fit.learner, self._fixed(fit))
 
     def _errors(self, fit: Fit) -> dict[str, float]:

@@ -76,7 +76,7 @@ def snapshot(learner: Learner, batch: Batch, k: int) -> dict[str, float]:
         tensors, observation, action = pytree.tree_map(lambda part: part[k], (live, observation, action))
     h: Any = Hyper(cast("dict[str, Tensor]", {name: rows[k] for name, rows in learner.values.items()}))
     nets, found = Nets(learner.modules, tensors, None, None, learner.dtype, h=h), dict[str, float]()
-    if action.is_floating_point():
+    if type(algorithm).acts() and action.is_floating_point():
         found["action_saturation"] = float((algorithm.act(nets, observation).abs() >= SATURATED).double().mean())
     if type(algorithm).learns_values():
         found["q_value_max"] = float(algorithm.value(nets, observation, action).max())

@@ -16,8 +16,8 @@ def test_a_constructor_of_its_own_is_refused(attributes: dict[str, Any]) -> None
     with pytest.raises(TypeError) as caught:
         type("Judge", (DQN,), {**attributes, "__init__": __init__})
     assert str(caught.value) == (
-        "Judge has an __init__ of its own, and an algorithm is made from its settings alone: make what it takes fields of its Config, "
-        "and what follows from them in networks or completed."
+        "Judge has an __init__ of its own, and an algorithm is made from its settings alone: make what it takes fields of "
+        "its Config, and what follows from them in networks or completed."
     )
 
 
