@@ -122,6 +122,18 @@ class Verbs(Protocol):
         """The target becomes equal to the network."""
         ...
 
+    def hold(self, test: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn) -> None:
+        """From here on `minimise` leaves the network as it is where `test` is true now, a bool () of one seed, until `release`.
+
+        Parameters stay, and what the optimiser remembers, its count of steps included. No value is read: of a stack each row is
+        held for itself. The network is one that `Definition.holds` names.
+        """
+        ...
+
+    def release(self, network: str) -> None:
+        """The network is held no longer."""
+        ...
+
 
 def due(step: int, **every: int) -> tuple[str, ...]:
     """The kinds that are due at gradient step `step` (from 0), in the order given: each at every so-manieth step.
@@ -147,6 +159,7 @@ class Definition:
     actions: ClassVar[Literal["continuous", "discrete"] | tuple[Literal["continuous", "discrete"], ...]]
     has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
+    holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
@@ -163,6 +176,19 @@ class Definition:
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         """Modules of one seed, the setting that holds each one's learning rate, and which have a target."""
         raise NotImplementedError
+
+    def guests(self, config: Any, row: int) -> Mapping[str, nn.Module]:
+        """Networks of others that losses read as `nets.NAME`: a policy that is judged, a model that was learnt elsewhere.
+
+        They are copied, with all that hangs on them, when training is set up; they are at rest, and keep their precision. Nothing
+        trains, rates or saves them: who goes on from a saved state is asked for them again.
+
+        Args:
+            config: The checked settings, scalers fitted. Losses see scaled numbers.
+            row: Of a stack the row that they are for, which may have others than the next one; 0 of a seed alone. They are of one
+                structure in all rows: what rows differ in is in parameters and buffers.
+        """
+        return {}
 
     def schedule(self, step: int) -> tuple[str, ...]:
         """Kinds of update due at gradient step `step` (from 0), in order; each is a method of (verbs, batch)."""
@@ -195,6 +221,11 @@ class Definition:
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Q(s, a), the mean over critics, [B]."""
         return self.values(nets, observation, action).mean(0)
+
+    @classmethod
+    def acts(cls) -> bool:
+        """Whether there is a policy; what judges another's has none."""
+        return cls.act is not Definition.act
 
     @classmethod
     def learns_values(cls) -> bool:
@@ -232,6 +263,11 @@ class Definition:
     def __init_subclass__(cls) -> None:
         """The constructor's signature is made from the config, so a default stands in one place."""
         super().__init_subclass__()
+        if "__init__" in cls.__dict__:  # settings alone make copies, rows of stacks and what is loaded
+            raise TypeError(
+                f"{cls.__name__} has an __init__ of its own, and an algorithm is made from its settings alone: make what it takes "
+                "fields of its Config, and what follows from them in networks or completed."
+            )
         if "Config" not in cls.__dict__:
             return
 

@@ -43,6 +43,7 @@ class Nets:
         minimised: Networks whose batch statistics are kept.
         resting: Whether live networks are at rest too, as where a loss is only read.
         h: The hyper-parameters that go with them, for what acts and values: `nets.h.action_std`.
+        guests: Networks of others, which are at rest.
     """
 
     target: Nets
@@ -59,11 +60,12 @@ class Nets:
         *,
         resting: bool = False,
         h: Hyper | None = None,
+        guests: Nets | None = None,
     ) -> None:
         self._modules, self._tensors, self._dtype = modules, tensors, dtype
         self._training, self._is_target = target is not None and not resting, target is None
         self._loss_key, self._own_key = key, key if target is not None else None  # a target's is folded when it is asked for
-        self._calls = 0
+        self._calls, self._guests = 0, guests
         self.statistics: dict[str, dict[str, Tensor]] = {name: {} for name in minimised}
         if target is not None:
             self.target = target
@@ -73,6 +75,9 @@ class Nets:
     def __getattr__(self, name: str) -> NetworkCall:
         modules: Mapping[str, nn.Module] = self.__dict__["_modules"]
         if name not in modules:
+            guests: Nets | None = self.__dict__["_guests"]
+            if guests is not None:
+                return getattr(guests, name)
             raise AttributeError(f"There is no network {name!r} here; there are: {', '.join(modules)}.")
         return NetworkCall(self, name, modules[name])
 

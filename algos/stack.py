@@ -12,12 +12,12 @@ from torch import Tensor
 from ..data.dataset import Dataset
 from ..data.episodes import Episode
 from ..data.errors import ConfigError
-from ..data.mdp_dataset import MDPDataset
 from ..data.seeds import checked_seed
 from .base import Algorithm
 from .learning.callbacks import Callback, Evaluator, Watching, watching
 from .learning.estimator import Estimator
 from .learning.fit import Fit
+from .learning.setup import trained_on
 
 
 class StackEpoch(NamedTuple):
@@ -90,8 +90,7 @@ class Stack:
         Evaluators, callbacks and loggers get each seed that has not failed as an ordinary algorithm, in the order of the rows; a
         `callback` gets the stack, once a step. One that stops the training stops it for all seeds.
         """
-        if not isinstance(dataset, Dataset):
-            dataset = MDPDataset.from_episodes(dataset)
+        dataset = trained_on(self.algorithm, dataset)
         if not hasattr(self, "fit_"):
             algorithm = _fresh(self.algorithm)
             self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)
@@ -166,8 +165,11 @@ class Stack:
 
 
 def _fresh(algorithm: Algorithm) -> Algorithm:
-    """An unfitted algorithm with the same settings."""
-    return type(algorithm)(**algorithm.get_params())
+    """An unfitted algorithm with the same settings, and what else it was given, as networks of others."""
+    fresh, known = type(algorithm)(**algorithm.get_params()), algorithm.get_params()
+    given = {name: value for name, value in vars(algorithm).items() if name not in known and name.strip("_") == name}
+    vars(fresh).update(given)
+    return fresh
 
 
 def _check_rows(algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mapping[str, float]]) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ..data.sampling import Source
 
 
 @dataclass(frozen=True)
@@ -56,4 +62,77 @@ class Stretches:
         return False
 
 
-Wants = Transitions | Stretches
+class Looks(Protocol):
+    """What a source sees of the fit that it feeds; `Learner` is one."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """One for each row."""
+        ...
+
+    @property
+    def stacked(self) -> bool:
+        """Whether there are several rows, which tensors then have an axis for in front."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Gradient steps done."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what networks see."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are wanted."""
+        ...
+
+    def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
+        """What a function of (nets, *inputs, h) of one seed gives at the present state, for every row.
+
+        It draws at (seed, name of the function, step, call): who looks several times in a step numbers the calls.
+        """
+        ...
+
+
+class Opened(Source, Protocol):
+    """A source that sees the fit. Whatever it keeps from one step to the next is in its state."""
+
+    def state(self) -> Mapping[str, Tensor]:
+        """What it goes on from, by name; of a stack each with an axis of rows in front."""
+        ...
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Goes on from what `state` gave, which lies on the learner's device."""
+        ...
+
+
+@dataclass(frozen=True)
+class Material:
+    """What there is to learn from.
+
+    Attributes:
+        given: The dataset, the replay buffer, or what else training was called with, as an environment of tensors.
+        ordinary: Opens the sampler of transitions or stretches over it, scaled and drawn as the settings say.
+    """
+
+    given: Any
+    ordinary: Callable[[Transitions | Stretches], Source]
+
+
+@runtime_checkable
+class Opens(Protocol):
+    """What opens a source of its own, which sees the fit: rollouts of the present policy, steps of a model that was learnt.
+
+    It is trained on anything that it can open; what is no dataset has the `spec` of its spaces.
+    """
+
+    def open(self, material: Material, learner: Looks) -> Opened:
+        """The source; begun anew, until it is given a state."""
+        ...
+
+
+Wants = Transitions | Stretches | Opens

@@ -34,6 +34,7 @@ class HeldOut:
       distance of continuous ones in the data's units.
     - `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, in the units of the scaled rewards, where the
       algorithm learns values.
+    - Of an algorithm that judges another's policy, and has none, neither.
     - Each of the algorithm's own losses by its name, on transitions drawn uniformly, the same at every call and for every seed.
       Nothing is trained, and layers are at rest.
 
@@ -49,9 +50,10 @@ class HeldOut:
 
     def __call__(self, algorithm: Estimator, epoch: int) -> dict[str, float]:
         """The errors and losses by name."""
-        fit = algorithm.fitted
+        fit, found = algorithm.fitted, dict[str, float]()
         with torch.no_grad():
-            found = self._looking_back(fit) if isinstance(fit.sources.wants, Stretches) else self._errors(fit)
+            if algorithm.acts():
+                found = self._looking_back(fit) if isinstance(fit.sources.wants, Stretches) else self._errors(fit)
         return found | losses(fit.learner, self._fixed(fit))
 
     def _errors(self, fit: Fit) -> dict[str, float]:
@@ -139,7 +141,7 @@ def losses(learner: Learner, batch: Drawn) -> dict[str, float]:
 
 
 class _Reader:
-    """The verbs where an update is only read: none of them trains, tracks or copies anything."""
+    """The verbs where an update is only read: none of them trains, tracks, copies or holds anything."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
@@ -155,4 +157,10 @@ class _Reader:
         return
 
     def copy(self, network: str) -> None:
+        return
+
+    def hold(self, test: Any, network: str, batch: Drawn) -> None:
+        return
+
+    def release(self, network: str) -> None:
         return

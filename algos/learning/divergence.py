@@ -80,7 +80,7 @@ def snapshot(learner: Learner, ports: Ports, batch: Batch, k: int) -> dict[str, 
         tensors, observation, action = pytree.tree_map(lambda part: part[k], (live, observation, action))
     h: Any = Hyper(cast("dict[str, Tensor]", {name: rows[k] for name, rows in learner.values.items()}))
     nets, found = Nets(learner.modules, tensors, None, None, learner.dtype, h=h), dict[str, float]()
-    if action.is_floating_point():
+    if type(algorithm).acts() and action.is_floating_point():
         done = _acted(algorithm, nets, ports, observation)
         found["action_saturation"] = float((done.abs() >= SATURATED).double().mean())
     if type(algorithm).learns_values():

@@ -13,7 +13,6 @@ from ...data.batch import Drawn
 from ...data.dataset import Dataset
 from ...data.episodes import Episode, action_size, observation_shape
 from ...data.errors import ConfigError, did_you_mean
-from ...data.mdp_dataset import MDPDataset
 from ...data.seeds import checked_seed
 from ...data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple, space_columns
 from ..definition import Definition
@@ -22,6 +21,7 @@ from ..wants import Wants
 from .batch_checks import check_batch
 from .callbacks import Callback, Epoch, Evaluator, Logger, StepCallback, Watching, stops, watching
 from .fit import Fit
+from .setup import trained_on
 from .transfer import copy_network, copy_optimizer, reset_optimizers
 
 
@@ -152,8 +152,7 @@ class Estimator(Definition):
             DataError: the data are of the wrong kind for this algorithm.
             StorageError: a logger cannot write.
         """
-        if not isinstance(dataset, Dataset):
-            dataset = MDPDataset.from_episodes(dataset)
+        dataset = trained_on(self, dataset)
         if not hasattr(self, "fit_"):
             self.fit_ = Fit.start(self, dataset, (self.seed,))
         watch: Watching = {

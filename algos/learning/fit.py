@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, StorageError
-from ...data.sampling import Source, TransitionSampler
+from ...data.sampling import Source
 from ...data.spec import Spec
 from ..definition import Definition
 from ..nets import Hyper, Nets
@@ -37,6 +37,7 @@ class Fit:
         sources: Where batches come from.
         ports: What the policy takes beside observations.
         divergence: How losing runs show themselves.
+        places: Of each row its place in the stack that it was begun in, by which it has its guests.
         completed: Whether the settings have met data, as they do once.
         stopped: Whether a callback has asked to end the training.
         after_update: What looks on step by step, while there is someone.
@@ -50,14 +51,19 @@ class Fit:
         spec: Spec,
         seeds: Sequence[int],
         rows: Sequence[Mapping[str, float]] | None = None,
+        places: Sequence[int] | None = None,
     ) -> None:
         self.algorithm, self.config, self.spec, self.seeds = algorithm, config, spec, tuple(seeds)
         self.dtype: torch.dtype = getattr(torch, algorithm.dtype)
         self.device = pick_device(algorithm.device)
         kind: Any = {"device": self.device, "dtype": self.dtype}
-        self.learner = Learner(algorithm, config, lambda: algorithm.networks(spec, config), self.seeds, rows=rows, **kind)
+        self.places = tuple(range(len(self.seeds)) if places is None else places)
+        guests = [algorithm.guests(config, place) for place in self.places]
+        self.learner = Learner(
+            algorithm, config, lambda: algorithm.networks(spec, config), self.seeds, rows=rows, guests=guests, **kind
+        )
         self.scaling = Scaling(config, spec, self.dtype, self.device)
-        self.sources = Sources(algorithm, config, spec, self.seeds, gamma=self.learner.hyper["gamma"], **kind)
+        self.sources = Sources(algorithm, config, spec, self.learner)
         self.ports = algorithm.ports(spec, config)
         self.divergence = Divergence(self.learner, self.ports)
         self.completed, self.stopped = False, False
@@ -66,11 +72,17 @@ class Fit:
 
     @classmethod
     def start(
-        cls, algorithm: Definition, dataset: Dataset, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None
+        cls, algorithm: Definition, given: Any, seeds: Sequence[int], rows: Sequence[Mapping[str, float]] | None = None
     ) -> Self:
-        """A fresh fit: checks the settings and the data, fits the scalers, builds the networks."""
-        config = config_for_dataset(algorithm, dataset)
-        fit = cls(algorithm, config, seen_spec(config, dataset.spec), seeds, rows)
+        """A fresh fit: checks the settings and the data, fits the scalers, builds the networks.
+
+        What the algorithm opens itself may be no dataset: it has the `spec` of its spaces.
+        """
+        if isinstance(given, Dataset):
+            config = config_for_dataset(algorithm, given)
+        else:
+            config = config_for_spaces(algorithm, given.spec, getattr(given, "name", type(given).__name__))
+        fit = cls(algorithm, config, seen_spec(config, given.spec), seeds, rows)
         fit.completed = True
         return fit
 
@@ -82,29 +94,36 @@ class Fit:
 
     # ---- training
 
-    def sampler(self, dataset: Dataset) -> TransitionSampler:
-        """Where batches of a dataset come from; kept while the dataset is the same. The first one completes the settings."""
-        known, sampler = self.sources.data, self.sources.of(dataset)
-        if not self.completed:  # the networks were there before any data were
-            self.config, self.completed = self.algorithm.completed(self.config, dataset), True
-        if known is not self.sources.data:
-            rewards = dataset.statistics.reward
-            self.divergence.bound(self.scaling.reward(np.asarray([rewards.min, rewards.max])))
+    def sampler(self, given: Any) -> Any:
+        """Where batches come from; kept while that is the same. The first dataset completes the settings."""
+        known, sampler = self.sources.data, self.sources.of(given)
+        if isinstance(given, Dataset):
+            self._meet(given, new=known is not self.sources.data)
         return sampler
 
-    def epochs(self, dataset: Dataset, n_steps: int, n_steps_per_epoch: int) -> Iterator[tuple[int, list[dict[str, float]]]]:
-        """Trains `n_steps` more; yields after each epoch its number and one dictionary of metrics a seed."""
+    def _meet(self, dataset: Dataset, *, new: bool) -> None:
+        if not self.completed:  # the networks were there before any data were
+            self.config, self.completed = self.algorithm.completed(self.config, dataset), True
+        if new:
+            rewards = dataset.statistics.reward
+            self.divergence.bound(self.scaling.reward(np.asarray([rewards.min, rewards.max])))
+
+    def epochs(self, given: Any, n_steps: int, n_steps_per_epoch: int) -> Iterator[tuple[int, list[dict[str, float]]]]:
+        """Trains `n_steps` more; yields after each epoch its number and one dictionary of metrics a seed.
+
+        A source hears of every epoch before its first step, wherever training was interrupted.
+        """
         if n_steps < 0 or n_steps_per_epoch < 1:
             raise ConfigError(
                 f"n_steps is {n_steps} and n_steps_per_epoch {n_steps_per_epoch}; both count gradient steps and must be positive."
             )
-        source = self.sources.augmented(self.sampler(dataset))
+        source = self.sources.augmented(self.sampler(given))
         end = self.learner.step + n_steps
         while self.learner.step < end and not self.stopped:
-            metrics = self.advance(source, min(end, (self.learner.step // n_steps_per_epoch + 1) * n_steps_per_epoch))
-            epoch = -(-self.learner.step // n_steps_per_epoch)
-            source.between_epochs(epoch)
-            yield epoch, metrics
+            done, within = divmod(self.learner.step, n_steps_per_epoch)
+            if not within:
+                source.between_epochs(done + 1)
+            yield done + 1, self.advance(source, min(end, (done + 1) * n_steps_per_epoch))
 
     def advance(self, source: Source, stop: int) -> list[dict[str, float]]:
         """Gradient steps until the learner's step is `stop`, or a callback stops them; the means over them."""
@@ -171,7 +190,9 @@ class Fit:
             "step": self.learner.step,
             "data": self.sources.data,
         }
-        kept = {f"sampler/{name}": torch.from_numpy(array) for name, array in self.sources.state().items()}
+        if self.places != tuple(range(len(self.seeds))):
+            meta["places"] = list(self.places)
+        kept = {f"sampler/{name}": tensor for name, tensor in self.sources.state().items()}
         return {**self.learner.state(), **kept}, meta
 
     @classmethod
@@ -189,7 +210,7 @@ class Fit:
         config = algorithm.Config.checked(meta["config"], title=algorithm.name)
         algorithm.dtype = meta["dtype"]
         vars(algorithm).update(config.coefficients())  # they may have been changed on the way
-        fit = cls(algorithm, config, Spec.checked(meta["spec"]), meta["seeds"])
+        fit = cls(algorithm, config, Spec.checked(meta["spec"]), meta["seeds"], places=meta.get("places"))
         for name, tensor in fit.learner.state().items():  # what optimisers remember is not among them yet
             if (found := tensors.get(name)) is None or found.shape != tensor.shape:
                 was = "lacks it" if found is None else f"has {tuple(found.shape)}"
@@ -198,19 +219,20 @@ class Fit:
             fit.learner.load_state(tensors, int(meta["step"]))
         except KeyError as error:
             raise StorageError(f"The state lacks {error} of an optimizer of {algorithm.name}.") from None
-        kept = {n.removeprefix("sampler/"): t.cpu().numpy() for n, t in tensors.items() if n.startswith("sampler/")}
+        kept = {n.removeprefix("sampler/"): t for n, t in tensors.items() if n.startswith("sampler/")}
         fit.sources.load_state(kept, dict(meta["data"]))
         fit.completed = bool(meta["data"])
         return fit
 
     def row(self, k: int, algorithm: Definition) -> Fit:
         """The k-th seed as a fit of its own, on tensors of its own."""
-        fit = Fit(algorithm, self.config, self.spec, (self.seeds[k],))
+        fit = Fit(
+            algorithm, self.config, self.spec, (self.seeds[k],), places=(self.places[k],) if self.learner.has_guests else None
+        )
         fit.learner.load_state(self.learner.row_state(k), self.learner.step)
         fit.config = self.config.model_copy(update={name: value for name, (value,) in fit.learner.values.items()})
         vars(algorithm).update(fit.config.coefficients())
-        kept = {name: array if name == "next" else array[k : k + 1] for name, array in self.sources.state().items()}
-        fit.sources.load_state(kept, self.sources.data)
+        fit.sources.load_state(self.sources.row_state(k), self.sources.data)
         fit.completed = self.completed
         return fit
 

@@ -1,7 +1,7 @@
 """The learner: runs an algorithm's losses for one seed or a stack of them.
 
-It owns parameters, targets, optimisers, hyper-parameter tensors and the step count, and gives algorithms its verbs: `minimise`
-a loss over named networks, `track` a target softly, `copy` a target hard, `precompute` what several losses read.
+Upon the tensors of `TrainingState` it gives algorithms its verbs: `minimise` a loss over named networks, `track` a target softly,
+`copy` a target hard, `precompute` what several losses read, `hold` a network in the rows where a test is true.
 
 A loss is written for one seed. With one seed it is called as it stands; with S seeds parameters, targets, hyper-parameters,
 keys and batches carry a leading axis and the same loss runs under `torch.func.vmap(grad_and_value(...))`.
@@ -9,17 +9,17 @@ keys and batches carry a leading axis and the same loss runs under `torch.func.v
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import stack_module_state, vmap
+from torch.func import vmap
 
 from ...data.batch import Batch, Drawn, Sequences
+from ...data.errors import ConfigError
 from ...data.random import fold, root_key
 from ...data.sampling import BLOCK
 from ..config import AlgorithmConfig
@@ -27,26 +27,21 @@ from ..definition import Axes, Definition, Loss, Network, axes_of
 from ..nets import Ahead, Hyper, Nets, Parameters
 from ..networks.precision import mixed_precision
 from ..networks.q_functions import bootstrap_mask
-from ..optimizers import RowOptimizer
+from ..optimizers import where_held
 from .diagnostics import gradient_norm, with_dead_units
-
-Named = dict[str, Parameters]  # by network
+from .state import Named, TrainingState
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
 _lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 _add: Callable[..., None] = torch._foreach_add_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 
-class Learner:
+class Learner(TrainingState):
     """Trains S seeds of one algorithm.
 
     Args:
         algorithm: Whose networks, schedule and losses.
-        config: Its settings. Floats become tensors that losses read as `h.NAME`.
-        build: Makes the networks of a seed.
-        seeds: One or more; with more than one every tensor carries a leading axis.
-        rows: Settings in which rows differ, one mapping a seed; coefficients only (floats).
-        device, dtype: Where and in which precision.
+        config, build, seeds, rows, guests, device, dtype: As `TrainingState`'s.
     """
 
     def __init__(
@@ -57,24 +52,16 @@ class Learner:
         seeds: Sequence[int],
         *,
         rows: Sequence[Mapping[str, float]] | None = None,
+        guests: Sequence[Mapping[str, nn.Module]] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.algorithm, self.seeds, self.dtype, self.device = algorithm, tuple(seeds), dtype, torch.device(device)
-        self.stacked = len(self.seeds) > 1
+        super().__init__(algorithm, config, build, seeds, rows=rows, guests=guests, device=device, dtype=dtype)
         self.mixed_precision = config.mixed_precision
-        self.step = 0
-        built = [self._build(build, seed) for seed in self.seeds]
-        self.networks = built[0]
-        self.modules: dict[str, nn.Module] = {name: network.module for name, network in built[0].items()}
-        self._targets: dict[str, nn.Module] = {n: copy.deepcopy(w.module) for n, w in built[0].items() if w.target}
-        self._set_up_parameters(built)
-        self._set_up_hyper(config, rows or [{} for _ in self.seeds])
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
         self._members = getattr(algorithm.wants(config), "members", 0)
         self._bootstrap = fold(keys if self.stacked else keys[0], "bootstrap")
-        self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
         self._calls = Counter[str]()  # of each loss in this step
         self._addresses: dict[str, tuple[int, Tensor, Ahead | None]] = {}
         self._sums: dict[str, Tensor] = {}
@@ -88,61 +75,6 @@ class Learner:
         """What losses are computed in."""
         return mixed_precision(self.device.type) if self.mixed_precision else nullcontext()
 
-    @property
-    def _lead(self) -> tuple[int, ...]:
-        return (len(self.seeds),) if self.stacked else ()
-
-    def _build(self, build: Callable[[], Mapping[str, Network]], seed: int) -> dict[str, Network]:
-        """Initial weights are a function of the seed alone: torch's own initialisers, with its generator set and put back."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            networks = dict(build())
-        for network in networks.values():
-            for path, layer in network.module.named_modules():
-                if hasattr(layer, "path"):
-                    layer.path = path  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
-            network.module.to(self.device, self.dtype)
-        return networks
-
-    def _set_up_parameters(self, built: Sequence[Mapping[str, Network]]) -> None:
-        """`live` and `buffers`: tensors by network and name; `target` likewise, parameters and buffers together."""
-        self.live: dict[str, Parameters] = {}
-        self.buffers: dict[str, Parameters] = {}
-        for name, module in self.modules.items():
-            if self.stacked:
-                parameters, buffers = stack_module_state([row[name].module for row in built])
-                self.live[name], self.buffers[name] = {k: p.detach() for k, p in parameters.items()}, dict(buffers)
-                self.modules[name] = copy.deepcopy(module).to("meta")  # a skeleton: its tensors are handed in
-            else:
-                self.live[name], self.buffers[name] = dict(module.named_parameters()), dict(module.named_buffers())
-        self.target: dict[str, Parameters] = {}
-        for name, module in self._targets.items():
-            module.requires_grad_(False)
-            if self.stacked:
-                self.target[name] = {k: t.detach().clone() for k, t in {**self.live[name], **self.buffers[name]}.items()}
-                self._targets[name] = self.modules[name]
-            else:
-                self.target[name] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-    def _set_up_hyper(self, config: AlgorithmConfig, rows: Sequence[Mapping[str, float]]) -> None:
-        """`values`: floats by setting, one a row; `hyper`: the same as tensors, written in place by `set_hyper`."""
-        self.values = {name: [float(row.get(name, value)) for row in rows] for name, value in config.coefficients().items()}
-        self.hyper = {
-            n: torch.tensor(v if self.stacked else v[0], dtype=self.dtype, device=self.device) for n, v in self.values.items()
-        }
-        self._h = Hyper(self.hyper)
-
-    def _set_up_optimizers(self, name: str, network: Network) -> dict[str, RowOptimizer]:
-        """By the prefix of the parameters that each steps; "" is the rest, or all."""
-        rows = len(self.seeds) if self.stacked else None
-        parts: dict[str, Parameters] = {"": {}} | {group.prefix: {} for group in network.groups}
-        for parameter, tensor in self.live[name].items():
-            parts[next((group.prefix for group in network.groups if parameter.startswith(group.prefix)), "")][parameter] = tensor
-        made = {"": RowOptimizer(network.optimizer, parts[""], self.values[network.rate], rows)}
-        for group in network.groups:
-            made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], [group.rate] * (rows or 1), rows)
-        return made
-
     # ---- the verbs
 
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
@@ -154,39 +86,41 @@ class Learner:
         gradients, value, metrics, statistics = self.gradients(seen, names, batch, key)
         at = 0
         for name in names:
-            live, optimizers = self.live[name], self._optimizers[name]
+            live, optimizers, held = self.live[name], self._optimizers[name], self.held.get(name)
             mine = gradients[at : at + len(live)]
             at += len(live)
             if self._diagnosing:
                 metrics[f"{name}_gradient_norm"] = gradient_norm(mine, stacked=self.stacked)
             if len(optimizers) == 1:
-                optimizers[""].step(mine, self.step)
+                optimizers[""].step(mine, self.step, held)
             else:
                 named = dict(zip(live, mine, strict=True))
                 for optimizer in optimizers.values():
-                    optimizer.step([named[parameter] for parameter in optimizer.names], self.step)
+                    optimizer.step([named[parameter] for parameter in optimizer.names], self.step, held)
             for buffer, new in statistics[name].items():
-                self.buffers[name][buffer].copy_(new)
+                old = self.buffers[name][buffer]
+                old.copy_(new if held is None else where_held(held, old, new))
         label = f"{loss.__name__}"
         self._add({label: value.detach(), **metrics}, value)
 
     @torch.no_grad()
-    def look(self, part: Callable[..., Any], *inputs: Any) -> Any:
+    def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
         """What a function of (nets, *inputs, h) gives at the present state: tensors without gradient, of a stack one row a seed.
 
-        It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front.
+        It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front. What looks several times
+        in one step numbers its calls, so that each draws numbers of its own.
         """
 
-        def one(live: Mapping[str, Parameters], target: Mapping[str, Parameters], h: Hyper, key: Tensor, *inputs: Any) -> Any:
-            targets = Nets(self._targets, target, None, key, self.dtype, h=h)
-            return part(Nets(self.modules, live, targets, key, self.dtype, h=h), *inputs, h)
+        def one(live: Named, target: Named, guests: Named, hyper: Parameters, key: Tensor, *inputs: Any) -> Any:
+            h = Hyper(hyper)
+            return part(self._nets(live, target, guests, key, h), *inputs, h)
 
         with self._precision():
             if not self.stacked:
-                return one({}, {}, self._h, self.address(part), *inputs)
+                return one({}, {}, {}, self.hyper, self.address(part, call), *inputs)
             live = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
-            rows = vmap(lambda live, target, h, key, *inputs: one(live, target, Hyper(h), key, *inputs), randomness="different")
-            return rows(live, self.target, self.hyper, self.address(part), *inputs)
+            rows = vmap(one, randomness="different")
+            return rows(live, self.target, self._guest_tensors, self.hyper, self.address(part, call), *inputs)
 
     def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
         """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
@@ -213,6 +147,27 @@ class Learner:
         for name, tensor in {**self.live[network], **self.buffers[network]}.items():
             self.target[network][name].copy_(tensor)
 
+    @torch.no_grad()
+    def hold(self, test: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn) -> None:
+        """From here on `minimise` leaves the network as it is where `test` is true now, a bool () of one seed, until `release`."""
+        held, found = self._held(network), self.look(test, batch)
+        if found.dtype != torch.bool or found.shape != held.shape:
+            said = f"{found.dtype} {tuple(found.shape[len(self._lead) :])}"
+            raise TypeError(
+                f"The test {test.__qualname__} says whether one seed is held, with a bool of shape (), and gave {said}."
+            )
+        held.logical_or_(found)
+
+    @torch.no_grad()
+    def release(self, network: str) -> None:
+        """The network is held no longer."""
+        self._held(network).zero_()
+
+    def _held(self, network: str) -> Tensor:
+        if network not in self.held:
+            raise ConfigError(f"{self.algorithm.name} holds the network {network!r}, which it has to name in `holds`.")
+        return self.held[network]
+
     # ---- running
 
     def update(self, batch: Drawn, *, diagnose: bool = False) -> None:
@@ -234,14 +189,6 @@ class Learner:
         if not self.stacked:
             return bootstrap_mask(self._bootstrap, index, self._members, self.dtype)
         return vmap(lambda key, at: bootstrap_mask(key, at, self._members, self.dtype))(self._bootstrap, index)
-
-    def set_hyper(self, name: str, values: Sequence[float]) -> None:
-        """Writes a hyper-parameter in place, one value a row; learning rates included."""
-        self.values[name] = [float(v) for v in values]
-        self.hyper[name].copy_(torch.tensor(self.values[name] if self.stacked else self.values[name][0], dtype=self.dtype))
-        for network, w in self.networks.items():
-            if w.rate == name:
-                self._optimizers[network][""].set_rates(self.values[name])
 
     def read_metrics(self) -> list[dict[str, float]]:
         """Means since the last call, one dictionary a seed, and the only time that training waits for the device.
@@ -271,10 +218,24 @@ class Learner:
     def value(self, loss: Loss, batch: Drawn) -> Tensor:
         """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
         key = self.address(loss).clone()  # a bare key: training needs the noise of the steps ahead, and this of one
-        target = Nets(self._targets, {}, None, key, self.dtype)
-        nets = Nets(self.modules, {}, target, key, self.dtype, resting=True, h=self._h)
-        values, _ = loss(nets, batch, self._h)
+        values, _ = loss(self._nets({}, {}, {}, key, self._h, resting=True), batch, self._h)
         return _mean(values, axes_of(loss, values), batch)
+
+    def _nets(
+        self,
+        live: Named,
+        target: Named,
+        guests: Named,
+        key: Tensor,
+        h: Hyper,
+        minimised: tuple[str, ...] = (),
+        *,
+        resting: bool = False,
+    ) -> Nets:
+        """What a loss of one seed sees; no tensors where the modules hold their own."""
+        targets = Nets(self._targets, target, None, key, self.dtype, h=h)
+        others = Nets(self._guests, guests, None, key, self.dtype, h=h) if self._guests else None
+        return Nets(self.modules, live, targets, key, self.dtype, minimised, resting=resting, h=h, guests=others)
 
     def address(self, loss: Callable[..., Any], call: int = 1) -> Tensor:
         """The key of this step's draws of a loss, () or (S,), at the so-manieth call of it in the step.
@@ -297,8 +258,7 @@ class Learner:
         return key
 
     def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        target = Nets(self._targets, {}, None, key, self.dtype, h=self._h)
-        nets = Nets(self.modules, {}, target, key, self.dtype, names, h=self._h)
+        nets = self._nets({}, {}, {}, key, self._h, names)
         values, metrics = loss(nets, batch, self._h)
         value = _mean(values, axes_of(loss, values), batch)
         parameters = [p for name in names for p in self.live[name].values()]
@@ -308,10 +268,9 @@ class Learner:
         return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
 
     def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        def one(tensors: Named, target: Named, batch: Drawn, hyper: Parameters, key: Tensor) -> Any:
+        def one(tensors: Named, target: Named, guests: Named, batch: Drawn, hyper: Parameters, key: Tensor) -> Any:
             h = Hyper(hyper)
-            targets = Nets(self._targets, target, None, key, self.dtype, h=h)
-            nets = Nets(self.modules, tensors, targets, key, self.dtype, names, h=h)
+            nets = self._nets(tensors, target, guests, key, h, names)
             values, metrics = loss(nets, batch, h)
             means = {k: v.detach().mean() for k, v in metrics.items()}
             errors = {k: v.detach() for k, v in metrics.items() if k == "td_error"}
@@ -322,7 +281,7 @@ class Learner:
         for name in names:
             tensors[name] = {**leaves[name], **self.buffers[name]}
         rows = vmap(one, randomness="different")
-        value, metrics, statistics, errors = rows(tensors, self.target, batch, self.hyper, key)
+        value, metrics, statistics, errors = rows(tensors, self.target, self._guest_tensors, batch, self.hyper, key)
         self.errors = errors.get("td_error", self.errors)
         # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd on
         # stacked tensors, which costs a third less than grad inside.
@@ -339,60 +298,6 @@ class Learner:
             _add([self._sums[name] for name in metrics], list(metrics.values()))
             for name in metrics:
                 self._counts[name] += 1
-
-    # ---- state
-
-    def state(self) -> dict[str, Tensor]:
-        """Every tensor that training goes on from, by name: `live/NETWORK/…`, `target/…`, `optimizer/…`, `hyper/…`."""
-        return {name: _kept(tensor) for name, tensor in self._tensors()}
-
-    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """What `state` copies."""
-        for name in self.networks:
-            yield from ((f"live/{name}/{k}", t) for k, t in {**self.live[name], **self.buffers[name]}.items())
-            for prefix, optimizer in self._optimizers[name].items():
-                yield from ((f"optimizer/{_part(name, prefix)}/{k}", t) for k, t in optimizer.state().items())
-        for name, target in self.target.items():
-            yield from ((f"target/{name}/{k}", t) for k, t in target.items())
-        yield from ((f"hyper/{k}", torch.tensor(v, dtype=torch.float64)) for k, v in self.values.items())
-
-    @torch.no_grad()
-    def load_state(self, tensors: Mapping[str, Tensor], step: int) -> None:
-        """Goes on from what `state` gave at `step`. Raises KeyError where a tensor is missing."""
-        self.step = step
-        for name in self.networks:
-            for k, t in {**self.live[name], **self.buffers[name]}.items():
-                t.copy_(tensors[f"live/{name}/{k}"])
-            for prefix, optimizer in self._optimizers[name].items():
-                part = f"optimizer/{_part(name, prefix)}/"
-                optimizer.load_state({k.removeprefix(part): t for k, t in tensors.items() if k.startswith(part)})
-        for name, target in self.target.items():
-            for k, t in target.items():
-                t.copy_(tensors[f"target/{name}/{k}"])
-        for name in self.values:
-            self.set_hyper(name, tensors[f"hyper/{name}"].tolist())
-
-    def row_state(self, k: int) -> dict[str, Tensor]:
-        """The k-th seed's part of what `state` gives: the state of an ordinary learner. The other rows are not copied."""
-        if not self.stacked:
-            return self.state()
-
-        def mine(name: str, tensor: Tensor) -> Tensor:
-            if name.startswith("optimizer/") and name.endswith("/step"):  # all rows have done as many
-                return tensor
-            return tensor[k : k + 1] if name.startswith("hyper/") else tensor[k]
-
-        return {name: _kept(mine(name, tensor)) for name, tensor in self._tensors()}
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    """A copy on the CPU."""
-    return tensor.detach().cpu().contiguous().clone()
-
-
-def _part(network: str, prefix: str) -> str:
-    """What a checkpoint calls the optimiser of some parameters of a network."""
-    return f"{network}:{prefix}" if prefix else network
 
 
 def _mean(values: Tensor, axes: Axes, batch: Drawn) -> Tensor:

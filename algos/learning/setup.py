@@ -10,10 +10,12 @@ import torch
 from ...data.augmentation import AugmentationPipeline
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
+from ...data.mdp_dataset import MDPDataset
 from ...data.sampling import UniformSampling, stacked_spec
 from ...data.spec import Box, Spec
 from ..definition import Definition
 from ..registry import algorithm_class, algorithm_names
+from ..wants import Opens
 
 
 def sampling(config: Any) -> Any:
@@ -69,6 +71,13 @@ def config_for_spaces(algorithm: Definition, spec: Spec, name: str, *, as_seen: 
         reach = f"{np.abs(bounds).max():.3g}"
         raise DataError(f"{algorithm.name} acts in [-1, 1], and actions of {name!r} reach {reach}: set action_scaler='min_max'.")
     return config
+
+
+def trained_on(algorithm: Definition, given: Any) -> Any:
+    """A dataset; episodes are copied into one, and what an algorithm opens itself is left as it is."""
+    if isinstance(given, Dataset) or isinstance(algorithm.wants(algorithm.check_settings()), Opens):
+        return given
+    return MDPDataset.from_episodes(given)
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:

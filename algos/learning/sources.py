@@ -1,112 +1,111 @@
-"""Where the batches of a fit come from: samplers over a dataset or a replay buffer, as the algorithm wants and the settings say."""
+"""Where the batches of a fit come from: samplers over a dataset or a replay buffer, or what the algorithm opens itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...data.augmentation import AugmentationPipeline, AugmentedSource
 from ...data.dataset import Dataset
-from ...data.replay import ReplayBuffer
-from ...data.sampling import PrioritizedSampler, SequenceSampler, Source, TransitionSampler, UniformSampling
+from ...data.errors import ConfigError
+from ...data.sampling import PrioritizedSampler, SequenceSampler, Source, UniformSampling
 from ...data.spec import Spec
 from ..definition import Definition
 from ..environments.spaces import check_spaces
-from ..wants import Stretches, Transitions
+from ..wants import Material, Opens, Stretches, Transitions
+from .learner import Learner
 from .setup import check_range, sampling, seen_spec
 
 
 class Sources:
-    """Makes the samplers of a fit, and keeps the one over its dataset.
+    """Makes the sources of a fit, and keeps the one that it is trained on.
 
     Args:
         algorithm: What learns.
         config: Its checked settings; scalers in it are fitted.
         spec: The spaces as networks see them.
-        seeds: One for each row.
-        gamma: γ, () or one a row [S]; written in place while training runs.
-        dtype, device: Of the batches.
+        learner: Whose batches they are.
 
     Attributes:
         wants: What the algorithm learns from.
-        data: Name and fingerprint of the dataset that was trained on last; empty before.
+        data: Name and fingerprint of the dataset that was trained on last; empty before, and of what is no dataset.
     """
 
-    def __init__(
-        self,
-        algorithm: Definition,
-        config: Any,
-        spec: Spec,
-        seeds: Sequence[int],
-        *,
-        gamma: Tensor,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, algorithm: Definition, config: Any, spec: Spec, learner: Learner) -> None:
         self.wants = algorithm.wants(config)
         self.data: dict[str, Any] = {}
-        self._name, self._config, self._spec = algorithm.name, config, spec
-        self._seeds: Any = tuple(seeds) if len(seeds) > 1 else seeds[0]
+        self._name, self._config, self._spec, self._learner = algorithm.name, config, spec, learner
+        self._seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
         self._common: dict[str, Any] = {
-            "gamma": gamma,
+            "gamma": learner.hyper["gamma"],
             "observation_scaler": config.observation_scaler,
             "action_scaler": getattr(config, "action_scaler", None),
             "reward_scaler": config.reward_scaler,
-            "bootstrap": self.wants.following,
-            "extra": self.wants.extra,
-            "device": device,
-            "dtype": dtype,
+            "device": learner.device,
+            "dtype": learner.dtype,
         }
-        self._kept: tuple[Dataset, TransitionSampler] | None = None
-        self._priorities: dict[str, np.ndarray] = {}  # of a fit that was restored, until it has its sampler
+        self._kept: tuple[Any, Any] | None = None  # what is trained on, and the source over it
+        self._waiting: Mapping[str, Tensor] = {}  # state of a fit that was restored, until it has its source
 
-    def of(self, dataset: Dataset) -> TransitionSampler:
-        """The sampler over a dataset; kept while the dataset is the same.
+    def of(self, given: Any) -> Any:
+        """The source over a dataset, or what else is opened; kept while that is the same.
 
         Raises:
             DataError: its spaces are others, or its actions leave [-1, 1].
         """
-        if self._kept is None or self._kept[0] is not dataset:
-            spec = seen_spec(self._config, dataset.spec)
-            check_spaces(spec, self._spec, dataset.name, f"this {self._name}", fewer_actions="shown")
-            check_range(self._name, getattr(self._config, "action_scaler", None), dataset)
-            known = self.state() if dataset.fingerprint == self.data.get("fingerprint") else None
-            sampler = self.over(dataset)
-            if known and isinstance(sampler, PrioritizedSampler):  # the same data once more, whatever object holds them
-                sampler.load_state(known)
-            self._priorities, self._kept = {}, (dataset, sampler)
-            self.data = {"name": dataset.name, "fingerprint": dataset.fingerprint}
+        if self._kept is None or self._kept[0] is not given:
+            data = self._checked(given) if isinstance(given, Dataset) else {}
+            known = self.state() if data.get("fingerprint") == self.data.get("fingerprint") else {}
+            source = self.over(given)
+            if known:  # the same data once more, whatever object holds them
+                _load(source, {name: tensor.to(self._learner.device) for name, tensor in known.items()})
+            self._waiting, self._kept, self.data = {}, (given, source), data
         return self._kept[1]
 
-    def over(self, source: Dataset | ReplayBuffer) -> TransitionSampler:
-        """A new sampler over a dataset or a replay buffer."""
-        return self._open(source, sampling(self._config), self.wants.size, self._seeds)
+    def _checked(self, dataset: Dataset) -> dict[str, Any]:
+        spec = seen_spec(self._config, dataset.spec)
+        check_spaces(spec, self._spec, dataset.name, f"this {self._name}", fewer_actions="shown")
+        check_range(self._name, getattr(self._config, "action_scaler", None), dataset)
+        return {"name": dataset.name, "fingerprint": dataset.fingerprint}
+
+    def over(self, source: Any) -> Any:
+        """A new source over a dataset, a replay buffer, or what else is opened."""
+        if isinstance(self.wants, Opens):
+            return self.wants.open(Material(source, lambda wants: self._open(wants, source)), self._learner)
+        return self._open(self.wants, source)
 
     def fixed(self, dataset: Dataset, size: int) -> Any:
-        """Transitions, or stretches, of a dataset as losses see them, drawn uniformly: the same at every call, for every seed."""
+        """Transitions, or stretches, of a dataset as losses see them, drawn uniformly: the same at every call, for every seed.
+
+        Raises ConfigError where losses see what no dataset has.
+        """
+        if isinstance(self.wants, Opens):
+            raise ConfigError(f"{self._name} makes what it learns from, so its losses cannot be read on {dataset.name!r}.")
         chosen = sampling(self._config)
         uniform = UniformSampling(frames=chosen.frames, frame_padding=chosen.frame_padding)
-        return self._open(dataset, uniform, size, 0).sample(0)
+        return self._open(replace(self.wants, size=size), dataset, uniform, 0).sample(0)
 
-    def _open(self, source: Dataset | ReplayBuffer, kind: Any, size: int, seeds: Any) -> Any:
-        match self.wants:
-            case Stretches(length=length, burn_in=burn_in, anchor=anchor):
-                return SequenceSampler(source, size, burn_in + length, seeds, anchor=anchor, return_to_go=True, **self._common)
-            case Transitions() as wants:
+    def _open(self, wants: Transitions | Stretches, source: Any, kind: Any = None, seeds: Any = None) -> Any:
+        kind, seeds = kind or sampling(self._config), self._seeds if seeds is None else seeds
+        common = {**self._common, "bootstrap": wants.following, "extra": wants.extra}
+        match wants:
+            case Stretches(size=size, length=length, burn_in=burn_in, anchor=anchor):
+                return SequenceSampler(source, size, burn_in + length, seeds, anchor=anchor, return_to_go=True, **common)
+            case Transitions():
                 return kind.build(
                     source,
-                    size,
+                    wants.size,
                     seeds,
                     td_steps=wants.td_steps,
                     next_action=wants.next_action,
                     until="action" if wants.next_action else "observation",
                     endless=wants.endless,
                     ahead=wants.ahead,
-                    **self._common,
+                    **common,
                 )
 
     def augmented(self, source: Source) -> Source:
@@ -121,16 +120,35 @@ class Sources:
             self._spec.observation,
             copies=self._config.n_augmentations,
             scaled=frozenset(scaler.affines(self._common["dtype"], self._common["device"]) if scaler else ()),
-            following=self.wants.following,
+            following=getattr(self.wants, "following", True),
             device=self._common["device"],
         )
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Priorities, where there are any."""
-        if self._kept is not None and isinstance(self._kept[1], PrioritizedSampler):
-            return self._kept[1].state()
-        return self._priorities
+    def state(self) -> dict[str, Tensor]:
+        """Priorities, where there are any, and what a source keeps that the algorithm opened itself."""
+        return dict(self._waiting) if self._kept is None else _state(self._kept[1])
 
-    def load_state(self, arrays: dict[str, np.ndarray], data: dict[str, Any]) -> None:
+    def row_state(self, k: int) -> dict[str, Tensor]:
+        """The k-th row's part of what `state` gives."""
+        state = self.state()
+        if not isinstance(self.wants, Opens):  # priorities have an axis of rows always
+            return {name: tensor if name == "next" else tensor[k : k + 1] for name, tensor in state.items()}
+        return {name: tensor[k] if self._learner.stacked else tensor for name, tensor in state.items()}
+
+    def load_state(self, tensors: Mapping[str, Tensor], data: dict[str, Any]) -> None:
         """Goes on from what `state` gave, once there is the dataset `data` again."""
-        self._priorities, self.data = arrays, data
+        self._waiting, self.data = tensors, data
+
+
+def _state(source: Any) -> dict[str, Tensor]:
+    if isinstance(source, PrioritizedSampler):
+        return {name: torch.from_numpy(array) for name, array in source.state().items()}
+    opened: Mapping[str, Tensor] = source.state() if hasattr(source, "state") else {}
+    return {name: tensor.detach().cpu().clone() for name, tensor in opened.items()}
+
+
+def _load(source: Any, tensors: Mapping[str, Tensor]) -> None:
+    if isinstance(source, PrioritizedSampler):
+        source.load_state({name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+    elif hasattr(source, "load_state"):
+        source.load_state(tensors)

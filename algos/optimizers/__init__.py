@@ -1,7 +1,7 @@
 """Optimisers: the settings that name one, schedules of the learning rate, and what steps a network of one seed or of a stack."""
 
 from .config import ADAM, SGD, Adam, AdamW, Group, Muon, Optimizer, RMSprop
-from .rows import RowOptimizer
+from .rows import RowOptimizer, where_held
 from .schedules import Cosine, Linear, Schedule, WarmUp
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "RowOptimizer",
     "Schedule",
     "WarmUp",
+    "where_held",
 ]

@@ -23,9 +23,12 @@ class RowOptimizer:
         parameters: By name; [S, ...] each when `rows` is not None.
         rates: Learning rate of each row (one entry without rows).
         rows: S, or None.
+        holds: Whether rows may be held, and so have done unlike numbers of steps: then each counts its own, and is stepped alone.
     """
 
-    def __init__(self, config: Optimizer, parameters: dict[str, Tensor], rates: Sequence[float], rows: int | None) -> None:
+    def __init__(
+        self, config: Optimizer, parameters: dict[str, Tensor], rates: Sequence[float], rows: int | None, *, holds: bool = False
+    ) -> None:
         self.names = list(parameters)
         self.parameters = [p.detach() for p in parameters.values()]
         self.rows, self.rates = rows, list(rates)
@@ -37,12 +40,13 @@ class RowOptimizer:
             for rule in self._rules
         ]
         device = self.parameters[0].device if self.parameters and self.parameters[0].is_cuda else "cpu"  # where the kernels want it
-        self._count = torch.zeros((), dtype=torch.float32, device=device)  # steps done
+        counted = () if rows is None or not holds else (rows,)
+        self._count = torch.zeros(counted, dtype=torch.float32, device=device)  # steps done
         self._arrange()
 
     def _arrange(self) -> None:
         """`_groups`: what one call of a rule steps: row (None: all), learning rate, rule, parameters, slots and counts."""
-        whole = self.rows is None or len(set(self.rates)) == 1
+        whole = self.rows is None or (len(set(self.rates)) == 1 and not self._count.ndim)
         self._groups: list[tuple[int | None, float, Rule, Tensors, list[Tensors], Tensors]] = []
         for rule, slots in zip(self._rules, self._slots, strict=True):
             parameters, counts = [self.parameters[i] for i in rule.which], [self._count] * len(rule.which)
@@ -51,7 +55,8 @@ class RowOptimizer:
                 continue
             for k, rate in enumerate(self.rates):
                 of_row = [[tensor[k] for tensor in slot] for slot in slots]
-                self._groups.append((k, rate, rule, [p[k] for p in parameters], of_row, counts))
+                own = [self._count[k]] * len(counts) if self._count.ndim else counts
+                self._groups.append((k, rate, rule, [p[k] for p in parameters], of_row, own))
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """New learning rates; what the optimiser remembers is kept."""
@@ -60,8 +65,12 @@ class RowOptimizer:
             self._arrange()
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], step: int) -> None:
-        """One step down the gradients, [S, ...] or [...] each, at the gradient step `step` from 0, which the schedule goes by."""
+    def step(self, gradients: Sequence[Tensor], step: int, held: Tensor | None = None) -> None:
+        """One step down the gradients, [S, ...] or [...] each, at the gradient step `step` from 0, which the schedule goes by.
+
+        Where `held` is true, bool [S] or (), everything stays as it is.
+        """
+        before = [] if held is None else [tensor.clone() for tensor in self._moved()]
         self._count += 1
         share = 1.0 if self._schedule is None else self._schedule.share(step)
         if self._norm is not None:
@@ -70,6 +79,13 @@ class RowOptimizer:
         for k, rate, rule, parameters, slots, counts in self._groups:
             parts = [gradients[i] if k is None else gradients[i][k] for i in rule.which]
             rule.step(rate * share, parameters, parts, slots, counts)
+        if held is not None:
+            for tensor, old in zip(self._moved(), before, strict=True):
+                tensor.copy_(where_held(held, old, tensor))
+
+    def _moved(self) -> list[Tensor]:
+        """What a step changes."""
+        return [self._count, *self.parameters, *(tensor for _, tensor in self._named())]
 
     def _clipped(self, gradients: Sequence[Tensor], most: float) -> Sequence[Tensor]:
         """Gradients of each row scaled to an L2 norm of at most `most` over all parameters, as torch.nn.utils.clip_grad_norm_."""
@@ -89,10 +105,11 @@ class RowOptimizer:
         ]
 
     def state(self) -> dict[str, Tensor]:
-        """What is remembered of each parameter, in its own shape, and the number of steps; empty before the first step."""
-        if not self._count:
-            return {}
-        return {"step": self._count.clone(), **{name: tensor.clone() for name, tensor in self._named()}}
+        """What is remembered of each parameter, in its own shape, and the number of steps; empty before the first step.
+
+        These are the tensors themselves, which the next step changes.
+        """
+        return {"step": self._count, **dict(self._named())} if self._count.any() else {}
 
     @torch.no_grad()
     def load_state(self, state: dict[str, Any]) -> None:
@@ -100,6 +117,11 @@ class RowOptimizer:
         self._count.copy_(state["step"]) if state else self._count.zero_()
         for name, tensor in self._named():
             tensor.copy_(state[name]) if state else tensor.zero_()
+
+
+def where_held(held: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """The old rows where they are held, bool [S] or (), and elsewhere the new ones, [S, ...] or [...]."""
+    return torch.where(held.reshape((*held.shape, *[1] * (new.ndim - held.ndim))), old, new)
 
 
 def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from ...data.batch import Batch
 from ..definition import axes_named
 from ..learning.fit import Fit
-from ..wants import Stretches
+from ..wants import Stretches, Transitions
 from .errors import ContractError, Make, check, largest_difference, live, wanted
 from .tiny import data_for, tiny_dataset
 from .updates import OnMeta, SeenLoss, gradients_elsewhere, moved_by_verbs, on_meta, seen_losses, started, values_shape, where
@@ -60,11 +60,11 @@ def check_losses_repeat(make: Make) -> None:
 
 @check
 def check_moves_only_what_is_named(make: Make) -> None:
-    """`minimise` moves the networks that it names and nothing else, `track` and `copy` one target, and nothing moves in between."""
+    """`minimise` moves the networks that it names and nothing else, other verbs what is theirs, and nothing moves in between."""
     fit = started(make)
     for verb, may, moved in moved_by_verbs(fit.learner, fit.sampler(data_for(make)).sample(0)):
         if stray := sorted(name for name in moved if not name.startswith((*may, "hyper/"))):
-            what = f"{verb} also moves" if verb else "something besides minimise, track and copy moves"
+            what = f"{verb} also moves" if verb else "something besides the verbs moves"
             raise ContractError(
                 f"{fit.algorithm.name}: {what} {stray[0]!r}. Look for a module that two networks share, or an assignment in place."
             )
@@ -83,12 +83,17 @@ def check_targets_get_no_gradient(make: Make) -> None:
             )
 
 
+def _following(fit: Fit) -> bool:
+    """Whether losses look at the next observation."""
+    return getattr(fit.sources.wants, "following", True)
+
+
 @check
 def check_bootstraps_by_the_batchs_discount(make: Make) -> None:
     """Losses value what follows by `batch.discount`, which is γⁿ (1 - terminated), and do not discount by γ themselves."""
     fit, batch, before = looked_at(make)
     name = fit.algorithm.name
-    if not fit.sources.wants.following:
+    if not _following(fit):
         return
     if not changed(fit, before, replace(batch, discount=batch.discount / 2)):
         raise ContractError(
@@ -113,9 +118,9 @@ def check_terminated_steps_look_no_further(make: Make) -> None:
     fit, batch, before = looked_at(make)
     if isinstance(fit.sources.wants, Stretches):
         return  # they have no next observation but the next step's, see the next check
-    rows = (batch.discount == 0) | torch.tensor(not fit.sources.wants.following)
+    rows = (batch.discount == 0) | torch.tensor(not _following(fit))
     if others := changed(fit, before, other_following(batch, rows)):
-        ends = "of steps that terminated" if fit.sources.wants.following else "though it wants nothing that follows"
+        ends = "of steps that terminated" if _following(fit) else "though it wants nothing that follows"
         raise ContractError(
             f"{fit.algorithm.name}.{others[0]} depends on the next observation {ends}. "
             "Multiply what is expected of it by batch.discount, which is 0 there."
@@ -157,7 +162,7 @@ def check_truncation_is_unseen(make: Make) -> None:
     """
     algorithm = make()
     wants = wanted(algorithm)
-    if isinstance(wants, Stretches) or wants.next_action or wants.ahead or "return_to_go" in wants.extra:
+    if not isinstance(wants, Transitions) or wants.next_action or wants.ahead or "return_to_go" in wants.extra:
         return  # these end where an episode was cut
     states: list[dict[str, Tensor]] = []
     for cut in (False, True):

@@ -112,7 +112,7 @@ def check_randomness_has_addresses(make: Make) -> None:
     dataset, states = data_for(make), list[dict[str, Tensor]]()
     with _generators_kept():
         for seed in (1, 2):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             np.random.seed(seed)
             random.seed(seed)
             before = _generators()
@@ -141,10 +141,10 @@ def _generators() -> dict[str, Any]:
 
 @contextmanager
 def _generators_kept() -> Generator[None]:
-    numpys, pythons = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            np.random.set_state(numpys)
-            random.setstate(pythons)
+    torchs, numpys, pythons = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torchs)
+        np.random.set_state(numpys)
+        random.setstate(pythons)

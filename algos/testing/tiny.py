@@ -96,8 +96,10 @@ def maker(algorithm: type[Algorithm], **settings: Any) -> Make:
 def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
     """How a trained algorithm answers raw observations: `predict` and `sample_action`.
 
-    One that acts on what came before is asked as at an episode's first step.
+    One that acts on what came before is asked as at an episode's first step; one that has no policy is asked nothing.
     """
+    if not algorithm.acts():
+        return {}
     if not isinstance(algorithm.wants_, Stretches):
         return {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
     policy = algorithm.policy()

@@ -76,10 +76,10 @@ def seen_losses(learner: Learner, batch: Batch) -> dict[str, SeenLoss]:
             gradients, value, *_ = learner.gradients(loss, names, given, learner.address(loss))
             found[loss.__name__] = SeenLoss(loss, names, given, value.detach(), tuple(g.detach() for g in gradients))
 
-    def stay(network: str, rate: str = "tau") -> None:
-        """Targets do not move either."""
+    def stay(*arguments: Any, **named: Any) -> None:
+        """Targets do not move either, and nothing is held."""
 
-    with verbs(learner, minimise=minimise, track=stay, copy=stay):
+    with verbs(learner, minimise=minimise, **dict.fromkeys(("track", "copy", "hold", "release"), stay)):
         for kind, step in first_steps(learner).items():
             learner.step = step
             getattr(learner.algorithm, kind)(learner, batch)
@@ -117,17 +117,23 @@ def moved_by_verbs(learner: Learner, batch: Batch) -> Iterator[tuple[str, tuple[
         def run(first: Any, *rest: Any, **named: Any) -> None:
             note("", ())
             original(first, *rest, **named)
-            if verb != "minimise":
+            if verb in ("track", "copy"):
                 note(f"{verb}({first!r})", (f"target/{first}/",))
                 return
+            if verb == "release":
+                note(f"{verb}({first!r})", (f"held/{first}",))
+                return
             network = rest[0] if rest else named["network"]
+            if verb == "hold":
+                note(f"{verb}({first.__name__}, {network!r})", (f"held/{network}",))
+                return
             names = (network,) if isinstance(network, str) else network
             parts = tuple(part for name in names for part in (f"live/{name}/", f"optimizer/{name}/", f"optimizer/{name}:"))
             note(f"minimise({first.__name__}, {', '.join(map(repr, names))})", parts)
 
         return run
 
-    with verbs(learner, **{verb: spied(verb) for verb in ("minimise", "track", "copy")}):
+    with verbs(learner, **{verb: spied(verb) for verb in ("minimise", "track", "copy", "hold", "release")}):
         for learner.step in sorted(steps | {step + 1 for step in steps}):
             for kind in learner.algorithm.schedule(learner.step):
                 getattr(learner.algorithm, kind)(learner, batch)
@@ -187,13 +193,16 @@ class OnMeta(TorchDispatchMode):
     """Within it every operation has to stay on meta tensors: what reads a value or makes a tensor elsewhere raises ValueReadError.
 
     Meta tensors alone let pass what is read from, or made on, the CPU: harmless there, on an accelerator it waits for it or is
-    lost in a captured graph.
+    lost in a captured graph. A Python number that meets a coefficient is neither: it stays a constant of the operation, which
+    `vmap` brings to the coefficient's type first.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             raise ValueReadError("a value is read, as .item(), float(tensor) or an if on a tensor do")
         out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and not isinstance(args[0], Tensor):
+            return out
         if any(isinstance(t, Tensor) and not t.is_meta for t in pytree.tree_leaves(out)):
             raise ValueReadError(f"{func} makes a tensor on the CPU: make it from one that is there, or name its device")
         return out

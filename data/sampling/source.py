@@ -17,5 +17,5 @@ class Source(Protocol):
         ...
 
     def between_epochs(self, epoch: int) -> None:
-        """A source may renew itself here (a model-based generator does)."""
+        """Called before the first step of an epoch, with its number from 1: a source may renew itself here."""
         ...

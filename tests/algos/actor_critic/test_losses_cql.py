@@ -91,6 +91,19 @@ def small(batch, n=8):
     return type(batch)(**parts)
 
 
+def test_members_learn_values_from_their_own_transitions_and_the_gap_from_all():
+    made, learner, batch = prepared(CQL, bootstrap=True, n_critics=3, n_action_samples=2, conservative_weight=0.7)
+    masks = learner._kept_by_members(batch.index)
+    assert 0 < masks.mean() < 1
+    loss, _, nets = evaluate(made, learner, batch.with_extra(kept=masks), made.critic_loss)
+    gap = made.gap(nets, batch).detach()
+    td = nets.critic.td_loss(batch.observation, batch.action, made.goal(nets, batch, learner._h))[0].detach()
+    expected = [
+        sum(float(td[i, b]) * float(masks[i, b]) + 0.7 * float(gap[i, b]) for i in range(3)) for b in range(len(batch.index))
+    ]
+    np.testing.assert_allclose(loss, expected, rtol=1e-12)
+
+
 def test_a_learnt_weight_grows_while_the_gap_is_above_its_threshold():
     for threshold, sign in ((-50.0, 1), (50.0, -1)):
         made, learner, batch = prepared(CQL, learn_alpha=True, alpha_threshold=threshold, initial_alpha=2.0, n_action_samples=2)

@@ -158,6 +158,26 @@ def test_a_loss_that_is_only_read_makes_no_noise_for_other_steps():
     assert ahead._made == {}
 
 
+def test_held_out_transitions_are_drawn_once():
+    class Counting(Dataset):
+        reads = 0
+
+        @property
+        def columns(self):
+            Counting.reads += 1
+            return super().columns
+
+    train, test = DATA.split(0.3, seed=0)
+    test.__class__ = Counting
+    held, made, reads = HeldOut(test), maker(TD3PlusBC)(), []
+    for epoch in range(1, 5):
+        if epoch == 4:
+            held.close()  # lets go of it
+        held(made.fit(train, 5), epoch)
+        reads.append(Counting.reads)
+    assert 0 < reads[0] == reads[1] == reads[2] < reads[3]
+
+
 def test_held_out_losses_are_the_same_ones_however_seldom_an_update_is_due():
     train, test = DATA.split(0.3, seed=0)
     held, made = HeldOut(test), maker(TD3PlusBC, update_actor_interval=1000)()

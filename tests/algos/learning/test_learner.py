@@ -120,6 +120,16 @@ def test_a_row_that_fails_leaves_rows_of_the_same_seed_alone():
     assert Stack(maker(TD3)(), (0,)).load_state(tensors, meta).failed_rows == stack.failed_rows
 
 
+@pytest.mark.parametrize("k", [3, 10, -1, 0.5, None])
+def test_an_unknown_row_of_a_stack_is_refused(k):
+    stack = Stack(maker(TD3)(), (3, 4, 10)).fit(CONTINUOUS, 1)
+    with pytest.raises(ConfigError) as caught:
+        stack.seed(k)
+    said = f"There is no row {k!r} in this stack: rows are counted from 0 to 2, whatever their seeds."
+    assert str(caught.value) == said
+    assert stack.seed(np.int64(2)).seed == 10
+
+
 def test_a_row_that_diverges_fails_alone_at_its_first_bad_step():
     rows = [{}, {"critic_learning_rate": 1e35}, {}]
     stack, well = (Stack(maker(TD3)(), (0, 1, 2), rows=r) for r in (rows, [{}, {}, {}]))
@@ -227,6 +237,18 @@ def test_a_device_may_be_true_or_false_as_in_d3rlpy(monkeypatch, device, there, 
     except ConfigError as error:
         found = str(error)
     assert found == expected
+
+
+def test_a_mac_trains_on_its_cpu(monkeypatch):
+    """Apple's accelerator has no float64."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    assert pick_device(None).type == "cpu"
+    with pytest.raises(ConfigError, match=r"^There is no device True here: torch finds no accelerator\.$"):
+        pick_device(True)
+    for named in ("mps", "mps:0", 0):
+        with pytest.raises(ConfigError, match=r"^(The device 'mps' has no float64|There is no device 0 here)"):
+            pick_device(named)
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a device 0 here")

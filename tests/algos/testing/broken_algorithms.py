@@ -52,7 +52,7 @@ class MovesAnotherNetwork(TD3):
         return super().actor_loss(nets, batch, h)
 
 
-@caught_by(testing.check_moves_only_what_is_named, r"something besides minimise, track and copy moves 'target/critic/")
+@caught_by(testing.check_moves_only_what_is_named, r"something besides the verbs moves 'target/critic/")
 class MovesItsTargetByHand(DQN):
     def critic(self, learner, batch):
         super().critic(learner, batch)

@@ -5,13 +5,19 @@ What the contract catches is in test_contract_broken.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any, ClassVar
 
 import pytest
+from torch import Tensor
 
 from d3ray.algos import testing
+from d3ray.algos.definition import loss
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.testing import Check, check_export_acts_as_predict, check_name
+from d3ray.algos.values.dqn import DQN, DQNConfig
+from d3ray.data.config import setting
 
 from .contract_cells import DEFAULT, cell_settings, cells, factors
 from .pairwise import Cell, all_pairs, covering, pairs_of
@@ -63,6 +69,26 @@ def keeps_the_contract(name: str, cell: Cell) -> None:
     except Exception as error:
         error.add_note(f"{name} with {', '.join(f'{n}={v!r}' for n, v in settings.items())}")
         raise
+
+
+class WithDeltaConfig(DQNConfig):
+    delta: float = setting(2.0, "weight of the loss", gt=0)
+
+
+WAYS = {"times": lambda d: 0.5 * d, "by": lambda d: d / 2, "under": lambda d: 1 / d, "mixed": lambda d: (1 - d).exp() * 2 + 3}
+
+
+@pytest.mark.parametrize("weigh", WAYS.values(), ids=WAYS)
+def test_python_numbers_may_meet_coefficients(weigh: Callable[[Tensor], Tensor]) -> None:
+    class Weighs(DQN):
+        Config: ClassVar = WithDeltaConfig
+
+        @loss("member sample")
+        def critic_loss(self, nets: Any, batch: Any, h: Any) -> Any:
+            values, metrics = super().critic_loss(nets, batch, h)
+            return values * weigh(h.delta), metrics
+
+    testing.check_update_reads_no_value(testing.maker(Weighs))
 
 
 def test_kinds_of_settings_are_found_by_themselves() -> None:

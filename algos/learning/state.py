@@ -1,0 +1,222 @@
+"""What training goes on from: parameters, targets, optimisers, coefficients and held rows of S seeds, and how they are kept."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import stack_module_state
+
+from ...data.errors import ConfigError
+from ..config import AlgorithmConfig
+from ..definition import Definition, Network
+from ..nets import Hyper, Parameters
+from ..optimizers import RowOptimizer
+
+Named = dict[str, Parameters]  # by network
+
+
+class TrainingState:
+    """The tensors of S seeds of one algorithm; with more than one seed each carries a leading axis.
+
+    Args:
+        algorithm: Whose networks.
+        config: Its settings. Floats become tensors that losses read as `h.NAME`.
+        build: Makes the networks of a seed.
+        seeds: One or more.
+        rows: Settings in which rows differ, one mapping a seed; coefficients only (floats).
+        guests: Networks of others that losses read, by name, one mapping a seed.
+        device, dtype: Where and in which precision.
+
+    Attributes:
+        held: Of networks that may be held, whether they are, bool () or (S,).
+
+    Raises:
+        ConfigError: guests of two rows are built otherwise, or have a name that is given; or there is no network to hold.
+    """
+
+    def __init__(
+        self,
+        algorithm: Definition,
+        config: AlgorithmConfig,
+        build: Callable[[], Mapping[str, Network]],
+        seeds: Sequence[int],
+        *,
+        rows: Sequence[Mapping[str, float]] | None = None,
+        guests: Sequence[Mapping[str, nn.Module]] | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.algorithm, self.seeds, self.dtype, self.device = algorithm, tuple(seeds), dtype, torch.device(device)
+        self.stacked = len(self.seeds) > 1
+        self.step: int = 0
+        built = [self._build(build, seed) for seed in self.seeds]
+        self.networks = built[0]
+        self.modules: dict[str, nn.Module] = {name: network.module for name, network in built[0].items()}
+        self._targets: dict[str, nn.Module] = {n: copy.deepcopy(w.module) for n, w in built[0].items() if w.target}
+        self._set_up_parameters(built)
+        self._set_up_hyper(config, rows or [{} for _ in self.seeds])
+        self._set_up_guests(guests or [{} for _ in self.seeds])
+        if unknown := [name for name in algorithm.holds if name not in self.networks]:
+            raise ConfigError(f"{algorithm.name} may hold {unknown[0]!r}, and has only: {', '.join(self.networks)}.")
+        self.held = {name: torch.zeros(self._lead, dtype=torch.bool, device=self.device) for name in algorithm.holds}
+        self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
+
+    @property
+    def has_guests(self) -> bool:
+        """Whether losses read networks of others."""
+        return bool(self._guests)
+
+    @property
+    def _lead(self) -> tuple[int, ...]:
+        return (len(self.seeds),) if self.stacked else ()
+
+    def _build(self, build: Callable[[], Mapping[str, Network]], seed: int) -> dict[str, Network]:
+        """Initial weights are a function of the seed alone: torch's own initialisers, with its generator set and put back."""
+        generator = torch.default_generator  # the CPU's alone: torch.manual_seed would seed accelerators too
+        kept = generator.get_state()
+        generator.manual_seed(seed)
+        try:
+            networks = dict(build())
+        finally:
+            generator.set_state(kept)
+        for network in networks.values():
+            for path, layer in network.module.named_modules():
+                if hasattr(layer, "path"):
+                    layer.path = path  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+            network.module.to(self.device, self.dtype)
+        return networks
+
+    def _set_up_parameters(self, built: Sequence[Mapping[str, Network]]) -> None:
+        """`live` and `buffers`: tensors by network and name; `target` likewise, parameters and buffers together."""
+        self.live: dict[str, Parameters] = {}
+        self.buffers: dict[str, Parameters] = {}
+        for name, module in self.modules.items():
+            if self.stacked:
+                parameters, buffers = stack_module_state([row[name].module for row in built])
+                self.live[name], self.buffers[name] = {k: p.detach() for k, p in parameters.items()}, dict(buffers)
+                self.modules[name] = copy.deepcopy(module).to("meta")  # a skeleton: its tensors are handed in
+            else:
+                self.live[name], self.buffers[name] = dict(module.named_parameters()), dict(module.named_buffers())
+        self.target: dict[str, Parameters] = {}
+        for name, module in self._targets.items():
+            module.requires_grad_(False)
+            if self.stacked:
+                self.target[name] = {k: t.detach().clone() for k, t in {**self.live[name], **self.buffers[name]}.items()}
+                self._targets[name] = self.modules[name]
+            else:
+                self.target[name] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+    def _set_up_guests(self, rows: Sequence[Mapping[str, nn.Module]]) -> None:
+        """Copies at rest, for the givers go on being trained; of a stack modules without tensors, which `_guest_tensors` has."""
+        self._guests: dict[str, nn.Module] = {}
+        self._guest_tensors: Named = {}
+        name = self.algorithm.name
+        for guest in dict.fromkeys(guest for row in rows for guest in row):
+            if guest in self.modules:
+                raise ConfigError(f"{name} has a network {guest!r} of its own: call the guest otherwise.")
+            if lacking := [k for k, row in enumerate(rows) if guest not in row]:
+                raise ConfigError(f"{name} has the guest {guest!r} in some rows, and none in row {lacking[0]}.")
+            if others := [k for k, row in enumerate(rows) if _structure(row[guest]) != _structure(rows[0][guest])]:
+                raise ConfigError(
+                    f"The guest {guest!r} of row {others[0]} is built otherwise than row 0's: stack those that are alike."
+                )
+            members = [copy.deepcopy(row[guest]).to(self.device).eval().requires_grad_(False) for row in rows]
+            self._guests[guest] = members[0]
+            if self.stacked:
+                parameters, buffers = stack_module_state(members)
+                self._guest_tensors[guest] = {**parameters, **buffers}
+                self._guests[guest] = members[0].to("meta")
+
+    def _set_up_hyper(self, config: AlgorithmConfig, rows: Sequence[Mapping[str, float]]) -> None:
+        """`values`: floats by setting, one a row; `hyper`: the same as tensors, written in place by `set_hyper`."""
+        self.values = {name: [float(row.get(name, value)) for row in rows] for name, value in config.coefficients().items()}
+        self.hyper = {
+            n: torch.tensor(v if self.stacked else v[0], dtype=self.dtype, device=self.device) for n, v in self.values.items()
+        }
+        self._h = Hyper(self.hyper)
+
+    def _set_up_optimizers(self, name: str, network: Network) -> dict[str, RowOptimizer]:
+        """By the prefix of the parameters that each steps; "" is the rest, or all."""
+        rows = len(self.seeds) if self.stacked else None
+        parts: dict[str, Parameters] = {"": {}} | {group.prefix: {} for group in network.groups}
+        for parameter, tensor in self.live[name].items():
+            parts[next((group.prefix for group in network.groups if parameter.startswith(group.prefix)), "")][parameter] = tensor
+        holds = name in self.held
+        made = {"": RowOptimizer(network.optimizer, parts[""], self.values[network.rate], rows, holds=holds)}
+        for group in network.groups:
+            rates = [group.rate] * (rows or 1)
+            made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], rates, rows, holds=holds)
+        return made
+
+    def set_hyper(self, name: str, values: Sequence[float]) -> None:
+        """Writes a hyper-parameter in place, one value a row; learning rates included."""
+        self.values[name] = [float(v) for v in values]
+        self.hyper[name].copy_(torch.tensor(self.values[name] if self.stacked else self.values[name][0], dtype=self.dtype))
+        for network, w in self.networks.items():
+            if w.rate == name:
+                self._optimizers[network][""].set_rates(self.values[name])
+
+    # ---- keeping
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that training goes on from, by name: `live/NETWORK/…`, `target/…`, `optimizer/…`, `held/…`, `hyper/…`."""
+        return {name: _kept(tensor) for name, tensor in self._tensors()}
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """What `state` copies."""
+        for name in self.networks:
+            yield from ((f"live/{name}/{k}", t) for k, t in {**self.live[name], **self.buffers[name]}.items())
+            for prefix, optimizer in self._optimizers[name].items():
+                yield from ((f"optimizer/{_part(name, prefix)}/{k}", t) for k, t in optimizer.state().items())
+        for name, target in self.target.items():
+            yield from ((f"target/{name}/{k}", t) for k, t in target.items())
+        yield from ((f"held/{name}", t) for name, t in self.held.items())
+        yield from ((f"hyper/{k}", torch.tensor(v, dtype=torch.float64)) for k, v in self.values.items())
+
+    @torch.no_grad()
+    def load_state(self, tensors: Mapping[str, Tensor], step: int) -> None:
+        """Goes on from what `state` gave at `step`. Raises KeyError where a tensor is missing."""
+        self.step = step
+        for name in self.networks:
+            for k, t in {**self.live[name], **self.buffers[name]}.items():
+                t.copy_(tensors[f"live/{name}/{k}"])
+            for prefix, optimizer in self._optimizers[name].items():
+                part = f"optimizer/{_part(name, prefix)}/"
+                optimizer.load_state({k.removeprefix(part): t for k, t in tensors.items() if k.startswith(part)})
+        for name, target in self.target.items():
+            for k, t in target.items():
+                t.copy_(tensors[f"target/{name}/{k}"])
+        for name, t in self.held.items():
+            t.copy_(tensors[f"held/{name}"])
+        for name in self.values:
+            self.set_hyper(name, tensors[f"hyper/{name}"].tolist())
+
+    def row_state(self, k: int) -> dict[str, Tensor]:
+        """The k-th seed's part of what `state` gives: the state of an ordinary learner. The other rows are not copied."""
+        if not self.stacked:
+            return self.state()
+
+        def mine(name: str, tensor: Tensor) -> Tensor:
+            if name.startswith("optimizer/") and name.endswith("/step") and not tensor.ndim:  # all rows have done as many
+                return tensor
+            return tensor[k : k + 1] if name.startswith("hyper/") else tensor[k]
+
+        return {name: _kept(mine(name, tensor)) for name, tensor in self._tensors()}
+
+
+def _structure(module: nn.Module) -> tuple[str, dict[str, torch.Size]]:
+    """What modules have to agree in to be stacked: their layers, and the shapes of parameters and buffers."""
+    return str(module), {name: t.shape for part in (module.named_parameters(), module.named_buffers()) for name, t in part}
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy on the CPU."""
+    return tensor.detach().cpu().contiguous().clone()
+
+
+def _part(network: str, prefix: str) -> str:
+    """What a checkpoint calls the optimiser of some parameters of a network."""
+    return f"{network}:{prefix}" if prefix else network
