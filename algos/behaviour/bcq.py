@@ -31,7 +31,6 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.ddpg import LARGE
 from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
 from ..definition import LossValue, Network, due, loss
@@ -40,11 +39,10 @@ from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.behaviour import Perturbation
 from ..networks.q_functions import reduced
-from .behaviour_model import BCQ_CODE, CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size, perturbed
+from .behaviour_model import BCQ_CODE, BCQ_LAYERS, CLIP, BehaviourConfig, BehaviourModel, latent_size, perturbed
 from .best_of_samples import BestOfSamples
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bcq.py"
-PAPERS = {"actor_encoder": LARGE, "critic_encoder": LARGE, "imitator_encoder": WIDE}
 
 
 @sourced(BCQ_CODE, "n_critics", "tau")
@@ -69,10 +67,10 @@ class BCQ(BehaviourModel, BestOfSamples, ActorCritic):
     actions: ClassVar = "continuous"
     warm_up: ClassVar = "rl_start_step"
     presets: ClassVar = {
-        "paper": Preset(BCQ_CODE, PAPERS),
+        "paper": Preset(BCQ_CODE, BCQ_LAYERS),
         "d3rlpy": Preset(D3RLPY, {"n_target_samples": 100}),
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {"n_target_samples": 100, "latent_size": 32}),
-        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {**PAPERS, "n_target_samples": 100}),
+        "d3rlpy-paper": Preset("Seno and Imai 2021, Table 4", {**BCQ_LAYERS, "n_target_samples": 100}),
     }
 
     def networks(self, spec: Spec, config: BCQConfig) -> dict[str, Network]:

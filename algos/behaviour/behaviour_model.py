@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 BCQ_CODE = "authors' code of BCQ, 4876f7e, continuous_BCQ/BCQ.py"
 WIDE = VectorEncoder(hidden_units=(750, 750))
+BCQ_LAYERS = {  # PLAS has them too
+    **dict.fromkeys(("actor_encoder", "critic_encoder"), VectorEncoder(hidden_units=(400, 300))), "imitator_encoder": WIDE,
+}  # fmt: skip
 CLIP = 0.5  # where latents are clipped that behaviour is drawn with: BCQ_CODE, `decode`
 _STILL = 1e-6  # spread of an action's entry, of a range of 2, below which it is a constant
 

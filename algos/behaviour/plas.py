@@ -29,7 +29,6 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.ddpg import LARGE
 from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
 from ..definition import LossValue, Network, due, loss
@@ -39,10 +38,9 @@ from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
 from ..ports import Tensors
 from ..presets import TaskPresets
-from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, latent_size
+from .behaviour_model import BCQ_LAYERS, BehaviourConfig, BehaviourModel, latent_size
 
 CODE = "authors' code 9fbc6ff, main.py and algos.py"
-PAPERS = {"actor_encoder": LARGE, "critic_encoder": LARGE, "imitator_encoder": WIDE}
 TABLE = "Seno and Imai 2021, Table 4"
 
 
@@ -69,9 +67,9 @@ class PLAS(BehaviourModel, ActorCritic):
     actions: ClassVar = "continuous"
     warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {
-        "paper": Preset(CODE, PAPERS),
+        "paper": Preset(CODE, BCQ_LAYERS),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/plas.py", {}),
-        "d3rlpy-paper": Preset(TABLE, {**PAPERS, "lam": 1.0}),
+        "d3rlpy-paper": Preset(TABLE, {**BCQ_LAYERS, "lam": 1.0}),
     } | TaskPresets(__file__, PLASConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:

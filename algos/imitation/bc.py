@@ -13,43 +13,29 @@ Choices   1. The mean over an action's entries, as in d3rlpy 2.8.1 (`imitators.p
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.shared import DistributionPolicy
 from ..config import Bounds, ContinuousConfig, Preset
-from ..definition import LossValue, Network, Verbs, loss, transitions
+from ..definition import LossValue, Network, loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import GaussianPolicy, PointPolicy
-from ..optimizers import Adam, Optimizer
-from ..wants import Wants
-
-MANUAL = "d3rlpy's manual of October 2020; the same in d3rlpy 2.8.1"
-UNUSED: dict[str, str] = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at")
-
-TENTH = Preset(
-    "10 % BC, Chen et al. 2021 (Decision Transformer), section 5: the best tenth of the transitions, by their episodes' returns",
-    {"sampler": {"name": "weighted", "by": "top", "share": 0.1, "share_of": "transitions"}},
-)
+from .cloning import TENTH, UNUSED, Cloning, CloningConfig
 
 
-class BCConfig(ContinuousConfig):
+class BCConfig(CloningConfig, ContinuousConfig):
     """Settings of `BC`."""
 
-    learning_rate: float = setting(1e-3, "of the policy", source=MANUAL, gt=0)
-    optimizer: Optimizer = setting(Adam(), "what steps the policy", source=MANUAL)
-    batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
-    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
     policy_type: Literal["deterministic", "stochastic"] = setting(
         "deterministic", "one action a state, or a normal distribution", source="d3rlpy 2.8.1, algos/qlearning/bc.py"
     )
     log_std_bounds: Bounds = setting((-4.0, 15.0), "where log σ is clipped", source="d3rlpy 2.8.1, algos/qlearning/bc.py")
 
 
-class BC(DistributionPolicy):
+class BC(Cloning, DistributionPolicy):
     """Behaviour cloning.
 
     Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at.
@@ -58,16 +44,12 @@ class BC(DistributionPolicy):
 
     Config: ClassVar = BCConfig
     actions: ClassVar = "continuous"
-    has_td_errors: ClassVar = False
     exemptions: ClassVar = {**UNUSED, "log_std_bounds": "the default policy is deterministic"}
     presets: ClassVar = {
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/bc.py", {}),
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {}),
         "10-percent": TENTH,
     }
-
-    def wants(self, config: Any) -> Wants:
-        return transitions(config, following=False)
 
     def networks(self, spec: Spec, config: BCConfig) -> dict[str, Network]:
         if config.policy_type == "deterministic":
@@ -78,10 +60,6 @@ class BC(DistributionPolicy):
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)
-
-    def imitate(self, learner: Verbs, batch: Batch) -> None:
-        """The only kind of update."""
-        learner.minimise(self.imitation_loss, "policy", batch)
 
     @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

@@ -19,29 +19,21 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..base import Algorithm
-from ..config import AlgorithmConfig, Preset
-from ..definition import LossValue, Network, Verbs, loss, transitions
+from ..config import Preset
+from ..definition import LossValue, Network, loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import CategoricalPolicy
-from ..optimizers import Adam, Optimizer
 from ..ports import Tensors
-from ..wants import Wants
-from .bc import MANUAL, TENTH, UNUSED
+from .cloning import MANUAL, TENTH, Cloning, CloningConfig
 
 
-class DiscreteBCConfig(AlgorithmConfig):
+class DiscreteBCConfig(CloningConfig):
     """Settings of `DiscreteBC`."""
 
-    learning_rate: float = setting(1e-3, "of the policy", source=MANUAL, gt=0)
-    optimizer: Optimizer = setting(Adam(), "what steps the policy", source=MANUAL)
-    batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
     beta: float = setting(0.5, "β: weight of the regulariser", source=MANUAL, ge=0)
-    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
 
 
-class DiscreteBC(Algorithm):
+class DiscreteBC(Cloning):
     """Behaviour cloning for discrete actions. Rewards are not looked at.
 
     Expect the data's most frequent behaviour: above their mean return where behaviours vary, below it where errors add up.
@@ -49,12 +41,7 @@ class DiscreteBC(Algorithm):
 
     Config: ClassVar = DiscreteBCConfig
     actions: ClassVar = "discrete"
-    has_td_errors: ClassVar = False
-    exemptions: ClassVar = UNUSED
     presets: ClassVar = {"d3rlpy": Preset(MANUAL, {}), "10-percent": TENTH}
-
-    def wants(self, config: Any) -> Wants:
-        return transitions(config, following=False)
 
     def networks(self, spec: Spec, config: DiscreteBCConfig) -> dict[str, Network]:
         policy = CategoricalPolicy(config.encoder, spec.observation, spec.n_actions)
@@ -62,10 +49,6 @@ class DiscreteBC(Algorithm):
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)
-
-    def imitate(self, learner: Verbs, batch: Batch) -> None:
-        """The only kind of update."""
-        learner.minimise(self.imitation_loss, "policy", batch)
 
     @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

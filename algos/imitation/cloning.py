@@ -1,0 +1,49 @@
+"""What both kinds of behaviour cloning share: settings, what they learn from, and their one kind of update."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...data.batch import Batch
+from ...data.config import setting
+from ..base import Algorithm
+from ..config import AlgorithmConfig, Preset
+from ..definition import LossValue, Verbs, transitions
+from ..nets import Hyper, Nets
+from ..networks.encoders import DefaultEncoder, Encoder
+from ..optimizers import Adam, Optimizer
+from ..wants import Wants
+
+MANUAL = "d3rlpy's manual of October 2020; the same in d3rlpy 2.8.1"
+UNUSED: dict[str, str] = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at")
+TENTH = Preset(
+    "10 % BC, Chen et al. 2021 (Decision Transformer), section 5: the best tenth of the transitions, by their episodes' returns",
+    {"sampler": {"name": "weighted", "by": "top", "share": 0.1, "share_of": "transitions"}},
+)
+
+
+class CloningConfig(AlgorithmConfig):
+    """Settings of behaviour cloning."""
+
+    learning_rate: float = setting(1e-3, "of the policy", source=MANUAL, gt=0)
+    optimizer: Optimizer = setting(Adam(), "what steps the policy", source=MANUAL)
+    batch_size: int = setting(100, "transitions in a gradient step", source=MANUAL, gt=0)
+    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
+
+
+class Cloning(Algorithm):
+    """Algorithms whose network `policy` learns what the data did, and nothing else: the kind of update `imitate`."""
+
+    has_td_errors: ClassVar = False
+    exemptions: ClassVar = UNUSED
+
+    def wants(self, config: Any) -> Wants:
+        return transitions(config, following=False)
+
+    def imitate(self, learner: Verbs, batch: Batch) -> None:
+        """The policy, down `imitation_loss`."""
+        learner.minimise(self.imitation_loss, "policy", batch)
+
+    def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L of each sample, [B]."""
+        raise NotImplementedError
