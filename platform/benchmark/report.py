@@ -15,7 +15,8 @@ from typing import Any
 from ...data.errors import ConfigError, D3rayError
 from ..report.charts import MOST, THEMES
 from ..report.page import data_uri, render
-from ..report.text import NONE, count, decimals, listed, mlflow_command, number, run_link
+from ..report.text import NONE, decimals, listed, number, run_link
+from ..results.experiment import mlflow_command
 from ..results.reading import SeedRun
 from ..statistics import RESAMPLES
 from ..storage.folders import Folder
@@ -23,6 +24,7 @@ from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
 from ..uris import without_password
+from ..words import count
 from .charts import budget_figure, curves_figure, profiles_figure, short, styles
 from .formats import latex, markdown, scores_csv, statistics_csv
 from .reading import find_benchmark, read_benchmark

@@ -22,9 +22,8 @@ from ..experiment.run import carry_out
 from ..places import Data
 from ..results.experiment import ExperimentResult
 from ..results.progress import OnProgress
-from ..results.sweep import CHOICE
 from ..settings.config import Limits
-from ..storage.experiments import Experiment, Trial, check_name, check_settings, identity
+from ..storage.experiments import CHOICE, Experiment, Trial, check_name, check_settings, identity
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
 
@@ -70,7 +69,7 @@ class Cells(Listed):
         return trial
 
     def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        self._spent.add_epoch(result, float(result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0)))
+        self._spent.add_epoch(result)
         self._spent.tick(len(self._running))
 
     def ended(self, trial: Trial) -> None:
@@ -156,7 +155,7 @@ def cell_trials(
     """
     known: dict[tuple[str, str], Trial] = {}
     for trial in experiment.trials():
-        choice = trial.folder.read_json(CHOICE) or {}
+        choice = trial.choice or {}
         known.setdefault((str(choice.get("dataset")), str(choice.get("algorithm"))), trial)
     named = {(data.label, entry.label) for data in config.datasets for entry in config.algorithms}
     if lost := next((key for key in known if key not in named), None):

@@ -40,8 +40,9 @@ class Spent:
             self._folder.write_json("spent.json", {"seconds": self.seconds, "gpu_seconds": self.gpu_seconds})
             self._written = now
 
-    def add_epoch(self, result: Mapping[str, Any], gpus: float) -> None:
-        """Adds an epoch that a trial with so many GPUs has reported."""
+    def add_epoch(self, result: Mapping[str, Any]) -> None:
+        """Adds an epoch as Tune reports it, with the config of its trial."""
+        gpus = float(result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0))
         self.gpu_seconds += float(result.get("time_this_iter_s", 0.0)) * gpus
 
     def is_over(self, hours: float | None, gpu_hours: float | None) -> bool:

@@ -58,9 +58,7 @@ class ExperimentResult:
     @property
     def look(self) -> str:
         """The command that shows the runs."""
-        if self.tracking_uri.startswith("sqlite:"):
-            return f"mlflow ui --backend-store-uri {shlex.quote(self.tracking_uri)}"
-        return without_password(self.tracking_uri)
+        return mlflow_command(self.tracking_uri)
 
 
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
@@ -123,3 +121,10 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
         models=tuple(models),
         undelivered=undelivered,
     )
+
+
+def mlflow_command(uri: str) -> str:
+    """How to look at the runs: a command for a local database, an address for a server, without a password in it."""
+    if uri.startswith("sqlite:"):
+        return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return without_password(uri)

@@ -22,7 +22,7 @@ from ..storage.folders import Folder
 from ..storage.outbox import Line, lines, newest_lines
 from ..surroundings import read_surroundings
 from .best import by_configuration, objective_of
-from .sweep import CHOICE, ConfigurationResult, read_sweep
+from .sweep import ConfigurationResult, read_sweep
 
 RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
 
@@ -219,7 +219,7 @@ def read_results(storage: str, name: str) -> Results:
                 members[0].dataset,
                 _id((settings.get("evaluation") or {}).get("environment")) or _id(members[0].dataset.get("environment")),
                 members[0].number,
-                members[0].folder.read_json(CHOICE) or {},
+                members[0].choice or {},
             )
         )
     signs = [seed.last_sign for one in configurations for seed in one.seeds if seed.last_sign]

@@ -124,8 +124,7 @@ class ConfigurationView:
     @property
     def rate(self) -> float | None:
         """Updates a second of what runs of it now."""
-        rates = [trial.rate for trial in self.trials if trial.rate and trial.state == "RUNNING"]
-        return sum(rates) if rates else None
+        return _together(self.trials)
 
     @property
     def reason(self) -> str:
@@ -136,6 +135,11 @@ class ConfigurationView:
     def interval(self) -> tuple[float, float] | None:
         """95 % bootstrap interval of the mean over seeds; None for fewer than two."""
         return _interval(tuple(self.scores[seed] for seed in sorted(self.scores)))
+
+
+def _together(trials: Sequence[TrialView]) -> float | None:
+    rates = [trial.rate for trial in trials if trial.rate and trial.state == "RUNNING"]
+    return sum(rates) if rates else None
 
 
 @functools.lru_cache(4096)
@@ -213,8 +217,7 @@ class View:
     @property
     def rate(self) -> float | None:
         """Updates a second of all that runs now."""
-        rates = [trial.rate for trial in self.trials if trial.rate and trial.state == "RUNNING"]
-        return sum(rates) if rates else None
+        return _together(self.trials)
 
     @property
     def updates(self) -> int:

@@ -23,7 +23,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 _AT_ONCE = 32  # requests to an object store
 _POINTS = 6  # lines that a rate is measured from
-_CHOICE = "choice.json"  # of a sweep's or a benchmark's trial: what was chosen for it, by dotted name
 _SPEED = "time/updates_per_second"
 
 
@@ -152,7 +151,7 @@ class StatusReader:
         """What tells a trial's configuration from others: its number and what was chosen for it, or where they differ."""
         new = list(new)
         if all(trial.number is not None for trial in new):
-            chosen = self._each(lambda trial: trial.folder.read_json(_CHOICE) or {}, new)
+            chosen = self._each(lambda trial: trial.choice or {}, new)
             self._labels |= {t.identity: (str(t.number), _chosen(choice)) for t, choice in zip(new, chosen, strict=True)}
             return
         keys = {i: json.dumps([t.dataset.get("fingerprint"), t.configuration], sort_keys=True) for i, t in self._about.items()}

@@ -12,7 +12,6 @@ from ..storage.experiments import Experiment
 from .best import by_configuration, objective_value
 from .experiment import ExperimentResult
 
-CHOICE = "choice.json"  # of a trial's folder: the configuration as the searcher proposed it
 Ended = Literal["finished", "stopped", "failed"]
 
 
@@ -75,7 +74,7 @@ def read_sweep(experiment: Experiment, objective: Objective) -> tuple[Configurat
     """The configurations of a sweep so far, in order of number. Raises StorageError."""
     found: list[ConfigurationResult] = []
     for trials in by_configuration(experiment.trials()):
-        number, choice = trials[0].number, trials[0].folder.read_json(CHOICE)
+        number, choice = trials[0].number, trials[0].choice
         if number is None or choice is None:  # no sweep's
             continue
         statuses = [trial.status for trial in trials]

@@ -9,6 +9,7 @@
     trials/<identity>/        a configuration and its seeds
         trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep
                               also the configuration's number; what its runs are called, and further tags of theirs
+        choice.json           in a sweep or a benchmark: what was chosen for it
         attempt               how often a worker began this trial; only the newest may commit
         worker.json           the newest attempt: its number, its machine
         checkpoints/step-…    see d3ray.algos.saving.checkpoint
@@ -43,6 +44,7 @@ from .locks import Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1
+CHOICE = "choice.json"  # in a trial's folder; see `Trial.choice`
 _REPLACED = "replaced.json"
 _KEPT = ("lock", _REPLACED)  # what outlives an experiment that is deleted
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
@@ -120,6 +122,11 @@ class Trial:
     def worker(self) -> dict[str, Any] | None:
         """The newest attempt: `attempt`, `host`, `machine`; None while there was none."""
         return self.folder.read_json("worker.json")
+
+    @property
+    def choice(self) -> dict[str, Any] | None:
+        """What was chosen for it, by dotted name, in a sweep or a benchmark; None elsewhere."""
+        return self.folder.read_json(CHOICE)
 
     def outbox(self, seed: int) -> Folder:
         """Where a seed's metrics lie."""

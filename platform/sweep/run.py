@@ -20,10 +20,10 @@ from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
 from ..places import Data, open_place
 from ..results.progress import OnProgress
-from ..results.sweep import CHOICE, SweepResult, outcome, read_sweep
+from ..results.sweep import SweepResult, outcome, read_sweep
 from ..settings.config import ExperimentConfig
 from ..settings.evaluation import environment_to_play, measured
-from ..storage.experiments import Experiment, Trial, identity
+from ..storage.experiments import CHOICE, Experiment, Trial, identity
 from ..uris import without_secrets, without_secrets_in
 from .config import SweepConfig
 from .schedulers import make_scheduler, told
@@ -72,7 +72,7 @@ class Search:
         self._known: set[str] = set()
         self._left: deque[Trial] = deque()
         places = {without_secrets(place): place for place in config.space.datasets or ()}  # with this command's credentials
-        found = {trial.number: trial.folder.read_json(CHOICE) for trial in experiment.trials() if trial.number is not None}
+        found = {trial.number: trial.choice or {} for trial in experiment.trials() if trial.number is not None}
         for choice in found.values():
             if DATASET in choice:
                 choice[DATASET] = places.get(choice[DATASET], choice[DATASET])
@@ -122,8 +122,7 @@ class Search:
 
     def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """Counts what an epoch has cost."""
-        gpus = result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0)
-        self._spent.add_epoch(result, float(gpus))
+        self._spent.add_epoch(result)
         self._spent.tick(len(self._running))
 
     def ended(self, trial: Trial) -> None:

@@ -294,8 +294,8 @@ def test_gpu_hours_are_hours_times_shares(tmp_path: Path) -> None:
     from d3ray.platform.storage.folders import Folder
 
     spent = Spent(Folder(str(tmp_path)))
-    spent.add_epoch({"time_this_iter_s": 3600.0}, 0.25)
-    spent.add_epoch({"time_this_iter_s": 1800.0}, 2)
+    spent.add_epoch({"time_this_iter_s": 3600.0, "config": {"trial": {"resources": {"gpu": 0.25}}}})
+    spent.add_epoch({"time_this_iter_s": 1800.0, "config": {"trial": {"resources": {"gpu": 2}}}})
     assert spent.gpu_seconds == 900 + 3600
     assert not spent.is_over(None, 1.26)
     assert spent.is_over(None, 1.25)
