@@ -15,14 +15,12 @@ from d3ray.platform.planning.estimate import (
     Node,
     disk,
     program,
-    rounded,
     schedule,
-    size_text,
-    time_text,
     trial_seconds,
     until_spent,
 )
 from d3ray.platform.planning.probe import Measured, Probe
+from d3ray.platform.words import rounded, size_text, time_text
 
 ONE = Measured(
     start=3, setup=1, update=0.01, row_bytes=200, n_metrics=5, gpu_memory=0, commit=0.5, checkpoint_bytes=1000, first_finish=6,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.experiment.run import _checked
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trial_queue import TrialQueue, Watch
 from d3ray.platform.results.progress import Progress
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
@@ -252,8 +253,9 @@ def test_an_experiment_that_was_taken_over_writes_no_state(tmp_path: Path) -> No
     with pytest.raises(LostError):
         experiment.set_state("KILLED")
     told: list[Progress] = []
+    watch = Watch(TrialQueue(Listed([]), lambda trial: {}), experiment, Progress({}), told.append)
     with pytest.raises(LostError):  # nor does its training go on
-        _checked(experiment, told.append)(Progress({}))
+        watch._changed()
     assert told == []
     experiment.close()
     assert experiment.state["status"] == "RUNNING"
