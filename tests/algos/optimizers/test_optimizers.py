@@ -95,8 +95,9 @@ def test_a_gradient_may_lie_otherwise_in_memory_than_its_parameter(rows: int | N
 
 @pytest.mark.parametrize(("adjust", "decay"), [("original", 0.1), ("match_rms_adamw", 0.0)])
 def test_muon_is_torchs_on_matrices_and_adamw_elsewhere(adjust: str, decay: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's weights are [out, in]; its iterates run in bfloat16, which is switched off here."""
+    """Torch's weights are [out, in]; its iterates run in bfloat16, which is switched off here, in both ways of asking for it."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
+    monkeypatch.setattr(torch, "bfloat16", torch.float64)
     torch.manual_seed(0)
     start = _start()
     ours = RowOptimizer(Muon(adjust=adjust, weight_decay=decay), _clone(start), RATES, 3)
