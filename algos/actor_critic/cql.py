@@ -48,7 +48,7 @@ from ..losses.sampled_actions import apart, log_sum_exp, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import Temperature
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, as_values, reduced
 from ..optimizers import Adam, Optimizer
 from .sac import SAC, SACConfig
 
@@ -161,7 +161,7 @@ class CQL(SAC):
         return loss, {"entropy": -log_prob, "temperature": alpha}
 
     @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
         match self.config_.backup:
             case "soft":
                 return super().goal(nets, batch, h)
@@ -169,7 +169,7 @@ class CQL(SAC):
                 n = self.config_.n_action_samples
                 action, _ = self.drawn(nets, batch.next_observation, "next action", (n, *batch.action.shape))
                 values = nets.target.critic(repeated(batch.next_observation, n), action.flatten(0, 1))
-                following = apart(reduced(values, "min"), n).amax(0)
+                following = as_values(apart(reduced(values, "min"), n).amax(0))
             case "mode":
                 action = nets.policy(batch.next_observation).mode()
                 following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from ..base import Algorithm
 from ..losses.sampled_actions import best_of, repeated, taken
 from ..nets import Nets
+from ..networks.q_functions import Values
 
 
 class BestOfSamples(Algorithm):
@@ -54,7 +55,7 @@ class BestOfSamples(Algorithm):
         """The actions [n, B, A], and which is the best, [B]."""
         n, actions = noise.shape[0], self.proposals(nets, observation, noise)
         value = nets.critic(repeated(observation, n), actions, 1)
-        return actions.unflatten(0, (n, -1)), best_of(value, n)[1]
+        return actions.unflatten(0, (n, -1)), best_of(Values(value), n)[1]
 
 
 @cache
