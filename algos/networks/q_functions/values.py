@@ -61,7 +61,7 @@ class Values:
         C51's projection (Bellemare, Dabney, Munos 2017, equation 7). What is no number makes weights that are none, of its state.
         """
         low, high, last = support[0], support[-1], support.shape[0] - 1
-        place = (self.atoms.clamp(low, high) - low) * (last / (high - low))
+        place = (self.atoms.clamp(low, high) - low) * last / (high - low)
         below = place.floor().long().clamp(0, last - 1)
         share = place - below
         shares = torch.cat((1 - share, share), -2)

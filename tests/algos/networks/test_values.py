@@ -125,7 +125,7 @@ def test_a_projection_is_the_slow_loops(weighted):
         for b in range(B):
             weights = np.full(9, 1 / 9) if values.weights is None else values.weights[m, :, b].numpy()
             expected = slow_projection(values.atoms[m, :, b].numpy(), weights, support.numpy())
-            np.testing.assert_allclose(found[m, :, b], expected, rtol=0, atol=1e-15)
+            np.testing.assert_allclose(found[m, :, b], expected, rtol=0, atol=1e-14)
     torch.testing.assert_close(found.sum(-2), torch.ones(MEMBERS, B, dtype=torch.float64))  # no mass is lost
     rows = vmap(lambda one: one.onto(support))(values)  # a row a member
     assert torch.equal(rows, found)
