@@ -48,7 +48,7 @@ from ..losses.sampled_actions import apart, log_sum_exp, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import Temperature
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, as_values, reduced
 from ..optimizers import Adam, Optimizer
 from ..presets import TaskPresets
 from .sac import SAC, SACConfig
@@ -156,8 +156,8 @@ class CQL(SAC):
         return nets.policy(observation).sample_with_log_prob(nets.noise(name, shape))
 
     @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """y, [atoms, B]; choice 3."""
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """y; choice 3."""
         if self.config_.backup == "soft":
             return super().goal(nets, batch, h)
         if self.config_.backup == "max":
@@ -173,12 +173,12 @@ class CQL(SAC):
             return nets.policy(batch.next_observation).mode()
         return self.drawn(nets, batch.next_observation, "next action", batch.action.shape)[0]
 
-    def best_of_draws(self, nets: Nets, batch: Batch) -> Tensor:
-        """max_k min_j Q'_j(s', a_k) of N draws, [B]: `backup="max"`."""
+    def best_of_draws(self, nets: Nets, batch: Batch) -> Values:
+        """max_k min_j Q'_j(s', a_k) of N draws: `backup="max"`."""
         n = self.config_.n_action_samples
         action, _ = self.drawn(nets, batch.next_observation, "next action", (n, *batch.action.shape))
         values = nets.target.critic(repeated(batch.next_observation, n), action.flatten(0, 1))
-        return apart(reduced(values, "min"), n).amax(0)
+        return as_values(apart(reduced(values, "min"), n).amax(0))
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         networks = super().networks(spec, config)

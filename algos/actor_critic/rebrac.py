@@ -27,7 +27,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from ...data.batch import Batch
 from ...data.config import setting
@@ -35,7 +34,7 @@ from ..config import Preset
 from ..definition import LossValue, loss, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, reduced
 from ..presets import TaskPresets
 from ..wants import Wants
 from .td3 import TD3, DelayedConfig
@@ -76,7 +75,7 @@ class ReBRAC(TD3):
         return transitions(config, next_action=True)
 
     @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
         assert batch.next_action is not None
         action = self.next_action(nets, batch, h)
         following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")

@@ -36,7 +36,7 @@ from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import SquashedGaussianPolicy, Temperature
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, reduced
 from ..optimizers import Adam, Optimizer
 from .shared import ActorCriticConfig, DistributionPolicy, critic_network
 
@@ -99,8 +99,8 @@ class SAC(Critics, DistributionPolicy):
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """What Q goes towards, [atoms, B]."""
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """What Q goes towards, [N, B]."""
         noise = nets.noise("next action", batch.action.shape)
         action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)
         following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")

@@ -29,7 +29,7 @@ from ..config import Preset
 from ..definition import LossValue, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, reduced
 from .ddpg import DDPG, LARGE_AND_FAST, MANUAL
 from .shared import ActorCriticConfig
 
@@ -73,8 +73,8 @@ class TD3(DDPG):
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """What Q goes towards, [atoms, B]."""
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """What Q goes towards, [N, B]."""
         following = nets.target.critic.distribution(batch.next_observation, self.next_action(nets, batch, h))
         return batch.reward + batch.discount * reduced(following, "min")
 

@@ -38,7 +38,7 @@ from ..losses.sampled_actions import best_of, by_parts, repeated
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.behaviour import Perturbation
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, reduced
 from .behaviour_model import BCQ_CODE, BCQ_LAYERS, CLIP, BehaviourConfig, BehaviourModel, latent_size, perturbed
 from .best_of_samples import BestOfSamples
 
@@ -93,18 +93,18 @@ class BCQ(BehaviourModel, BestOfSamples, ActorCritic):
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """What Q goes towards, [atoms, B]."""
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """What Q goes towards, [N, B]."""
         n = self.config_.n_target_samples
 
-        def following(noise: Tensor) -> Tensor:
+        def following(noise: Tensor) -> Values:
             seen = repeated(batch.next_observation, noise.shape[0])
             action = perturbed(nets.target.policy, seen, self.behaviour(nets, seen, noise), h)
             return reduced(nets.target.critic.distribution(seen, action), "mix", h.lam)
 
         size = latent_size(self.spec_, self.config_)
-        atoms = by_parts(following, nets.noise("next action", (n, len(batch.reward), size)))
-        return batch.reward + batch.discount * best_of(atoms, n)[0]
+        values = by_parts(following, nets.noise("next action", (n, len(batch.reward), size)))
+        return batch.reward + batch.discount * best_of(values, n)[0]
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

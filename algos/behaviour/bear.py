@@ -56,7 +56,7 @@ from ..losses.sampled_actions import best_of, repeated, taken
 from ..nets import Hyper, Nets
 from ..networks.distributions import SquashedGaussian
 from ..networks.heads import Temperature
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, reduced
 from ..optimizers import Adam, Optimizer
 from ..ports import Ports, Tensors
 from ..presets import TaskPresets
@@ -142,8 +142,8 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         learner.minimise(self.actor_loss, ("policy", *prices), batch)
 
     @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """y, [atoms, B]."""
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """y, [N, B]."""
         n = self.config_.n_target_samples
         noise = nets.noise("next action", (n, *batch.action.shape))
         action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)

@@ -14,6 +14,7 @@ from ...data.spec import Spec
 from ..base import Algorithm
 from ..losses.sampled_actions import best_of, repeated, taken
 from ..nets import Nets
+from ..networks.q_functions import Values
 from ..ports import Noise, Ports, Tensors
 
 
@@ -39,7 +40,7 @@ class BestOfSamples(Algorithm):
         numbers = noise["action"].movedim(0, 1) if "action" in noise else self._same(observation)
         n, actions = numbers.shape[0], self.proposals(nets, observation, numbers)
         value = nets.critic(repeated(observation, n), actions, 1)
-        return taken(actions.unflatten(0, (n, -1)), best_of(value, n)[1]), state
+        return taken(actions.unflatten(0, (n, -1)), best_of(Values(value), n)[1]), state
 
     def _same(self, observation: Any) -> Tensor:
         """The same numbers for every state, [n, B, noise_size]."""

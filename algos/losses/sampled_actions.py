@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 from ...data.batch import Batch
 from ..nets import Nets
 from ..networks.precision import lowered
-from ..networks.q_functions import reduced
-from ..networks.q_functions.reductions import Reduction
+from ..networks.q_functions import Values, reduced
+from ..networks.q_functions.reductions import Reduction, Said
 from ..networks.vectors import Repeated
 
 _VECTORS = 2  # axes of a batch of vectors; what has more is worth encoding once for all its copies
@@ -51,7 +51,7 @@ def values_beside(nets: Nets, policy: Any, batch: Batch, n: int, how: Reduction)
     return apart(reduced(nets.critic(repeated(batch.observation, n + 1), actions), how), n + 1)
 
 
-def by_parts(function: Callable[[Tensor], Tensor], samples: Tensor) -> Tensor:
+def by_parts(function: Callable[[Tensor], Said], samples: Tensor) -> Said:
     """`function` of samples [n, B, ...], which gives [..., n·B], a few of the n at a time where that is faster: on a CPU.
 
     There fresh memory for what a layer makes of all rows costs more than the products: BCQ's goal took twice as long in one pass.
@@ -60,22 +60,22 @@ def by_parts(function: Callable[[Tensor], Tensor], samples: Tensor) -> Tensor:
     if samples.device.type != "cpu" or torch.is_grad_enabled():
         return function(samples)
     rows = _ROWS_IN_BFLOAT16 if lowered() else _ROWS
-    return torch.cat([function(part) for part in samples.split(max(1, rows // samples.shape[1]))], -1)
+    parts = [function(part) for part in samples.split(max(1, rows // samples.shape[1]))]
+    return pytree.tree_map(lambda *some: torch.cat(some, -1), *parts)
 
 
-def best_of(atoms: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def best_of(values: Values, n: int) -> tuple[Values, Tensor]:
     """What of n repetitions has the largest expectation.
 
     Args:
-        atoms: Of an ensemble that was reduced, [N, n·B].
+        values: Of an ensemble that was reduced, [N, n·B].
         n: Repetitions.
 
     Returns:
-        Its atoms [N, B], and which of the n it is, [B].
+        Its values [N, B], and which of the n it is, [B].
     """
-    each = apart(atoms, n)  # [N, n, B]
-    chosen = each.mean(0).argmax(0)
-    return each.gather(1, chosen.expand(len(each), 1, -1))[:, 0], chosen
+    chosen = apart(values.mean, n).argmax(0)
+    return values.map(lambda x: apart(x, n).gather(1, chosen.expand(x.shape[0], 1, -1))[:, 0]), chosen
 
 
 def taken(samples: Tensor, chosen: Tensor) -> Tensor:

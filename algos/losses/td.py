@@ -7,19 +7,20 @@ from typing import Any
 from torch import Tensor
 
 from ...data.batch import Batch
+from ..networks.q_functions import Goal, as_values
 
 LossValue = tuple[Tensor, dict[str, Tensor]]
 
 
-def td_loss(critic: Any, batch: Batch, goal: Any) -> LossValue:
+def td_loss(critic: Any, batch: Batch, goal: Goal) -> LossValue:
     """The Q-function's own loss towards a goal, [members, B], of the transitions that each member learns from.
 
     Args:
         critic: As `nets.critic`.
         batch: With `extra["kept"]` [members, B] where members learn from transitions of their own.
-        goal: What Q goes towards; no gradient reaches it.
+        goal: What Q goes towards, `Values` [N, B] or of each member, or numbers [B]; no gradient reaches it.
     """
-    loss, metrics = critic.td_loss(batch.observation, batch.action, goal)
+    loss, metrics = critic.td_loss(batch.observation, batch.action, as_values(goal))
     return learned_from(loss, batch), metrics
 
 

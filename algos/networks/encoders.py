@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, SerializeAsAny, ValidationError
-from pydantic_core import InitErrorDetails
+from pydantic import BeforeValidator, SerializeAsAny
 
 from ...data.config import setting
 from ...data.errors import ConfigError, did_you_mean
@@ -17,6 +16,7 @@ from ...data.spec import Box, Dict, ObservationSpace, flat_space, space_columns
 from .encoding import EncoderConfig as EncoderConfig
 from .encoding import EncoderModule as EncoderModule
 from .encoding import LayersConfig, described
+from .named import Named
 from .perceptrons import DenseEncoder as DenseEncoder
 from .perceptrons import KeysNetwork, PerceptronConfig
 from .perceptrons import VectorEncoder as VectorEncoder
@@ -72,49 +72,17 @@ def _shared(config: LayersConfig, kind: type[LayersConfig]) -> dict[str, Any]:
 
 # ---- by name
 
-Kind = TypeVar("Kind", bound=type[EncoderConfig])
-_known: dict[str, type[EncoderConfig]] = {
-    str(kind.model_fields["name"].default): kind
-    for kind in (DefaultEncoder, VectorEncoder, DenseEncoder, PixelEncoder, KeysEncoder)
-}
-_OURS = tuple(_known)
-
-
-def register_encoder(encoder: Kind) -> Kind:
-    """Makes a user's own encoder known by its `name`; also a class decorator. Saved runs hold the name and its settings.
-
-    Raises:
-        ConfigError: it has no name, or the name is taken.
-    """
-    name = encoder.model_fields["name"].default if "name" in encoder.model_fields else None
-    if not isinstance(name, str):
-        raise ConfigError(f'The encoder {encoder.__name__} needs a name: a field `name: Literal["mine"] = "mine"`.')
-    if name in _OURS or _known.get(name, encoder).__qualname__ != encoder.__qualname__:
-        raise ConfigError(f"There is an encoder {name!r} already: give yours another name.")
-    _known[name] = encoder
-    return encoder
+KINDS = Named("encoder", EncoderConfig, (DefaultEncoder, VectorEncoder, DenseEncoder, PixelEncoder, KeysEncoder), "vector")
+register_encoder = KINDS.register  # makes a user's own encoder known by its `name`; also a class decorator
 
 
 def _read(value: Any) -> Any:
-    """A name, or a mapping with a name and settings; a mapping without a name is the vector encoder's settings."""
-    if isinstance(value, EncoderConfig):
-        return value
-    if not isinstance(value, str | Mapping):
-        raise ValueError(f"it must be a name or settings with a name, of {', '.join(_known)}")
-    settings = {"name": value} if isinstance(value, str) else {"name": "vector", **cast("Mapping[str, Any]", value)}
-    if settings.pop("use_dense", False) and settings["name"] == "vector":
-        settings["name"] = "dense"
-    name = settings["name"]
-    if name not in _known:
-        raise ValueError(f"there is no such encoder{did_you_mean(str(name), _known)}")
-    try:
-        return _known[name].model_validate(settings)
-    except ValidationError as error:  # again with the name in the path, as a union's would have it
-        details = [
-            InitErrorDetails(type=one["type"], loc=(name, *one["loc"]), input=one["input"], ctx=one.get("ctx", {}))  # pyright: ignore[reportArgumentType]
-            for one in error.errors(include_url=False)
-        ]
-        raise ValidationError.from_exception_data("encoder", details) from None
+    """d3rlpy's `use_dense` is a name here."""
+    if isinstance(value, Mapping):
+        value = dict(cast("Mapping[str, Any]", value))
+        if value.pop("use_dense", False) and value.get("name", "vector") == "vector":
+            value["name"] = "dense"
+    return KINDS.read(value)
 
 
 Encoder = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_read)]

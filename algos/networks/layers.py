@@ -33,12 +33,15 @@ class Linear(nn.Module):
         self.spectral = SpectralNorm(self.weight) if spectral_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight if self.spectral is None else self.spectral(self.weight)
+        return self.applied(x, self.weight if self.spectral is None else self.spectral(self.weight), self.bias)
+
+    def applied(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """What the layer would give with this weight and bias."""
         if self.members is None:
-            return _affine(x, weight, self.bias)
+            return _affine(x, weight, bias)
         if x.ndim == 2:
             x = x.expand(self.members, *x.shape)
-        n, bias = x.shape[0], self.bias
+        n = x.shape[0]
         if n < self.members:
             weight, bias = weight[:n], bias[:n]
         if n > 1 and weight.shape[-1] == 1:  # one output: on a CPU a batched product takes four times as long as a sum

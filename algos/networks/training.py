@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...data.random import fold, uniform
+from ...data.random import fold, normal, uniform
 
 
 @dataclass
@@ -31,9 +31,16 @@ class Pass:
 
     def uniform(self, shape: tuple[int, ...], name: str | None = None) -> Tensor:
         """Uniform draws of this pass at the address `name`; without one, at their position among those that have none."""
+        return uniform(self._address(name), shape, self.dtype)
+
+    def normal(self, shape: tuple[int, ...], name: str | None = None) -> Tensor:
+        """Standard normal draws, addressed in the same way."""
+        return normal(self._address(name), shape, self.dtype)
+
+    def _address(self, name: str | None) -> Tensor:
         if name is None:
             self.draws += 1
-        return uniform(fold(self.key, self.draws if name is None else name), shape, self.dtype)
+        return fold(self.key, self.draws if name is None else name)
 
 
 _current: ContextVar[Pass | None] = ContextVar("pass", default=None)

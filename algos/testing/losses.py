@@ -18,6 +18,7 @@ from .errors import ContractError, Make, check, largest_difference, live, wanted
 from .tiny import data_for, tiny_dataset
 from .updates import OnMeta, SeenLoss, gradients_elsewhere, moved_by_verbs, on_meta, seen_losses, started, values_shape, where
 
+_ROUNDING = 1e-12  # of weights that sum to 1, whatever they are
 ROWS = 64  # transitions of a batch that is looked at: some of them end an episode
 
 
@@ -29,9 +30,9 @@ def looked_at(make: Make, **run: Any) -> tuple[Fit, Batch, dict[str, SeenLoss]]:
     return fit, batch, seen_losses(fit.learner, batch)
 
 
-def changed(fit: Fit, before: Mapping[str, SeenLoss], batch: Batch) -> list[str]:
-    """The losses that are others on this batch."""
-    return [name for name, seen in seen_losses(fit.learner, batch).items() if seen.differs(before[name])]
+def changed(fit: Fit, before: Mapping[str, SeenLoss], batch: Batch, by: float = 0.0) -> list[str]:
+    """The losses that are others on this batch, by more than so much."""
+    return [name for name, seen in seen_losses(fit.learner, batch).items() if seen.differs(before[name], by)]
 
 
 def other_following(batch: Batch, rows: Tensor) -> Batch:
@@ -119,7 +120,7 @@ def check_terminated_steps_look_no_further(make: Make) -> None:
     if isinstance(fit.sources.wants, Stretches):
         return  # they have no next observation but the next step's, see the next check
     rows = (batch.discount == 0) | torch.tensor(not _following(fit))
-    if others := changed(fit, before, other_following(batch, rows)):
+    if others := changed(fit, before, other_following(batch, rows), by=_ROUNDING):
         ends = "of steps that terminated" if _following(fit) else "though it wants nothing that follows"
         raise ContractError(
             f"{fit.algorithm.name}.{others[0]} depends on the next observation {ends}. "

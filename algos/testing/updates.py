@@ -43,10 +43,10 @@ class SeenLoss:
     value: Tensor
     gradients: tuple[Tensor, ...]
 
-    def differs(self, other: SeenLoss) -> bool:
-        """Whether any bit of value or gradients differs."""
+    def differs(self, other: SeenLoss, by: float = 0.0) -> bool:
+        """Whether any bit of value or gradients differs, or any number by more than `by`."""
         mine, others = (self.value, *self.gradients), (other.value, *other.gradients)
-        return any(not torch.equal(a, b) for a, b in zip(mine, others, strict=True))
+        return any(not torch.allclose(a, b, rtol=0, atol=by) for a, b in zip(mine, others, strict=True))
 
 
 def started(make: Make, **run: Any) -> Fit:

@@ -79,7 +79,7 @@ class DQN(Critics):
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each member and sample, [members, B]."""
         with torch.no_grad():
-            following = nets.target.critic.distribution(batch.next_observation, _best)  # [members, atoms, B]
+            following = nets.target.critic.distribution(batch.next_observation, _best)  # [members, N, B]
             goal = batch.reward + batch.discount * reduced(following, "min")
         return td_loss(nets.critic, batch, goal)
 

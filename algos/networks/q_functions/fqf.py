@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from ....data.config import setting
-from ....data.spec import ObservationSpace
 from ...optimizers import Group, Optimizer, RMSprop
-from ..encoders import Encoder
 from ..layers import Linear
-from .critics import Loss, QFunctionConfig, as_atoms, over_members
-from .iqn import ImplicitCritic, OfEachAction, OfOneAction
-from .quantiles import quantile_huber, report
+from .critics import ContinuousCritic, CriticSpec, DiscreteCritic, Loss, QFunctionConfig, over_members, report
+from .iqn import ImplicitCritic
+from .quantiles import quantile_huber
+from .values import Values
 
 CODE = "authors' code, github.com/microsoft/FQF (MIT), fqf_agent.py"
 
@@ -52,35 +51,18 @@ class FQF(QFunctionConfig):
         """The proposal has an optimiser of its own."""
         return (Group("proposal.", self.proposal_learning_rate, self.proposal_optimizer),)
 
-    def continuous(
-        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
-    ) -> FQFCritic:
-        return FQFCritic(self, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
-
-    def discrete(
-        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
-    ) -> DiscreteFQFCritic:
-        return DiscreteFQFCritic(self, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
+    def critics(self) -> tuple[type[FQFCritic], type[DiscreteFQFCritic]]:
+        return FQFCritic, DiscreteFQFCritic
 
 
 class _Proposed(ImplicitCritic):
     """FQF's fractions, of each member its own."""
 
-    def __init__(
-        self,
-        config: FQF,
-        encoder: Encoder,
-        observation: ObservationSpace,
-        action_size: int,
-        members: int,
-        outputs: int,
-        *,
-        share_encoder: bool,
-    ) -> None:
-        super().__init__(config.embed_size, encoder, observation, action_size, members, outputs, share_encoder=share_encoder)
+    def __init__(self, config: FQF, spec: CriticSpec) -> None:
+        super().__init__(spec, config.embed_size)
         self.config = config
         size = self.encoder.features
-        self.proposal = Linear(size, config.n_quantiles, members)
+        self.proposal = Linear(size, config.n_quantiles, spec.members)
         bound = 0.01 * (6 / (size + config.n_quantiles)) ** 0.5  # Xavier's by a hundredth, so that widths are nearly equal
         nn.init.uniform_(self.proposal.weight, -bound, bound)
         nn.init.zeros_(self.proposal.bias)
@@ -95,11 +77,10 @@ class _Proposed(ImplicitCritic):
         """τ̂, [members, B, N]."""
         return self.proposed(features)[0]
 
-    def greedy(self, features: Tensor) -> Tensor:
-        """Expected values, [members, B, outputs]."""
-        return self.expected(features, *self.proposed(features))
+    def expected(self, features: Tensor) -> Tensor:
+        return self.expected_at(features, *self.proposed(features))
 
-    def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
+    def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
         """The critic's loss and the proposal's, [members, B]. Of the second only the gradient and the entropy show."""
         logs = self.proposal(features.detach()).log_softmax(-1)
         widths = logs.exp()
@@ -111,14 +92,14 @@ class _Proposed(ImplicitCritic):
             value = (widths.transpose(-1, -2) * quantiles).sum(-2)
         distance = (slope * steps[..., :-1].transpose(-1, -2)).sum(-2)  # its gradient is W₁'s, its value means nothing
         entropy = -(widths * logs).sum(-1)
-        loss = quantile_huber(quantiles, middles.transpose(-1, -2), as_atoms(goal))
+        loss = quantile_huber(quantiles, middles.transpose(-1, -2), goal)
         loss = loss + (distance - distance.detach()) - self.config.entropy_coefficient * entropy
-        return report(loss, value, as_atoms(goal), fraction_entropy=over_members(entropy))
+        return report(loss, value, goal, fraction_entropy=over_members(entropy))
 
 
-class FQFCritic(OfOneAction, _Proposed):
+class FQFCritic(ContinuousCritic, _Proposed):
     """Q_i(s, a), quantiles at proposed fractions."""
 
 
-class DiscreteFQFCritic(OfEachAction, _Proposed):
+class DiscreteFQFCritic(DiscreteCritic, _Proposed):
     """Q_i(s, ·), quantiles at proposed fractions."""

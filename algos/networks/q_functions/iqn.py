@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from ....data.config import setting
-from ....data.spec import ObservationSpace
-from ..encoders import Encoder
 from ..layers import Linear
 from ..training import current_draws
 from ..vectors import Observation
-from .critics import Choice, Critic, Loss, QFunctionConfig, as_atoms
-from .quantiles import at_once, midpoints, quantile_huber, report
+from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, QFunctionConfig, report
+from .quantiles import at_once, midpoints, quantile_huber
+from .values import Values
 
 PEER = "d3rlpy 2.8.1, models/q_functions.py"
 
@@ -42,15 +41,8 @@ class IQN(QFunctionConfig):
     embed_size: int = setting(64, "n: cosines of a fraction", source=f"{PEER}; Dabney et al. 2018, section 3", gt=0)
     share_fractions: bool = setting(False, "whether the samples of a batch have the same fractions, which is far cheaper")
 
-    def continuous(
-        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
-    ) -> IQNCritic:
-        return IQNCritic(self, encoder, observation, action_size, members, 1, share_encoder=share_encoder)
-
-    def discrete(
-        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
-    ) -> DiscreteIQNCritic:
-        return DiscreteIQNCritic(self, encoder, observation, 0, members, n_actions, share_encoder=share_encoder)
+    def critics(self) -> tuple[type[IQNCritic], type[DiscreteIQNCritic]]:
+        return IQNCritic, DiscreteIQNCritic
 
 
 class ImplicitCritic(Critic):
@@ -59,21 +51,11 @@ class ImplicitCritic(Critic):
     Fractions are [members or 1, B or 1, N]: one in front of B where all samples have the same.
     """
 
-    def __init__(
-        self,
-        embed_size: int,
-        encoder: Encoder,
-        observation: ObservationSpace,
-        action_size: int,
-        members: int,
-        outputs: int,
-        *,
-        share_encoder: bool,
-    ) -> None:
-        super().__init__(encoder, observation, action_size, members, share_encoder=share_encoder)
+    def __init__(self, spec: CriticSpec, embed_size: int) -> None:
+        super().__init__(spec)
         self.embed_size = embed_size
-        self.embed = Linear(embed_size, self.encoder.features, members)
-        self.head = Linear(self.encoder.features, outputs, members)
+        self.embed = Linear(embed_size, self.encoder.features, spec.members)
+        self.head = Linear(self.encoder.features, spec.outputs, spec.members)
 
     def features(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
         """[members, B, F]; with `first`, of the first so many members only."""
@@ -86,7 +68,7 @@ class ImplicitCritic(Critic):
         cosines = (fractions.flatten(1)[..., None] * steps).cos()  # [members or 1, B N, n]
         return self.embed(cosines.expand(members, *cosines.shape[1:])).relu_().unflatten(1, fractions.shape[1:])
 
-    def expected(self, features: Tensor, fractions: Tensor, widths: Tensor | None = None) -> Tensor:
+    def expected_at(self, features: Tensor, fractions: Tensor, widths: Tensor | None = None) -> Tensor:
         """The mean over fractions, or the sum weighted by `widths` (shaped as they), of every output: [members, B, outputs]."""
         embedded = self.embedded(fractions, features.shape[0])
         mean = embedded.mean(-2) if widths is None else (widths[..., None] * embedded).sum(-2)
@@ -110,46 +92,15 @@ class ImplicitCritic(Critic):
         """Where the quantiles of a distribution lie, for features [members, B, F]."""
         raise NotImplementedError
 
-    def greedy(self, features: Tensor) -> Tensor:
-        """Expected values, [members, B, outputs]."""
-        raise NotImplementedError
+    def every(self, features: Tensor) -> Values:
+        """All actions of a state have the same fractions."""
+        embedded = self.embedded(self.fractions(features), features.shape[0])
+        product = features[:, :, None] * embedded  # [members, B, N, F]
+        return Values(self.head(product.flatten(1, 2)).unflatten(1, product.shape[1:3]).movedim(1, -1).movedim(1, -2))
 
-    def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
-        """The losses of every member and sample, [members, B]; `action` picks one of several outputs."""
-        raise NotImplementedError
-
-
-class OfOneAction(ImplicitCritic):
-    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
-
-    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
-        return self.greedy(self.features(observation, action, first))[..., 0]
-
-    def distribution(self, observation: Observation, action: Tensor) -> Tensor:
-        """[members, N, B]."""
-        features = self.features(observation, action)
-        return self.quantiles(features, self.fractions(features))
-
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """The losses of every member and sample, [members, B]."""
-        return self.loss(self.features(observation, action), None, goal)
-
-
-class OfEachAction(ImplicitCritic):
-    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]. All actions of a state have the same fractions."""
-
-    def forward(self, observation: Observation) -> Tensor:
-        return self.greedy(self.features(observation))
-
-    def distribution(self, observation: Observation, action: Choice) -> Tensor:
-        """[members, N, B]."""
-        features = self.features(observation)
-        taken = action if isinstance(action, Tensor) else action(self.greedy(features))
-        return self.quantiles(features, self.fractions(features), taken)
-
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """The losses of every member and sample, [members, B]."""
-        return self.loss(self.features(observation), action, goal)
+    def one(self, features: Tensor, action: Choice | None) -> Values:
+        taken = action if action is None or isinstance(action, Tensor) else action(self.expected(features))
+        return Values(self.quantiles(features, self.fractions(features), taken))
 
 
 class _Drawn(ImplicitCritic):
@@ -157,23 +108,12 @@ class _Drawn(ImplicitCritic):
 
     draws = True
 
-    def __init__(
-        self,
-        config: IQN,
-        encoder: Encoder,
-        observation: ObservationSpace,
-        action_size: int,
-        members: int,
-        outputs: int,
-        *,
-        share_encoder: bool,
-    ) -> None:
-        super().__init__(config.embed_size, encoder, observation, action_size, members, outputs, share_encoder=share_encoder)
+    def __init__(self, config: IQN, spec: CriticSpec) -> None:
+        super().__init__(spec, config.embed_size)
         self.config = config
 
-    def greedy(self, features: Tensor) -> Tensor:
-        """Expected values, [members, B, outputs]."""
-        return self.expected(features, midpoints(self.config.n_greedy_quantiles, features)[None, None])
+    def expected(self, features: Tensor) -> Tensor:
+        return self.expected_at(features, midpoints(self.config.n_greedy_quantiles, features)[None, None])
 
     def fractions(self, features: Tensor) -> Tensor:
         """Drawn in a loss: of a live network N, of a target N'. At rest K midpoints."""
@@ -183,16 +123,16 @@ class _Drawn(ImplicitCritic):
         n = self.config.n_target_quantiles if now.target else self.config.n_quantiles
         return now.uniform((1, 1 if self.config.share_fractions else features.shape[1], n), "fractions")
 
-    def loss(self, features: Tensor, action: Tensor | None, goal: Tensor) -> Loss:
+    def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
         """`quantile_huber` of every member and sample, [members, B]."""
-        goal, fractions = as_atoms(goal), self.fractions(features)
+        fractions = self.fractions(features)
         quantiles = self.quantiles(features, fractions, action)
-        return report(quantile_huber(quantiles, fractions.transpose(-1, -2), goal), quantiles.mean(-2), goal)
+        return report(quantile_huber(quantiles, fractions.mT, goal), quantiles.mean(-2), goal)
 
 
-class IQNCritic(OfOneAction, _Drawn):
+class IQNCritic(ContinuousCritic, _Drawn):
     """Q_i(s, a), quantiles at drawn fractions."""
 
 
-class DiscreteIQNCritic(OfEachAction, _Drawn):
+class DiscreteIQNCritic(DiscreteCritic, _Drawn):
     """Q_i(s, ·), quantiles at drawn fractions."""

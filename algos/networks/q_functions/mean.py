@@ -7,11 +7,9 @@ from typing import Literal
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from ....data.spec import ObservationSpace
-from ..encoders import Encoder
 from ..layers import Linear
-from ..vectors import Observation
-from .critics import Choice, Critic, Loss, QFunctionConfig, over_members, picked
+from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, QFunctionConfig, picked, report
+from .values import Values
 
 
 class Mean(QFunctionConfig):
@@ -19,66 +17,48 @@ class Mean(QFunctionConfig):
 
     name: Literal["mean"] = "mean"
 
-    def continuous(
-        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool = False
-    ) -> MeanCritic:
-        return MeanCritic(encoder, observation, action_size, members, share_encoder=share_encoder)
-
-    def discrete(
-        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool = False
-    ) -> DiscreteMeanCritic:
-        return DiscreteMeanCritic(encoder, observation, n_actions, members, share_encoder=share_encoder)
+    def critics(self) -> tuple[type[MeanCritic], type[DiscreteMeanCritic]]:
+        return MeanCritic, DiscreteMeanCritic
 
 
-class MeanCritic(Critic):
-    """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
+class _Number(Critic):
+    """One atom."""
 
-    def __init__(
-        self, encoder: Encoder, observation: ObservationSpace, action_size: int, members: int, *, share_encoder: bool
-    ) -> None:
-        super().__init__(encoder, observation, action_size, members, share_encoder=share_encoder)
-        self.head = Linear(self.encoder.features, 1, self.several)
+    def __init__(self, config: Mean, spec: CriticSpec) -> None:
+        super().__init__(spec)
+        self.head = Linear(self.encoder.features, spec.outputs, self.several)
 
-    def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
-        value = self.head(self.features(observation, action, first))[..., 0]
-        return value if self.several else value[None]
-
-    def distribution(self, observation: Observation, action: Tensor) -> Tensor:
-        """One atom: [members, 1, B]."""
-        return self(observation, action)[:, None]
-
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
-        """(goal - Q_i(s, a))² of every member and sample, [members, B]."""
-        value = self(observation, action)
-        error = value - _only_atom(goal)
-        return error.square(), {"td_error": over_members(error.abs()), "q_value": over_members(value)}
-
-
-class DiscreteMeanCritic(Critic):
-    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]."""
-
-    def __init__(
-        self, encoder: Encoder, observation: ObservationSpace, n_actions: int, members: int, *, share_encoder: bool
-    ) -> None:
-        super().__init__(encoder, observation, 0, members, share_encoder=share_encoder)
-        self.head = Linear(self.encoder.features, n_actions, self.several)
-
-    def forward(self, observation: Observation) -> Tensor:
-        values = self.head(self.features(observation))
+    def expected(self, features: Tensor) -> Tensor:
+        values = self.head(features)
         return values if self.several else values[None]
 
-    def distribution(self, observation: Observation, action: Choice) -> Tensor:
-        """One atom: [members, 1, B]."""
-        values = self(observation)
-        return picked(values, action if isinstance(action, Tensor) else action(values))[:, None]
+    def every(self, features: Tensor) -> Values:
+        return Values(self.expected(features).mT.unsqueeze(-2))
 
-    def td_loss(self, observation: Observation, action: Tensor, goal: Tensor) -> Loss:
+    def one(self, features: Tensor, action: Choice | None) -> Values:
+        return Values(self._number(features, action).unsqueeze(-2))
+
+    def _number(self, features: Tensor, action: Choice | None) -> Tensor:
+        values = self.expected(features)
+        if action is None:
+            return values[..., 0]
+        return picked(values, action if isinstance(action, Tensor) else action(values))
+
+
+class MeanCritic(ContinuousCritic, _Number):
+    """Q_i(s, a), a number."""
+
+    def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
+        """(goal - Q_i(s, a))² of every member and sample, [members, B]."""
+        value = self._number(features, action)
+        error = value - goal.mean
+        return report(error.square(), value, goal)
+
+
+class DiscreteMeanCritic(DiscreteCritic, _Number):
+    """Q_i(s, ·), a number for each action."""
+
+    def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
         """Huber loss of goal - Q_i(s, a) of every member and sample, [members, B]."""
-        value, goal = picked(self(observation), action), _only_atom(goal)
-        error = huber_loss(value, goal.expand_as(value), reduction="none")
-        return error, {"td_error": over_members((value - goal).abs()), "q_value": over_members(value)}
-
-
-def _only_atom(goal: Tensor) -> Tensor:
-    """A goal [B], [1, B] or [members, 1, B] as what is subtracted from [members, B]."""
-    return goal[:, 0] if goal.ndim == 3 else goal
+        value = self._number(features, action)
+        return report(huber_loss(value, goal.mean.expand_as(value), reduction="none"), value, goal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .critics import Loss, over_members
+from .values import Values
 
 _BLOCK = 2**19
 
@@ -15,8 +15,8 @@ def midpoints(n: int, like: Tensor) -> Tensor:
     return (torch.arange(n, dtype=like.dtype, device=like.device) + 0.5) / n
 
 
-def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Tensor) -> Tensor:
-    r"""(1 / N') Σ_j Σ_i |τ_i - 1{u_ij < 0}| huber(u_ij) with u_ij = goal_j - quantile_i and huber's corner κ at 1.
+def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Values) -> Tensor:
+    r"""Σ_j w_j Σ_i |τ_i - 1{u_ij < 0}| huber(u_ij) with u_ij = goal_j - quantile_i and huber's corner κ at 1; w_j is 1 / N' mostly.
 
     Source: Dabney et al. 2018, Distributional RL with Quantile Regression, equations 9 and 10, summed over our quantiles and
     averaged over goals as in their Algorithm 1 and in d3rlpy 2.8.1.
@@ -30,12 +30,16 @@ def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Tensor) -> Tensor
         [members, B].
     """
     with torch.no_grad():  # the slope is known in closed form, so autograd need not keep anything of the size N N'
-        fractions, n = fractions.unsqueeze(-3), goal.shape[-2]
+        fractions, n = fractions.unsqueeze(-3), 1 if goal.weights is not None else goal.atoms.shape[-2]
         steepness = value = torch.zeros_like(quantiles)
-        for some in goal.split(at_once(quantiles.numel(), goal), -2):
+        several = at_once(quantiles.numel(), goal.atoms)
+        weights = None if goal.weights is None else goal.weights.split(several, -2)
+        for k, some in enumerate(goal.atoms.split(several, -2)):
             error = some.unsqueeze(-2) - quantiles.unsqueeze(-3)  # [members, some of N', N, B]
             clipped = error.clamp(-1, 1)  # huber(u) = clipped (u - clipped / 2), whose slope is clipped
             slope = torch.where(error < 0, 1 - fractions, fractions).mul_(clipped)
+            if weights is not None:
+                slope = slope * weights[k].unsqueeze(-2)
             steepness = steepness + slope.sum(-3)
             value = value + slope.mul_(error.sub_(clipped, alpha=0.5)).sum(-3)
     return value.sum(-2) / n - (steepness / n * (quantiles - quantiles.detach())).sum(-2)  # a zero that has the gradient
@@ -44,9 +48,3 @@ def quantile_huber(quantiles: Tensor, fractions: Tensor, goal: Tensor) -> Tensor
 def at_once(size: int, like: Tensor) -> int:
     """How many parts of `size` numbers are worked on at once: a CPU would leave its caches, and ask for new memory each time."""
     return max(_BLOCK // size, 1) if like.device.type == "cpu" else _BLOCK
-
-
-def report(loss: Tensor, value: Tensor, goal: Tensor, **more: Tensor) -> Loss:
-    """A loss with the metrics of a distributional critic; `value` is its expectation, [members, B]."""
-    error = (goal.mean(-2) - value.detach()).abs()
-    return loss, {"td_error": over_members(error), "q_value": over_members(value), **more}

@@ -311,7 +311,7 @@ class SquaredNetwork(EncoderModule):
 
 
 def test_a_users_own_encoder_is_saved_and_read_by_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoders, "_known", dict(encoders._known))
+    monkeypatch.setattr(encoders.KINDS, "known", dict(encoders.KINDS.known))
     assert register_encoder(Squared) is Squared
     data = testing.tiny_dataset(discrete=False)
     made = BC(encoder={"name": "squared", "width": 6}).fit(data, 2)
@@ -325,7 +325,7 @@ def test_a_users_own_encoder_is_saved_and_read_by_its_name(tmp_path: Any, monkey
         register_encoder(type("Mine", (EncoderConfig,), {"__annotations__": {"name": Literal["vector"]}, "name": "vector"}))
     with pytest.raises(ConfigError, match="The encoder Nameless needs a name"):
         register_encoder(type("Nameless", (EncoderConfig,), {}))
-    monkeypatch.setattr(encoders, "_known", {"vector": VectorEncoder})
+    monkeypatch.setattr(encoders.KINDS, "known", {"vector": VectorEncoder})
     with pytest.raises(ConfigError, match="there is no such encoder; choose from 'vector'"):
         BC.load(tmp_path / "made")
 

@@ -10,7 +10,7 @@ from d3ray.algos import testing
 from d3ray.algos.actor_critic.td3 import TD3
 from d3ray.algos.nets import Nets
 from d3ray.algos.networks.encoders import VectorEncoder
-from d3ray.algos.networks.q_functions import FQF, IQN, QR, Mean, quantiles
+from d3ray.algos.networks.q_functions import FQF, IQN, QR, Mean, Values, as_values, quantiles
 from d3ray.algos.networks.q_functions.iqn import ImplicitCritic
 from d3ray.algos.networks.q_functions.quantiles import quantile_huber
 from d3ray.algos.networks.training import Pass, under_way
@@ -83,9 +83,11 @@ def test_quantile_huber_of_cases_worked_by_hand():
     ours = torch.tensor([[[0.0], [2.0]]], dtype=torch.float64)  # one member, two quantiles, one sample
     fractions = torch.tensor([[0.25], [0.75]], dtype=torch.float64)
     # goal 1: u = 1, -1 and 0.25 · 0.5 + |0.75 - 1| · 0.5; goal 3: u = 3, 1 and 0.25 · 2.5 + 0.75 · 0.5
-    assert quantile_huber(ours, fractions, torch.tensor([[1.0]])).item() == 0.25
-    assert quantile_huber(ours, fractions, torch.tensor([[3.0]])).item() == 1.0
-    assert quantile_huber(ours, fractions, torch.tensor([[1.0], [3.0]])).item() == 0.625
+    assert quantile_huber(ours, fractions, Values(torch.tensor([[1.0]]))).item() == 0.25
+    assert quantile_huber(ours, fractions, Values(torch.tensor([[3.0]]))).item() == 1.0
+    both = Values(torch.tensor([[1.0], [3.0]]))
+    assert quantile_huber(ours, fractions, both).item() == 0.625
+    assert quantile_huber(ours, fractions, Values(both.atoms, torch.tensor([[0.75], [0.25]]))).item() == 0.4375
 
 
 @pytest.mark.parametrize("block", [2**19, 1, 70])
@@ -100,7 +102,7 @@ def test_quantile_huber_is_the_double_loop_and_so_is_its_slope(monkeypatch, bloc
         goals = goal if own_goals else [goal, goal]
         return np.array([[slow_huber(values[m, :, b], fractions[m, :, b], goals[m][:, b]) for b in range(4)] for m in range(2)])
 
-    loss = quantile_huber(ours, torch.from_numpy(fractions), torch.from_numpy(goal))
+    loss = quantile_huber(ours, torch.from_numpy(fractions), Values(torch.from_numpy(goal)))
     np.testing.assert_allclose(loss.detach().numpy(), slow(ours.detach().numpy()), rtol=1e-12)
     (gradient,) = torch.autograd.grad(loss.sum(), ours)
     for at in np.ndindex(2, 3, 4):
@@ -121,9 +123,9 @@ def test_critics_are_their_equations(name, discrete, share_encoder):
     observation, action = inputs(discrete)
     goal = torch.from_numpy(np.random.default_rng(5).normal(size=(1 if name == "mean" else 6, B)))
     with a_pass():
-        loss, metrics = critic.td_loss(observation, action, goal)
+        loss, metrics = critic.td_loss(observation, action, Values(goal))
     with a_pass(live=False):
-        atoms = critic.distribution(observation, action)
+        atoms = critic.distribution(observation, action).atoms
     value = critic(observation) if discrete else critic(observation, action)
     drawn = {n: uniform(fold(root_key(3), "fractions"), (1, B, n), torch.float64)[0].numpy() for n in (4, 5)}
     for m in range(MEMBERS):
@@ -174,7 +176,7 @@ def test_losses_slope_as_their_differences_do(name):
     """Every parameter; but FQF's proposal has another loss, and its encoder sees nothing of how fractions move with it."""
     critic = critic_of(KINDS[name], hidden=(3,))
     observation, action = inputs(discrete=False)
-    goal = torch.zeros(1, B, dtype=torch.float64) - 3
+    goal = Values(torch.zeros(1, B, dtype=torch.float64) - 3)
 
     def loss():
         with a_pass():
@@ -215,9 +217,9 @@ def test_one_pass_chooses_and_values():
         critic = critic_of(kind, discrete=True)
         observation, _ = inputs(discrete=True)
         with a_pass(live=False):
-            atoms = critic.distribution(observation, best)
+            atoms = critic.distribution(observation, best).atoms
         with a_pass(live=False):
-            torch.testing.assert_close(atoms, critic.distribution(observation, best(critic(observation))))
+            torch.testing.assert_close(atoms, critic.distribution(observation, best(critic(observation))).atoms)
 
 
 def test_fractions_are_drawn_in_losses_and_stand_still_at_rest(monkeypatch):
@@ -230,7 +232,7 @@ def test_fractions_are_drawn_in_losses_and_stand_still_at_rest(monkeypatch):
         )
         modules, key = {"critic": critic}, root_key(0)
         nets = Nets(modules, {}, Nets(modules, {}, None, key, torch.float64), key, torch.float64)
-        nets.critic.td_loss(observation, action, torch.zeros(B).double())
+        nets.critic.td_loss(observation, action, as_values(torch.zeros(B).double()))
         nets.target.critic.distribution(observation, action)
         nets.critic.distribution(observation, action)
         live, target, again = seen[-3:]
@@ -241,7 +243,7 @@ def test_fractions_are_drawn_in_losses_and_stand_still_at_rest(monkeypatch):
         assert len(live.unique()) == live.numel()
         rest = Nets(modules, {}, None, None, torch.float64)
         torch.testing.assert_close(
-            rest.critic.distribution(observation, action).mean(1), rest.critic(observation, action), rtol=1e-12, atol=1e-14
+            rest.critic.distribution(observation, action).mean, rest.critic(observation, action), rtol=1e-12, atol=1e-14
         )
 
 
@@ -294,7 +296,7 @@ def test_the_proposals_gradient_is_the_wasserstein_distances():
                 total += scale * gap.mean() * (high - low)
         return total
 
-    loss, _ = critic.td_loss(observation, action, torch.zeros(B, dtype=torch.float64))
+    loss, _ = critic.td_loss(observation, action, as_values(torch.zeros(B, dtype=torch.float64)))
     gradient = torch.autograd.grad(loss.sum(), critic.proposal.bias)[0].reshape(-1)
     assert gradient.abs().max() > 0.05
     for i in range(4):
@@ -312,7 +314,7 @@ def test_the_proposals_gradient_is_the_wasserstein_distances():
 def test_neither_loss_of_fqf_moves_what_is_the_others(discrete):
     critic = critic_of(KINDS["fqf"], discrete=discrete)
     observation, action = inputs(discrete)
-    goal = torch.from_numpy(np.random.default_rng(5).normal(size=(6, B)))
+    goal = Values(torch.from_numpy(np.random.default_rng(5).normal(size=(6, B))))
     names, parameters = zip(*critic.named_parameters(), strict=True)
     whole = torch.autograd.grad(critic.td_loss(observation, action, goal)[0].mean(), parameters)
     middles, widths = critic.proposed(critic.features(observation, None if discrete else action))
@@ -363,7 +365,7 @@ def test_dqn_values_the_chosen_action_by_the_member_of_the_least_expectation():
     loss = made.critic_loss(nets, batch, learner._h)[0].detach().numpy()
 
     def atoms(critic, observation):  # [members, actions, N]
-        return critic._quantiles(observation[None])[:, 0].detach().numpy()
+        return critic.distributions(observation[None]).atoms[..., 0].detach().numpy()
 
     picks = set()
     for b in range(16):

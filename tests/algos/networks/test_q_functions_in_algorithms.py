@@ -9,7 +9,7 @@ from torch.func import vmap
 from d3ray.algos import testing
 from d3ray.algos.actor_critic.td3 import TD3
 from d3ray.algos.nets import Nets
-from d3ray.algos.networks.q_functions import bootstrap_mask, picked, reduced
+from d3ray.algos.networks.q_functions import Values, bootstrap_mask, picked, reduced
 from d3ray.algos.stack import Stack
 from d3ray.algos.values.dqn import DQN
 from d3ray.data.dataset import Dataset
@@ -28,21 +28,30 @@ def test_reductions_of_cases_worked_by_hand():
     assert reduced(values, "mix", 0.75).tolist() == [1.5, 5.25]
     # by expectation: of the first sample the members' means are 2 and 2.5, of the second 6 and 1; least atoms would mislead
     atoms = torch.tensor([[[0.0, 5.0], [4.0, 7.0]], [[2.0, -8.0], [3.0, 10.0]]])  # [members, atoms, samples]
-    assert reduced(atoms, "min").tolist() == [[0, -8], [4, 10]]
-    assert reduced(atoms, "max").tolist() == [[2, 5], [3, 7]]
-    assert reduced(atoms, "mean").tolist() == [[1, -1.5], [3.5, 8.5]]
-    assert reduced(atoms, "mix", 0.5).tolist() == [[1, -1.5], [3.5, 8.5]]
-    assert reduced(atoms, "none") is atoms
+    alike = Values(atoms)
+    assert reduced(alike, "min").atoms.tolist() == [[0, -8], [4, 10]]
+    assert reduced(alike, "max").atoms.tolist() == [[2, 5], [3, 7]]
+    assert reduced(alike, "mean").atoms.tolist() == [[1, -1.5], [3.5, 8.5]]
+    assert reduced(alike, "mix", 0.5).atoms.tolist() == [[1, -1.5], [3.5, 8.5]]
+    assert reduced(alike, "none") is alike
     assert picked(atoms, torch.tensor(1).expand(2)).tolist() == [[5, 7], [-8, 10]]
 
 
 @pytest.mark.parametrize("how", ["min", "max", "mean", "mix", "none"])
 @pytest.mark.parametrize("shape", [(3, 4), (3, 1, 4), (3, 5, 4), (1, 5, 4)])
 def test_reductions_run_stacked_and_on_meta_tensors(how, shape):
-    x = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0))
-    rows = vmap(lambda one: reduced(one, how, 0.75))(x)
-    torch.testing.assert_close(rows, torch.stack([reduced(one, how, 0.75) for one in x]), rtol=0, atol=0)
-    assert reduced(x[0].to("meta"), how, 0.75).shape == rows.shape[1:]
+    numbers = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0))
+    if len(shape) == 2:
+        rows = vmap(lambda one: reduced(one, how, 0.75))(numbers)
+        torch.testing.assert_close(rows, torch.stack([reduced(one, how, 0.75) for one in numbers]), rtol=0, atol=0)
+        assert reduced(numbers[0].to("meta"), how, 0.75).shape == rows.shape[1:]
+        return
+    x = numbers
+    every = vmap(lambda one: reduced(Values(one), how, 0.75))(x)  # values go into `vmap` and come out of it
+    rows = every.atoms
+    assert every.weights is None
+    torch.testing.assert_close(rows, torch.stack([reduced(Values(one), how, 0.75).atoms for one in x]), rtol=0, atol=0)
+    assert reduced(Values(x[0].to("meta")), how, 0.75).atoms.shape == rows.shape[1:]
     if how in ("min", "max") and len(shape) == 3:  # whole members
         for b in range(shape[2]):
             means = x[0, :, :, b].mean(1)
@@ -156,7 +165,7 @@ def test_quantiles_learn_the_spread_of_a_return():
     )
     made = DQN(q_function={"name": "qr", "n_quantiles": 4}, encoder={"hidden_units": (8,)}, learning_rate=3e-2, batch_size=64)
     made.fit(dataset, 600)
-    quantiles_ = made.fit_.nets().critic.distribution(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))[0, :, 0].tolist()
+    quantiles_ = made.fit_.nets().critic.distribution(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)).atoms[0, :, 0].tolist()
     assert quantiles_ == pytest.approx([0, 0, 10, 10], abs=1.5)
     assert made.predict_value(np.zeros((1, 1), np.float32), np.zeros(1, np.int64))[0] == pytest.approx(5, abs=1)
 

@@ -15,6 +15,7 @@ from d3ray.algos.actor_critic.td3 import TD3
 from d3ray.algos.definition import loss, transitions
 from d3ray.algos.imitation.bc import BC
 from d3ray.algos.imitation.discrete_bc import DiscreteBC, DiscreteBCConfig
+from d3ray.algos.losses.td import td_loss
 from d3ray.algos.networks.q_functions import picked
 from d3ray.algos.sequence.decision_transformer import DecisionTransformer
 from d3ray.algos.values.dqn import DQN, DQNConfig
@@ -64,7 +65,7 @@ class MovesItsTargetByHand(DQN):
 class TrainsThroughItsTarget(DQN):
     @loss("member sample")
     def critic_loss(self, nets, batch, h):
-        return nets.critic.td_loss(batch.observation, batch.action, goal_of(nets, batch, batch.discount))
+        return td_loss(nets.critic, batch, goal_of(nets, batch, batch.discount))
 
 
 @caught_by(testing.check_targets_get_no_gradient, r"critic_loss has a gradient through what it expects of the next observation")
@@ -72,7 +73,7 @@ class TrainsItsGoal(DQN):
     @loss("member sample")
     def critic_loss(self, nets, batch, h):
         goal = batch.reward + batch.discount * nets.critic(batch.next_observation).mean(0).amax(-1)
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return td_loss(nets.critic, batch, goal)
 
 
 @caught_by(testing.check_learns_something, "the network 'policy' never moves")
@@ -113,7 +114,7 @@ class WithGoal(DQN):
     def critic_loss(self, nets, batch, h):
         with torch.no_grad():
             goal = goal_of(nets, batch, self.discount(batch, h))
-        return nets.critic.td_loss(batch.observation, batch.action, goal)
+        return td_loss(nets.critic, batch, goal)
 
 
 @caught_by(testing.check_bootstraps_by_the_batchs_discount, "no loss depends on batch.discount")
