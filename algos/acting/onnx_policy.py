@@ -28,7 +28,7 @@ class OnnxPolicy:
         spec: The spaces.
 
     Raises:
-        StorageError: onnxruntime cannot read the graph.
+        StorageError: onnxruntime cannot read the graph, or it takes other inputs than `about` names.
     """
 
     def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
@@ -41,6 +41,10 @@ class OnnxPolicy:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises classes of its own, below Exception
             raise StorageError(f"onnxruntime cannot read the policy's graph: {str(error).splitlines()[0].rstrip('.')}.") from error
+        named = {port["name"] for kind in ("inputs", "state_inputs", "noise_inputs") for port in about.get(kind, ())}
+        taken = {port.name for port in self._session.get_inputs()}
+        if named and named != taken:
+            raise StorageError(f"The policy's graph takes {sorted(taken)}, and policy.json names {sorted(named)}.")
 
     def start(self, n: int) -> None:
         """There is nothing to remember."""

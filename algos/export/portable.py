@@ -95,6 +95,7 @@ def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tup
         scalers,
         dtype,
         lambda: h,
+        source.ports,
         bounds and tuple(bound.to("cpu", dtype, copy=True) for bound in bounds),
     )
 

@@ -252,7 +252,9 @@ def test_an_export_that_acts_otherwise_is_refused(name: str, write: Callable[[Po
 def test_golden_actions_of_discrete_policies_are_those_that_rounding_cannot_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the action changes every 0.004 of a scaled observation's first entry; golden ones stay away from where it does."""
     algorithm = scaled("DQN")
-    monkeypatch.setattr(type(algorithm), "act", lambda self, nets, observation: (observation[:, 0] * 250).floor().long() % 3)
+    monkeypatch.setattr(
+        type(algorithm), "act", lambda self, nets, observation, *ports: ((observation[:, 0] * 250).floor().long() % 3, {})
+    )
     golden = portable(algorithm.policy()).golden
     moved = golden["batch_32/observation"] + np.float32(2e-4 * 10)  # the data's spread is 10
     back = golden["batch_32/observation"] - np.float32(2e-4 * 10)
@@ -284,8 +286,9 @@ def test_a_policy_that_no_exporter_can_follow_is_refused_in_one_sentence(monkeyp
     algorithm = trained("BC")
     act = type(algorithm).act
 
-    def branching(self: Any, nets: Any, observation: torch.Tensor) -> torch.Tensor:
-        return act(self, nets, observation) * (2 if float(observation.sum()) > 0 else 1)
+    def branching(self: Any, nets: Any, observation: torch.Tensor, *ports: Any) -> Any:
+        action, state = act(self, nets, observation, *ports)
+        return action * (2 if float(observation.sum()) > 0 else 1), state
 
     monkeypatch.setattr(type(algorithm), "act", branching)
     with pytest.raises(ConfigError, match="The policy of BC cannot be written as ONNX: ") as error:
