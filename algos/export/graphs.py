@@ -189,7 +189,7 @@ def _steady_first(module: PortableModule, exact: PortableModule, drawn: Arrays, 
         for one, inputs in ((exact, drawn), (module, nudged(drawn, 1e-3)), (module, nudged(drawn, -1e-3)))
     ]
     gaps = np.max([np.abs(other.astype(np.float64) - action).reshape(len(action), -1).max(1) for other in moved], 0)
-    return np.argsort(gaps > 10 * np.median(gaps), kind="stable")
+    return np.argsort(gaps > (0 if module.spec.discrete else 10 * np.median(gaps)), kind="stable")
 
 
 def onnx_bytes(policy: Portable) -> bytes:
