@@ -84,6 +84,7 @@ print(ray.is_initialized())
 def test_a_reader_that_is_interrupted_starts_no_other_ray() -> None:
     done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n0\nFalse\n"), done.stderr
+    assert "current thread is not the main thread" not in done.stderr  # as Ray says where another one begins to start it
 
 
 _HARMLESS = ["/ray.rpc.NodeInfoGcsService/GetAllNodeInfo", "/ray.rpc.JobInfoGcsService/GetAllJobInfo"]
