@@ -112,7 +112,7 @@ class ContinuousCritic(Critic):
     """Q_i(s, a) for each member i: [B, ...], [B, A] to [members, B]; with `first`, of the first so many members only."""
 
     def forward(self, observation: Observation, action: Tensor, first: int | None = None) -> Tensor:
-        return self.expected(self.features(observation, action, first))[..., 0]
+        return self.expected(self.features(observation, action, first)).squeeze(-1)
 
     def distribution(self, observation: Observation, action: Tensor) -> Values:
         """What the return may be, [members, N, B]."""
@@ -155,4 +155,4 @@ def report(loss: Tensor, value: Tensor, goal: Values, **more: Tensor) -> Loss:
 
 def picked(values: Tensor, action: Tensor) -> Tensor:
     """What belongs to the actions taken: [..., B, actions] and [B] to [..., B]."""
-    return values.gather(-1, action.expand(values.shape[:-1])[..., None])[..., 0]
+    return values.gather(-1, action.expand(values.shape[:-1])[..., None]).squeeze(-1)

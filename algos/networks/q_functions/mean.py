@@ -41,7 +41,7 @@ class _Number(Critic):
     def _number(self, features: Tensor, action: Choice | None) -> Tensor:
         values = self.expected(features)
         if action is None:
-            return values[..., 0]
+            return values.squeeze(-1)
         return picked(values, action if isinstance(action, Tensor) else action(values))
 
 

@@ -35,9 +35,16 @@ class _Quantiles(Critic):
         self.config = config
         self.head = Linear(self.encoder.features, spec.outputs * config.n_quantiles, self.several)
 
+    def _quantiles(self, features: Tensor) -> Tensor:
+        """[members, B, outputs, N]."""
+        quantiles = self.head(features).unflatten(-1, (-1, self.config.n_quantiles))
+        return quantiles if self.several else quantiles[None]
+
     def every(self, features: Tensor) -> Values:
-        quantiles = self.head(features).unflatten(-1, (-1, self.config.n_quantiles))  # [..., B, outputs, N]
-        return Values((quantiles if self.several else quantiles[None]).movedim(-3, -1))
+        return Values(self._quantiles(features).movedim(-3, -1))
+
+    def expected(self, features: Tensor) -> Tensor:
+        return self._quantiles(features).mean(-1)
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
         """`quantile_huber` of every member and sample, [members, B]."""
