@@ -1,9 +1,10 @@
-# Each target sets itself up: it needs Python 3.11 and make, nothing else.
+# Each target sets itself up: it needs Python 3.11, 3.12 or 3.13 and make, nothing else.
 #
 #   make demo        train a first policy on a shipped dataset and show what came of it
 #   make test        lint, then the tests (what continuous integration runs)
 #   make lint        ruff and the strict type checker
 #   make test-all    every test, the long ones too
+#   make test-gpu    the tests that need a GPU, alone; without one they skip
 #   make test-faults the tests that kill nodes, drivers and servers of a local cluster, alone; REPEAT=10 of them one after another
 #   make benchmark   benchmark-fidelity, -speed, -data and -learning, beside d3rlpy and PFRL; they take minutes to hours and write
 #                    to benchmarks/results
@@ -23,13 +24,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PEER_VENV ?= .venv-peer
 PEER := $(if $(D3RAY_PEER_PYTHON),,$(PEER_VENV)/.installed)
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 # One thread per process: the tests run side by side, and sums in one order are the same sums everywhere.
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-all test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
+.PHONY: demo test lint test-all test-gpu test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -45,6 +46,9 @@ lint: $(INSTALLED)
 
 test-all: lint
 	$(PYTEST) -m "" $(TESTS)
+
+test-gpu: $(INSTALLED)
+	$(BIN)/python -m pytest -m gpu $(TESTS)
 
 test-faults: $(INSTALLED)
 	@for round in $$(seq $(REPEAT)); do \
@@ -80,12 +84,12 @@ clean:
 	rm -rf $(VENV) $(PEER_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
-	@for python in python3.11 python3 python; do \
-	    if $$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then \
+	@for python in python3.11 python3.12 python3.13 python3 python; do \
+	    if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then \
 	        echo "$$python -m venv $(VENV)" && exec $$python -m venv $(VENV); \
 	    fi; \
 	done; \
-	echo "d3ray needs Python 3.11, and neither python3.11 nor python3 is one; install it (Debian: python3.11-venv) and try again." >&2; \
+	echo "d3ray needs Python 3.11, 3.12 or 3.13, and python3 is none of them; install one (Debian: python3-venv) and try again." >&2; \
 	exit 1
 
 # The stamp stands for an installation that is as pyproject.toml and constraints.txt say.

@@ -20,6 +20,7 @@ from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
 from .nets import Hyper, Nets
 from .optimizers import ADAM, Group, Optimizer
+from .ports import Ports, Tensors
 from .wants import Transitions, Wants
 
 # What `loss` says, and metrics: one value a sample, or one.
@@ -197,29 +198,21 @@ class Definition:
         """What losses learn from: how batches are drawn, and what they carry."""
         return transitions(config)
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        """The greedy action at scaled observations [B, ...]: scaled floats [B, A], or int64 [B]."""
-        raise NotImplementedError
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        """What `act` takes beside the observation, by name: memory, and random numbers."""
+        return {}
 
-    def choice(self, nets: Nets, observation: Any) -> Tensor | None:
-        """Of a policy that acts by the best of some actions the number of that one, int64 [B]; None: it acts otherwise.
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        """The action at scaled observations [B, ...], and what the memory becomes; scaled floats [B, A], or int64 [B].
 
-        An export is compared with the policy where rounding cannot change it.
+        It is greedy with the noise that is always drawn, and explores with all noise that its ports name. Coefficients are
+        `nets.h.NAME`.
         """
-        return None
-
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        """An action drawn from the policy with numbers of `nets.noise`; what has no `sample` of its own is deterministic."""
-        return self.act(nets, observation)
+        raise ConfigError(f"{self.name} has no policy.")
 
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Log density of scaled actions [B, A] at scaled observations, [B]."""
         raise ConfigError(f"The policy of {self.name} has no density of actions.")
-
-    @property
-    def stochastic(self) -> bool:
-        """Whether the policy draws its actions; online it then explores by itself. A setting `policy_type` decides it."""
-        return type(self).sample is not Definition.sample and getattr(self, "policy_type", "stochastic") == "stochastic"
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Q_i(s, a) of each critic i at scaled observations and actions, [members, B]."""

@@ -25,7 +25,7 @@ from typing import Any
 from workers import HERE, machine, table
 
 from d3ray.platform.cluster.session import ray_session
-from d3ray.platform.experiment.driver import Progress
+from d3ray.platform.results.progress import Progress
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.outbox import Outbox
 from d3ray.platform.storage.writer import Writer

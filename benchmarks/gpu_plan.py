@@ -24,7 +24,7 @@ from workers import HERE, table
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 from d3ray.platform.benchmark.suite import Cell, SuiteConfig
-from d3ray.platform.experiment.config import AlgorithmChoice
+from d3ray.platform.settings.config import AlgorithmChoice
 
 ASSUMED = {
     "host": (10e-6, "s that the host needs to start an operation, autograd, vmap and Python included"),

@@ -28,10 +28,11 @@ DATASET = "d3ray/cartpole-replay"
 def make_run(folder: Path, name: str, n_steps_per_epoch: int) -> Any:
     """A trial in a folder of its own."""
     from d3ray import Dataset
-    from d3ray.platform.experiment.run import describe_dataset
-    from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
+    from d3ray.platform.experiment.checks import describe_dataset
     from d3ray.platform.storage.experiments import Trial
     from d3ray.platform.storage.folders import Folder
+    from d3ray.platform.worker.trial_config import TrialConfig
+    from d3ray.platform.worker.trial_run import TrialRun
 
     about = describe_dataset(Dataset.open(DATASET), DATASET)
     trial = Trial.create(Folder(folder / name), {"algorithm": {"name": "DQN"}, "n_steps": 10**7}, (0,), about)

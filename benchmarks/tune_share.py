@@ -27,11 +27,12 @@ from workers import HERE, Worker, control, machine, serve, versions
 
 from d3ray.data.dataset import Dataset
 from d3ray.platform.cluster.session import ray_session
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.driver import trial_config
-from d3ray.platform.experiment.run import describe_dataset, run_experiment
-from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
+from d3ray.platform.experiment.checks import describe_dataset
+from d3ray.platform.experiment.run import run_experiment
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.worker.trial_config import TrialConfig, trial_config
+from d3ray.platform.worker.trial_run import TrialRun
 
 DATASET = "d3ray/cartpole-replay"
 ALGORITHM = {"name": "DQN", "batch_size": 32}

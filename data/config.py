@@ -35,15 +35,17 @@ class Config(BaseModel):
 
 
 def by_name(kind: str, known: Iterable[type[BaseModel]]) -> Callable[[Any], Any]:
-    """A validator that takes a bare string for the config of that name, with its defaults; `kind` is what all of them are."""
+    """A validator that takes a bare string for the config of that name, with its defaults, and refuses names that there are not.
+
+    `kind` is what all of them are.
+    """
     names = [str(config.model_fields["name"].default) for config in known]
 
     def read(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        if value not in names:
-            raise ValueError(f"there is no such {kind}{did_you_mean(value, names)}")
-        return {"name": value}
+        name = value.get("name") if isinstance(value, Mapping) else value
+        if isinstance(name, str) and name not in names:
+            raise ValueError(f"there is no such {kind}{did_you_mean(name, names)}")
+        return {"name": name} if isinstance(value, str) else value
 
     return read
 

@@ -1,72 +1,30 @@
-"""A dataset: episodes over columns that lie in memory, in a mapped file, in a node map, or follow from other datasets."""
+"""A dataset: recorded episodes with operations on them, made from arrays or opened by path or name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
-from .episodes import Columns, ColumnSource, Episodes
 from .operations import difference, joined, relabelled, selection
-from .operations.derivation import Derivation
-from .operations.tables import StepTables
+from .recording import Recording
 from .spec import Environment, Spec
-from .storage.memory import Memory
-from .storage.rows import EpisodeRows
-from .storage.scan import Summary, scan_blocks, summarise_scans
-from .storage.schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers
-from .storage.statistics import Statistics
-from .storage.steps import StepTable, steps_from_arrays
+from .storage.steps import steps_from_arrays
 
 if TYPE_CHECKING:
     from .operations.difference import Difference
-    from .storage.folder import Folder
-    from .storage.shards import Compression
 
 
-class Dataset:
+class Dataset(Recording):
     """Transitions in episodes. Make one with `from_arrays` or `from_steps`, or `open` a folder.
 
-    Attributes:
-        name: what tables and runs call it.
-        spec: the spaces of observations and actions.
-        environment: where the data comes from, if that is known.
-        source: where its columns come from.
-        derivation: the operation that made it of other datasets; None for what was opened or made from arrays.
-        cuts: episodes that were cut where the source's next observations were not the next row.
-        episodes: a sequence of episodes, and arrays over them.
+    Operations give a lazy dataset: views by episode, or columns that are worked out as they are read.
     """
 
-    name: str
-    spec: Spec
-    environment: Environment | None
-    source: ColumnSource
-    derivation: Derivation | None
-    cuts: int
-    episodes: Episodes
-
-    def __init__(
-        self,
-        source: ColumnSource,
-        episodes: Episodes,
-        *,
-        name: str,
-        spec: Spec,
-        environment: Environment | None = None,
-        provenance: Mapping[str, Any] | Derivation | None = None,
-        cuts: int = 0,
-    ) -> None:
-        self.name, self.spec, self.environment, self.cuts = name, spec, environment, cuts
-        self.source, self.episodes = source, episodes
-        self.derivation = provenance if isinstance(provenance, Derivation) else None
-        if not isinstance(provenance, Derivation):
-            self.provenance = dict(provenance or {})
-
     @classmethod
-    def open(cls, where: str | Path) -> Dataset:
+    def open(cls, where: str | Path) -> Self:
         """The dataset of a folder, a URI that pyarrow.fs opens, or a catalog name. Reads its manifest and episodes only.
 
         Raises:
@@ -74,26 +32,9 @@ class Dataset:
             StorageError: the place cannot be read.
         """
         from .catalog import find
-        from .storage.folder import Folder
+        from .folder import Folder
 
-        return Dataset._of_folder(Folder(find(where)))
-
-    @staticmethod
-    def _of_folder(folder: Folder) -> Dataset:
-        manifest, arrays = folder.manifest, folder.episodes()
-        names = ("first_row", "steps", "terminated", "final_recorded", "return")
-        dataset = Dataset(
-            folder,
-            Episodes(*(arrays[name] for name in names), source=folder, spec=manifest.spec),
-            name=manifest.name,
-            spec=manifest.spec,
-            environment=manifest.environment,
-            provenance=manifest.provenance,
-            cuts=manifest.cuts,
-        )
-        digests = {column.name: column.digest for column in manifest.columns}
-        dataset.summary = Summary(digests, manifest.fingerprint, manifest.statistics)
-        return dataset
+        return cls.of_folder(Folder(find(where)))
 
     @classmethod
     def from_arrays(
@@ -111,7 +52,7 @@ class Dataset:
         spec: Spec | None = None,
         environment: Environment | None = None,
         name: str = "dataset",
-    ) -> Dataset:
+    ) -> Self:
         """A dataset from arrays of steps, episodes back to back.
 
         Args:
@@ -149,194 +90,23 @@ class Dataset:
             extra=extra,
             keep_float64=keep_float64,
         )
-        return Dataset.from_steps(table, name=name, spec=spec, environment=environment)
-
-    @classmethod
-    def from_steps(
-        cls,
-        table: StepTable,
-        *,
-        name: str,
-        spec: Spec | None = None,
-        environment: Environment | None = None,
-        provenance: Mapping[str, Any] | None = None,
-    ) -> Dataset:
-        """A dataset in memory over the table's own columns. Raises DataError where they are not of the given spec."""
-        kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
-        spec = spec or infer_spec(kinds, largest)
-        check_spec(kinds, largest, spec)
-        source = Memory(table.columns)
-        episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)
-        return Dataset(source, episodes, name=name, spec=spec, environment=environment, provenance=provenance, cuts=table.cuts)
-
-    @property
-    def columns(self) -> Columns:
-        """Arrays by name, closing rows included; read-only. A view's columns are those of the whole: see `episodes.rows()`."""
-        return self.source.columns()
-
-    @property
-    def kinds(self) -> Kinds:
-        """The columns' types and entry shapes, which cost nothing to know."""
-        return self.source.kinds
-
-    @property
-    def n_transitions(self) -> int:
-        """Every step, also those that no bootstrapping sampler may draw."""
-        return self.episodes.n_transitions
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return len(self.episodes)
-
-    @property
-    def n_rows(self) -> int:
-        """Transitions and closing rows of this dataset's episodes."""
-        return self.n_transitions + self.n_episodes
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its episodes are all rows of its columns, in their order."""
-        return self.episodes.contiguous and self.n_rows == self.source.table(in_order=True).n
-
-    def rows(self, *, in_order: bool = True) -> EpisodeRows:
-        """This dataset's logical rows, to be read in blocks, from first to last where `in_order`. Nothing is mapped for it
-        but the columns of a folder whose episodes are wanted in another order than that of their rows.
-        """  # noqa: D205 - one sentence of two
-        table = self.source.table(in_order=in_order and self.episodes.in_order)
-        return EpisodeRows(table, self.episodes.first_row, self.episodes.steps)
-
-    def tables(self) -> StepTables:
-        """Ranges of its episodes as tables in memory, one at a time; picklable where it lies in folders."""
-        return StepTables(self.rows(), self.kinds, self.episodes, piecewise=not all(f.is_mapped for f in self.folders))
-
-    @property
-    def statistics(self) -> Statistics:
-        """Measured when first asked for, where they were not stored."""
-        return self.summary.statistics
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the logical rows, 64 hexadecimal digits; the same whatever the name, shards, compression or place."""
-        return self.summary.fingerprint
-
-    @cached_property
-    def summary(self) -> Summary:
-        """Digests, fingerprint and statistics, measured in one pass over the rows where they were not stored."""
-        return summarise_scans(scan_blocks(self.rows(), self.spec), self.episodes, self.kinds)
-
-    @cached_property
-    def provenance(self) -> dict[str, Any]:
-        """JSON-able notes on how it was made. Of what was derived: the operation and its parents, by fingerprint."""
-        return self.derivation.provenance() if self.derivation else {}
-
-    def to_steps(self) -> StepTable:
-        """The rows of this dataset's episodes, in memory; views where they lie there back to back."""
-        return self.tables().read(0, self.n_episodes, self.cuts)
-
-    @property
-    def folder(self) -> Folder | None:
-        """The open folder that the columns are; None for others. For a view it is the folder of the whole."""
-        from .storage.folder import Folder
-
-        return self.source if isinstance(self.source, Folder) else None
-
-    @property
-    def folders(self) -> tuple[Folder, ...]:
-        """The open folders that columns are read from or worked out of; none where all is in memory."""
-        return self.source.folders
-
-    def prepare(self) -> None:
-        """Makes sure that `columns` gives what was written: builds the node map, or reads the one file that is mapped as it is.
-
-        Raises:
-            DataError: a shard is missing or not what was written.
-            StorageError: the node map has no room.
-        """
-        for folder in self.folders:
-            if folder.is_mapped_as_it_is:
-                folder.verify()
-        _ = self.columns
-
-    def verify(self) -> None:
-        """Compares every shard with its SHA-256 in the manifest. Raises DataError, which names the first that differs."""
-        for folder in self.folders:
-            folder.verify()
-
-    def write(
-        self,
-        path: str | Path,
-        *,
-        n_shards: int | None = None,
-        max_rows_per_shard: int | None = None,
-        compression: Compression = None,
-        overwrite: bool = False,
-    ) -> Dataset:
-        """Writes a dataset folder: all of it, or nothing. One shard at a time is in memory, whatever it is derived from.
-
-        Args:
-            path: a folder that is new or empty, or a URI.
-            n_shards: this many files of whole episodes.
-            max_rows_per_shard: rows of a file, closing rows included. None: about 1 GiB uncompressed.
-            compression: "zstd", or None for files that are mapped as they are.
-            overwrite: replace the dataset that is there.
-
-        Returns:
-            The dataset, opened where it was written.
-
-        Raises:
-            StorageError: there is a dataset already, the disk is full, or the place cannot be written.
-        """
-        from .storage.files import Place
-        from .storage.folder import Folder
-        from .storage.shards import plan_shards, write_shard
-        from .storage.writing import Draft
-
-        plan = plan_shards(self.episodes.steps + 1, self.kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
-        with Draft(path, overwrite=overwrite) as draft:
-            known = self.derivation is None or draft.target.local is None  # what is derived is worked out once: see `commit`
-            summary, tables = self.summary if known else self.__dict__.get("summary"), self.tables()
-            records = [
-                write_shard(draft.folder, k, len(plan), tables.read(*part), first_episode=part[0], compression=compression)
-                for k, part in enumerate(plan)
-            ]
-            draft.commit(
-                records,
-                name=self.name,
-                spec=self.spec,
-                environment=self.environment,
-                provenance=self.provenance,
-                summary=summary,
-                cuts=self.cuts,
-            )
-        return Dataset._of_folder(Folder(Place(path)))
-
-    def snapshot(self) -> Dataset:
-        """The dataset as it is now: itself, since only an `MDPDataset` changes."""
-        return self
-
-    # Operations. Each gives a lazy dataset: views by episode, or columns that are worked out as they are read.
-
-    def view(self, index: np.ndarray, name: str, operation: str, parameters: Mapping[str, Any]) -> Dataset:
-        """The episodes `index` [E] over the same columns, with a note on what chose them."""
-        episodes, derivation = self.episodes.subset(index), Derivation(operation, parameters, (self.snapshot(),))
-        return Dataset(self.source, episodes, name=name, spec=self.spec, environment=self.environment, provenance=derivation)
+        return cls.from_steps(table, name=name, spec=spec, environment=environment)
 
     def filter(self, keep: selection.Keep) -> Dataset:
         """The episodes that satisfy an expression, such as `return > 100 and terminated`, or a function. See `selection.keep`."""
-        return selection.keep(self, keep)
+        return Dataset.of(selection.keep(self, keep))
 
     def take(self, which: int | Sequence[int] | np.ndarray) -> Dataset:
         """The first so many episodes, or those with the given numbers. See `selection.take`."""
-        return selection.take(self, which)
+        return Dataset.of(selection.take(self, which))
 
     def shuffle(self, seed: int = 0) -> Dataset:
         """All episodes in another order, which the seed decides."""
-        return selection.shuffle(self, seed)
+        return Dataset.of(selection.shuffle(self, seed))
 
     def top(self, fraction: float, by: Literal["episodes", "transitions"] = "episodes") -> Dataset:
         """The episodes of the highest returns; `top(0.1)` is what 10 % BC learns from. See `selection.top`."""
-        return selection.top(self, fraction, by)
+        return Dataset.of(selection.top(self, fraction, by))
 
     @overload
     def split(self, test_size: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]: ...
@@ -344,15 +114,15 @@ class Dataset:
     def split(self, test_size: Sequence[float], seed: int = 0) -> tuple[Dataset, ...]: ...
     def split(self, test_size: float | Sequence[float] = 0.2, seed: int = 0) -> tuple[Dataset, ...]:
         """Train and test, of which test has the share `test_size`; or as many parts as there are shares. See `selection.split`."""
-        return selection.split(self, test_size, seed)
+        return tuple(map(Dataset.of, selection.split(self, test_size, seed)))
 
     def folds(self, k: int, seed: int = 0) -> Iterator[tuple[Dataset, Dataset]]:
         """Pairs of train and test, k of them, every episode in one test part. See `selection.folds`."""
-        return selection.folds(self, k, seed)
+        return ((Dataset.of(train), Dataset.of(test)) for train, test in selection.folds(self, k, seed))
 
     def relabel(self, reward: relabelled.Reward) -> Dataset:
         """The same steps with other rewards: `reward - 1`, "success", or by a function of arrays. See `relabelled.relabel`."""
-        return relabelled.relabel(Dataset, self, reward)
+        return Dataset.of(relabelled.relabel(self, reward))
 
     @staticmethod
     def concat(datasets: Sequence[Dataset], *, name: str | None = None) -> Dataset:
@@ -361,7 +131,7 @@ class Dataset:
         Raises:
             DataError: there is none, or columns differ in name, dtype or shape.
         """
-        return joined.concat(Dataset, datasets, name)
+        return Dataset.of(joined.concat(datasets, name))
 
     @staticmethod
     def mix(
@@ -385,7 +155,7 @@ class Dataset:
             ConfigError: shares cannot be used.
             DataError: a dataset has too few transitions for its share, or columns differ.
         """
-        return joined.mix(Dataset, datasets, shares, n_transitions, seed, name)
+        return Dataset.of(joined.mix(datasets, shares, n_transitions, seed, name))
 
     def diff(self, other: Dataset) -> Difference:
         """What differs: spaces, counts, columns, statistics, the first row of each column that does. See `difference.diff`."""

@@ -1,24 +1,24 @@
-"""Episodes of a dataset: arrays over all of them, and each as an object."""
+"""Episodes of a dataset: arrays over all of them, and each as an object, as is each of their transitions.
+
+A transition is an episode and a number: nothing of it is stored. Training does not come this way; samplers gather rows.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
 from .spec import Spec
-from .storage.rows import Table, ranges
+from .storage.episode_table import EpisodeTable
+from .storage.rows import Columns, Table
 from .storage.schema import Kinds
-from .transitions import Transition, observations_of
 
 if TYPE_CHECKING:
-    from .storage.folder import Folder
-
-Columns = Mapping[str, np.ndarray]
+    from .folder import Folder
 
 
 class ColumnSource(Protocol):
@@ -46,6 +46,89 @@ class ColumnSource(Protocol):
     def table(self, *, in_order: bool) -> Table:
         """The same rows, to be read piece by piece; nothing is mapped or copied first where they are read in order."""
         ...
+
+
+class Transition:
+    """Transition t of an episode of T.
+
+    d3ray's rewards are in the row of their action. So `reward` is what came of `action`, and what is learned from is
+    (observation, action, reward, next_observation, terminal). `next_reward` is that of the *next* action, and 0 at the end.
+    (In d3rlpy's of 2020 rewards are one row later: what is `next_reward` there is `reward` here.)
+    """
+
+    __slots__ = ("episode", "index")
+
+    def __init__(self, episode: Episode, index: int) -> None:
+        self.episode, self.index = episode, index  # index: t, from 0 to T - 1
+
+    @property
+    def observation(self) -> Any:
+        """What the agent saw, or a dict of it."""
+        return observations_of(self.episode.columns, self.index)
+
+    @property
+    def action(self) -> Any:
+        """What it did: an array, or an integer."""
+        return self.episode.columns["action"][self.index]
+
+    @property
+    def reward(self) -> float:
+        """What came of that action."""
+        return float(self.episode.columns["reward"][self.index])
+
+    @property
+    def next_observation(self) -> Any:
+        """What it saw then; the same as `observation` at an end whose final observation was not recorded."""
+        return observations_of(self.episode.columns, self.index + 1)
+
+    @property
+    def next_action(self) -> Any:
+        """What it did then; zeros at the end of the episode."""
+        return self.episode.columns["action"][self.index + 1]
+
+    @property
+    def next_reward(self) -> float:
+        """What came of `next_action`; 0 at the end of the episode."""
+        return float(self.episode.columns["reward"][self.index + 1])
+
+    @property
+    def terminal(self) -> float:
+        """1 where this step ended the MDP, else 0. A recording that was cut is no terminal."""
+        return float(self.episode.columns["terminated"][self.index])
+
+    @property
+    def prev_transition(self) -> Transition | None:
+        """The one before it in the episode, or None."""
+        return Transition(self.episode, self.index - 1) if self.index else None
+
+    @property
+    def next_transition(self) -> Transition | None:
+        """The one after it in the episode, or None."""
+        return Transition(self.episode, self.index + 1) if self.index + 1 < len(self.episode) else None
+
+    def get_observation_shape(self) -> Any:
+        """As `Episode.get_observation_shape`."""
+        return self.episode.get_observation_shape()
+
+    def get_action_size(self) -> int:
+        """As `Episode.get_action_size`."""
+        return self.episode.get_action_size()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transition):
+            return NotImplemented
+        return self.index == other.index and _address(self) == _address(other)
+
+    def __hash__(self) -> int:
+        return hash((self.index, _address(self)))
+
+    def __repr__(self) -> str:
+        return f"Transition({self.index + 1} of {len(self.episode)}, reward {self.reward:g})"
+
+
+def _address(transition: Transition) -> int:
+    """Where the episode's rewards lie, so that two views of one transition are equal."""
+    return transition.episode.columns["reward"].__array_interface__["data"][0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +213,8 @@ class Episode(Sequence[Transition]):
         return int(action.max()) + 1 if action.ndim == 1 else int(np.prod(action.shape[1:]))
 
 
-class Episodes(Sequence[Episode]):
-    """A sequence of episodes that is also arrays: `first_row`, `steps` [E] int64, `terminated`, `final_recorded` [E] bool,
-    `returns` [E] float64. Episode e is rows `first_row[e]` … `first_row[e] + steps[e]` of the columns, its closing row last.
-    """  # noqa: D205 - one sentence of arrays
+class Episodes(EpisodeTable, Sequence[Episode]):
+    """A sequence of episodes over the columns of a source that is also the arrays of an `EpisodeTable`."""
 
     def __init__(
         self,
@@ -141,16 +222,18 @@ class Episodes(Sequence[Episode]):
         steps: np.ndarray,
         terminated: np.ndarray,
         final_recorded: np.ndarray,
-        returns: np.ndarray | Callable[[], np.ndarray],  # the latter where rewards have to be computed first
-        source: ColumnSource | None,
+        returns: np.ndarray | Callable[[], np.ndarray],
+        source: ColumnSource,
         spec: Spec | None = None,
     ) -> None:
-        self.first_row, self.steps, self._returns = first_row, steps, returns
-        self.terminated, self.final_recorded = terminated, final_recorded
+        super().__init__(first_row, steps, terminated, final_recorded, returns)
         self._source, self._spec = source, spec
 
-    def __len__(self) -> int:
-        return len(self.steps)
+    @classmethod
+    def of(cls, table: EpisodeTable, source: ColumnSource, spec: Spec, returns: Callable[[], np.ndarray] | None = None) -> Episodes:
+        """The episodes of a table, over a source with these rows; None: with the table's returns."""
+        arrays = (table.first_row, table.steps, table.terminated, table.final_recorded)
+        return cls(*arrays, returns=returns or (lambda: table.returns), source=source, spec=spec)
 
     @overload
     def __getitem__(self, index: int) -> Episode: ...
@@ -160,7 +243,6 @@ class Episodes(Sequence[Episode]):
         if isinstance(index, slice):
             return self.subset(np.arange(len(self))[index])
         k = operator.index(index)
-        assert self._source is not None, "These episodes have no rows."
         first, steps = int(self.first_row[k]), int(self.steps[k])
         rows = {name: column[first : first + steps + 1] for name, column in self._source.columns().items()}
         return Episode(rows, bool(self.terminated[k]), bool(self.final_recorded[k]), self._spec)
@@ -168,46 +250,18 @@ class Episodes(Sequence[Episode]):
     def __iter__(self) -> Iterator[Episode]:
         return (self[k] for k in range(len(self)))
 
-    @property
-    def returns(self) -> np.ndarray:
-        """[E] float64: undiscounted sums of rewards."""
-        if not isinstance(self._returns, np.ndarray):
-            self._returns = self._returns()
-        return self._returns
-
     def subset(self, index: np.ndarray) -> Episodes:
         """The episodes at `index`, over the same rows."""
         arrays = (self.first_row, self.steps, self.terminated, self.final_recorded)
         returns = self._returns[index] if isinstance(self._returns, np.ndarray) else lambda: self.returns[index]
         return Episodes(*(array[index] for array in arrays), returns=returns, source=self._source, spec=self._spec)
 
-    def over(self, source: ColumnSource, spec: Spec, returns: Callable[[], np.ndarray] | None = None) -> Episodes:
-        """The same episodes, of a source with the same rows."""
-        arrays = (self.first_row, self.steps, self.terminated, self.final_recorded)
-        return Episodes(*arrays, returns=returns or self._returns, source=source, spec=spec)
 
-    @cached_property
-    def contiguous(self) -> bool:
-        """Whether the episodes are back to back from row 0, so that transition i of episode e sits at row i + e."""
-        return bool((self.first_row == np.cumsum(self.steps + 1) - (self.steps + 1)).all())
-
-    @cached_property
-    def in_order(self) -> bool:
-        """Whether no episode lies before the one that it follows, so that one pass over the rows meets them all."""
-        return bool((np.diff(self.first_row) > 0).all())
-
-    @cached_property
-    def n_transitions(self) -> int:
-        """Steps of all episodes."""
-        return int(self.steps.sum())
-
-    def transition_rows(self) -> np.ndarray:
-        """[n_transitions] int64: the row of each transition in the columns, episode after episode."""
-        return ranges(self.first_row, self.steps)
-
-    def rows(self) -> np.ndarray:
-        """[n_rows] int64: the row of each step and closing row in the columns, episode after episode."""
-        return ranges(self.first_row, self.steps + 1)
+def observations_of(columns: Mapping[str, np.ndarray], rows: Any) -> Any:
+    """Rows of the column `observation`, or a dict of those of each `observation/KEY`."""
+    if "observation" in columns:
+        return columns["observation"][rows]
+    return {name.removeprefix("observation/"): c[rows] for name, c in columns.items() if name.startswith("observation/")}
 
 
 def observation_shape(shapes: Mapping[str, tuple[int, ...]]) -> Any:

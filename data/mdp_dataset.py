@@ -60,13 +60,6 @@ class MDPDataset(Dataset):
         self._become(Dataset.from_arrays(observations, values, rewards, terminals, timeouts))
 
     @classmethod
-    def of(cls, dataset: Dataset) -> MDPDataset:
-        """The same steps, as an MDPDataset; nothing is copied."""
-        made = cls.__new__(cls)
-        made._become(dataset.snapshot())
-        return made
-
-    @classmethod
     def from_episodes(cls, episodes: Sequence[Episode]) -> MDPDataset:
         """A dataset of episodes, as scikit-learn's splitters hand them out; copies them.
 
@@ -85,7 +78,7 @@ class MDPDataset(Dataset):
                 raise DataError(f"Episode {k} has other columns than the first.")
         columns = {name: np.concatenate([episode.columns[name] for episode in episodes]) for name in kinds[0]}
         table: StepTable = steps_from_rows(columns, np.array([episode.final_recorded for episode in episodes]))
-        return cls.of(Dataset.from_steps(table, name="dataset", spec=episodes[0].spec))
+        return cls.from_steps(table, name="dataset", spec=episodes[0].spec)
 
     def _become(self, dataset: Dataset) -> None:
         self.__dict__.clear()  # what was measured goes too
@@ -93,9 +86,7 @@ class MDPDataset(Dataset):
 
     def snapshot(self) -> Dataset:
         """The dataset as it is now, which does not change."""
-        made = Dataset.__new__(Dataset)
-        made.__dict__.update(self.__dict__)
-        return made
+        return Dataset.of(self)
 
     # A list of episodes.
 
@@ -222,12 +213,12 @@ class MDPDataset(Dataset):
         """
         path = Path(fname)
         if (path / MANIFEST).exists() or not path.exists():
-            return cls.of(Dataset.open(fname))
+            return cls.open(fname)
         from .formats.registry import read
 
         imported = read(path)
         about: dict[str, Any] = {"spec": imported.spec, "environment": imported.environment, "provenance": imported.provenance}
-        return cls.of(Dataset.from_steps(imported.steps, name=path.stem, **about))
+        return cls.from_steps(imported.steps, name=path.stem, **about)
 
     def dump(self, fname: str | Path) -> None:
         """Writes d3rlpy's HDF5 of 2.x where the name ends in `.h5` or `.hdf5`, else a dataset folder.

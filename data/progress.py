@@ -12,6 +12,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
@@ -19,6 +20,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.text import Text
 
@@ -26,9 +28,12 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Advance(Protocol):
-    """Tells a progress display that `n` more units are done, or `to` in all; `note` is shown beside them."""
+    """Tells a progress display that `n` more units are done, or `to` in all; `note` is shown beside them.
 
-    def __call__(self, n: float = 1, *, note: str = "", to: float | None = None) -> None: ...
+    `total` says how many there are, where that is known only now.
+    """
+
+    def __call__(self, n: float = 1, *, note: str = "", to: float | None = None, total: float | None = None) -> None: ...
 
 
 def draws_bars(console: Console | None = None) -> bool:
@@ -38,7 +43,7 @@ def draws_bars(console: Console | None = None) -> bool:
 
 
 @contextmanager
-def progress(description: str, total: float | None = None) -> Generator[Advance]:
+def progress(description: str, total: float | None = None, *, in_bytes: bool = False) -> Generator[Advance]:
     """Shows how far long work is, how fast it goes and how long it will take.
 
     A bar on a terminal, elsewhere (a log file, a cluster's job log) a line now and then.
@@ -46,24 +51,25 @@ def progress(description: str, total: float | None = None) -> Generator[Advance]
     Args:
         description: what is going on, as "training".
         total: how many units there are; None where nobody knows.
+        in_bytes: whether they are bytes.
 
     Yields:
         What to call as units get done.
     """
     console = Console(stderr=True, highlight=False)
     if not draws_bars(console):
-        yield _lines(description, total)
+        yield _lines(description, total, in_bytes=in_bytes)
         return
-    done = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed())
-    columns = (*done, TimeElapsedColumn(), TimeRemainingColumn())
+    amount = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(), _Speed())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as bar:
         task = bar.add_task(description, total=total, note="")
 
-        def advance(n: float = 1, *, note: str = "", to: float | None = None) -> None:
+        def advance(n: float = 1, *, note: str = "", to: float | None = None, total: float | None = None) -> None:
             if to is None:
                 bar.advance(task, n)
             else:
-                bar.update(task, completed=to)
+                bar.update(task, completed=to, total=total)
             if note:
                 bar.update(task, note=note)
 
@@ -77,22 +83,26 @@ class _Speed(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:,.3g}/s")
 
 
-def _lines(description: str, total: float | None) -> Advance:
+def _lines(description: str, known: float | None, *, in_bytes: bool) -> Advance:
     done, spoken = 0.0, -_SECONDS_BETWEEN_LINES
     began: tuple[float, float] | None = None  # when the first line was written, and what was done by then
 
-    def advance(n: float = 1, *, note: str = "", to: float | None = None) -> None:
+    def said(amount: float) -> str:
+        return f"{amount / 1e6:,.1f} MB" if in_bytes else f"{amount:g}"
+
+    def advance(n: float = 1, *, note: str = "", to: float | None = None, total: float | None = None) -> None:
         nonlocal done, spoken, began
-        done = done + n if to is None else to
+        done, total = done + n if to is None else to, known if total is None else total
         now = time.monotonic()
         if now - spoken >= _SECONDS_BETWEEN_LINES or done == total:
             spoken = now
-            amount = f"{done:g}" if total is None else f"{done:g} of {total:g} ({done / total:.0%})" if total else f"{done:g} of 0"
+            amount = said(done) + ("" if total is None else f" of {said(total)}") + (f" ({done / total:.0%})" if total else "")
             if began is None:
                 began = now, done
             elif total and began[1] < done < total:
                 rate = (done - began[1]) / (now - began[0])
-                amount += f", {rate:,.3g}/s, {timedelta(seconds=round((total - done) / rate))} left"
+                speed = said(rate) if in_bytes else f"{rate:,.3g}"
+                amount += f", {speed}/s, {timedelta(seconds=round((total - done) / rate))} left"
             say_now = f"{description}: {amount}" + (f"  {note}" if note else "")
             Console(stderr=True, soft_wrap=True, highlight=False).print(say_now, markup=False)
 

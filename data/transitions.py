@@ -1,103 +1,15 @@
-"""Single transitions and small lists of them, as d3rlpy's users handle them: views of an episode's columns, made when looked at.
-
-Nothing of it is stored: a transition is an episode and a number. Training does not come this way; samplers gather rows.
-"""
+"""Small lists of transitions as arrays, as d3rlpy's users handle them. Training does not come this way: samplers gather rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from .episodes import Episode, Transition, observations_of
 from .errors import ConfigError, DataError
 from .spec import Box, space_columns
-
-if TYPE_CHECKING:
-    from .episodes import Episode
-
-
-class Transition:
-    """Transition t of an episode of T.
-
-    d3ray's rewards are in the row of their action. So `reward` is what came of `action`, and what is learned from is
-    (observation, action, reward, next_observation, terminal). `next_reward` is that of the *next* action, and 0 at the end.
-    (In d3rlpy's of 2020 rewards are one row later: what is `next_reward` there is `reward` here.)
-    """
-
-    __slots__ = ("episode", "index")
-
-    def __init__(self, episode: Episode, index: int) -> None:
-        self.episode, self.index = episode, index  # index: t, from 0 to T - 1
-
-    @property
-    def observation(self) -> Any:
-        """What the agent saw, or a dict of it."""
-        return observations_of(self.episode.columns, self.index)
-
-    @property
-    def action(self) -> Any:
-        """What it did: an array, or an integer."""
-        return self.episode.columns["action"][self.index]
-
-    @property
-    def reward(self) -> float:
-        """What came of that action."""
-        return float(self.episode.columns["reward"][self.index])
-
-    @property
-    def next_observation(self) -> Any:
-        """What it saw then; the same as `observation` at an end whose final observation was not recorded."""
-        return observations_of(self.episode.columns, self.index + 1)
-
-    @property
-    def next_action(self) -> Any:
-        """What it did then; zeros at the end of the episode."""
-        return self.episode.columns["action"][self.index + 1]
-
-    @property
-    def next_reward(self) -> float:
-        """What came of `next_action`; 0 at the end of the episode."""
-        return float(self.episode.columns["reward"][self.index + 1])
-
-    @property
-    def terminal(self) -> float:
-        """1 where this step ended the MDP, else 0. A recording that was cut is no terminal."""
-        return float(self.episode.columns["terminated"][self.index])
-
-    @property
-    def prev_transition(self) -> Transition | None:
-        """The one before it in the episode, or None."""
-        return Transition(self.episode, self.index - 1) if self.index else None
-
-    @property
-    def next_transition(self) -> Transition | None:
-        """The one after it in the episode, or None."""
-        return Transition(self.episode, self.index + 1) if self.index + 1 < len(self.episode) else None
-
-    def get_observation_shape(self) -> Any:
-        """As `Episode.get_observation_shape`."""
-        return self.episode.get_observation_shape()
-
-    def get_action_size(self) -> int:
-        """As `Episode.get_action_size`."""
-        return self.episode.get_action_size()
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Transition):
-            return NotImplemented
-        return self.index == other.index and _address(self) == _address(other)
-
-    def __hash__(self) -> int:
-        return hash((self.index, _address(self)))
-
-    def __repr__(self) -> str:
-        return f"Transition({self.index + 1} of {len(self.episode)}, reward {self.reward:g})"
-
-
-def _address(transition: Transition) -> int:
-    """Where the episode's rewards lie, so that two views of one transition are equal."""
-    return transition.episode.columns["reward"].__array_interface__["data"][0]
 
 
 class TransitionMiniBatch:
@@ -162,10 +74,3 @@ class TransitionMiniBatch:
 def _channels_last(episode: Episode, name: str) -> bool:
     space = space_columns(episode.spec.observation)[name] if episode.spec else None
     return isinstance(space, Box) and space.channels == "last"
-
-
-def observations_of(columns: Mapping[str, np.ndarray], rows: Any) -> Any:
-    """Rows of the column `observation`, or a dict of those of each `observation/KEY`."""
-    if "observation" in columns:
-        return columns["observation"][rows]
-    return {name.removeprefix("observation/"): c[rows] for name, c in columns.items() if name.startswith("observation/")}

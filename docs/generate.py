@@ -23,8 +23,8 @@ from d3ray.algos.config import AlgorithmConfig
 from d3ray.algos.networks.encoders import DefaultEncoder
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.data.doctor import KINDS, SEVERITIES
-from d3ray.jobs.base import job_names, load_job
-from d3ray.jobs.describe import help_text
+from d3ray.jobs.command.describe import help_text
+from d3ray.jobs.command.running import job_names, load_job
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"

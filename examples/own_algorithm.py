@@ -25,6 +25,7 @@ from d3ray.algos.nets import Hyper, Nets
 from d3ray.algos.networks.encoders import DefaultEncoder, Encoder
 from d3ray.algos.networks.heads import DeterministicPolicy, ValueFunction
 from d3ray.algos.optimizers import Adam, Optimizer
+from d3ray.algos.ports import Tensors
 from d3ray.algos.registry import register_algorithm
 from d3ray.algos.testing import check_algorithm
 from d3ray.data.batch import Batch
@@ -87,8 +88,8 @@ class BetterBC(Algorithm):
         """What V(s) is to become: r + γ V'(s'), [B]."""
         return batch.reward + batch.discount * nets.target.state_value(batch.next_observation)
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation)
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return nets.policy(observation), state
 
 
 if __name__ == "__main__":

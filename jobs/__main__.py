@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__
 from ..data.errors import ConfigError, did_you_mean
-from .base import BAD_INPUT, job_names, load_job, run_command
+from .command.running import BAD_INPUT, job_names, load_job, run_command
 
 _ABOUT = """Data-driven deep reinforcement learning on Ray: from logged experience to a policy.
 

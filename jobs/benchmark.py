@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..platform.benchmark.suite import SuiteConfig, is_file, read_suite
+from ..platform.words import count
 from ..platform.yaml_text import Key
-from .base import Result, option
-from .live_view import live_experiment
-from .planning import PlannableConfig, PlanResult, planned
+from .command.base import Result, option
+from .command.planning import PlannableConfig, PlanResult, planned
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
     from ..platform.benchmark.bands import Bands
@@ -116,20 +117,16 @@ def _not_here(data: Obtained) -> list[str]:
 
 def _several(labels: Iterable[str]) -> str:
     """The first of them and how many more, with the verb."""
-    from ..platform.planning.estimate import counted
-
     first, *others = labels
-    return f"{first} and {counted(len(others), 'other dataset')} are" if others else f"{first} is"
+    return f"{first} and {count(len(others), 'other dataset')} are" if others else f"{first} is"
 
 
 def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
     """What to print of a benchmark."""
-    from ..platform.planning.estimate import counted
-
     experiment = ran.experiment
     finished = sum(seed.status == "FINISHED" for seed in experiment.seeds)
-    cells = counted(len({seed.number for seed in experiment.seeds}), "cell")
-    lines = [f"{experiment.name}: {cells}, {finished} of {counted(len(experiment.seeds), 'seed')} trained."]
+    cells = count(len({seed.number for seed in experiment.seeds}), "cell")
+    lines = [f"{experiment.name}: {cells}, {finished} of {count(len(experiment.seeds), 'seed')} trained."]
     lines += [f"  missing: {dataset}: {why}" for dataset, why in ran.missing.items()]
     look = {"report": ran.report.page, "scores": f"{ran.report.folder}/scores.csv"} if ran.report else {}
     look |= {"folder": experiment.folder, "runs": experiment.look}
@@ -138,20 +135,18 @@ def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
 
 def _problems(ran: Ran) -> str:
     """What did not succeed and may be mended; divergence is an outcome."""
-    from ..platform.planning.estimate import counted
-
     seeds, experiment = ran.experiment.seeds, ran.experiment
     problems: list[str] = []
     if failed := [seed for seed in seeds if seed.status == "FAILED" and not seed.reason.startswith("diverged")]:
         first = failed[0]
         problems.append(
-            f"{len(failed)} of {counted(len(seeds), 'seed')} failed; configuration {first.number}, seed {first.seed}: "
+            f"{len(failed)} of {count(len(seeds), 'seed')} failed; configuration {first.number}, seed {first.seed}: "
             f"{first.reason.rstrip('.?')}."
         )
     if left := sum(seed.status == "KILLED" and not seed.final for seed in seeds):
-        problems.append(f"{left} of {counted(len(seeds), 'seed')} are left.")
+        problems.append(f"{left} of {count(len(seeds), 'seed')} are left.")
     if ran.missing:
-        problems.append(f"{counted(len(ran.missing), 'dataset')} could not be had: {', '.join(ran.missing)}.")
+        problems.append(f"{count(len(ran.missing), 'dataset')} could not be had: {', '.join(ran.missing)}.")
     if left or ran.missing or not all(seed.final for seed in failed):
         problems.append("Once that is mended, --resume goes on.")
     problems += filter(None, [experiment.undelivered, ran.unwritten and f"The report was not written: {ran.unwritten}"])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..data.errors import ConfigError
 from ..data.spec import Environment, Spec
-from .base import JobConfig, Result, option
-from .console import progress
+from .command.base import JobConfig, Result, option
+from .command.console import progress
 
 if TYPE_CHECKING:
     from ..algos.environments.explorers import EpsilonGreedy, GaussianNoise

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..data.errors import DataError
-from .base import JobConfig, Result, option
-from .console import say
+from .command.base import JobConfig, Result, option
+from .command.console import say
 
 if TYPE_CHECKING:
     from ..data.catalog import Catalog, Entry

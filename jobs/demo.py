@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base import RestartableConfig, Result, option
-from .console import note
-from .live_view import live_experiment
+from .command.base import RestartableConfig, Result, option
+from .command.console import note
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.experiment.run import ExperimentResult
+    from ..platform.results.experiment import ExperimentResult
 
 DATASET = "d3ray/cartpole-replay"
 SMALL = {"hidden_units": [64, 64]}
@@ -79,8 +79,8 @@ def run(config: DemoConfig) -> DemoResult:
 
 
 def _train(name: str, config: DemoConfig) -> ExperimentResult:
-    from ..platform.experiment.config import ExperimentConfig
     from ..platform.experiment.run import run_experiment
+    from ..platform.settings.config import ExperimentConfig
 
     settings = {
         "name": f"demo-{name}",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..data.errors import ConfigError
-from .base import JobConfig, Result, option
-from .console import progress
+from .command.base import JobConfig, Result, option
+from .command.console import progress
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .base import JobConfig, Result, option
-from .console import say
+from .command.base import JobConfig, Result, option
+from .command.console import say
 
 if TYPE_CHECKING:
     from ..data.operations.difference import Difference

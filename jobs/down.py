@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..data.errors import ConfigError
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 from .up import agreed
 
 

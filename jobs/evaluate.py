@@ -14,7 +14,7 @@ import numpy as np
 from ..data.errors import ConfigError
 from ..data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
 from ..data.storage.files import storage_errors, write_atomically
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
     from ..algos.acting.onnx_policy import OnnxPolicy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..data.errors import ConfigError
 from ..data.storage.files import storage_errors
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 
 
 class ExportConfig(JobConfig):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..data.errors import ConfigError
 from ..data.formats.registry import FORMATS
 from ..data.spec import Environment
-from .base import JobConfig, Result, option
-from .console import note, progress
+from .command.base import JobConfig, Result, option
+from .command.console import note, progress
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .base import JobConfig, Result, option
-from .console import progress, say
+from .command.base import JobConfig, Result, option
+from .command.console import progress, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def run(config: InspectConfig) -> InspectResult:
     """
     from ..data.dataset import Dataset
     from ..data.errors import ConfigError
-    from .inspect_text import lines
+    from .views.inspect_text import lines
 
     if not config.doctor and (config.html or config.strict):
         raise ConfigError(f"{'html' if config.html else 'strict'} is the doctor's, and doctor is false; leave that out.")
@@ -177,7 +177,7 @@ def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report
     """One HTML file. Raises StorageError."""
     from ..data.storage.files import storage_errors, write_atomically
     from ..platform.report.doctor import doctor_page
-    from .inspect_text import moments
+    from .views.inspect_text import moments
 
     where = f" of {dataset.environment.id}" if dataset.environment else ""
     lead = (
@@ -192,7 +192,7 @@ def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report
 
 def conditions(dataset: Dataset, description: dict[str, Any], report: Report) -> list[tuple[str, str]]:
     """What stands at the end of a page: terms and their values."""
-    from .inspect_text import estimates, provenance, space
+    from .views.inspect_text import estimates, provenance, space
 
     found = [
         ("Environment", dataset.environment.id if dataset.environment else "not known"),

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from ..data.errors import ConfigError
-from .base import JobConfig, Result, option
-from .console import note, say
+from .command.base import JobConfig, Result, option
+from .command.console import note, say
 from .submit import told, write
 
 if TYPE_CHECKING:

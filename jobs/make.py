@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .base import JobConfig, Result, option
-from .console import progress
+from .command.base import JobConfig, Result, option
+from .command.console import progress
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset

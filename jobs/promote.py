@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..data.spec import Environment
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
     from ..platform.tracking.promotion import Promotion

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..data.errors import ConfigError
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
     from ..platform.benchmark.report import SuiteReport
@@ -46,8 +46,8 @@ def run(config: ReportConfig) -> ReportResult:
     """
     from ..platform.benchmark.report import is_benchmark, write
     from ..platform.benchmark.suite import suite_of
-    from ..platform.experiment.config import absolute
     from ..platform.report.experiment import report
+    from ..platform.settings.config import absolute
     from ..platform.storage.folders import Folder
 
     out, storage = None if config.out is None else absolute(config.out), absolute(config.storage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import JobConfig, Result, option
+from .command.base import JobConfig, Result, option
 
 
 class RollbackConfig(JobConfig):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..data.errors import ConfigError
-from .base import JobConfig, Result, load_job, option, resolve, run_command
-from .console import note
-from .options import read_line
+from .command.base import JobConfig, Result, option
+from .command.console import note
+from .command.options import read_line, resolve
+from .command.running import load_job, run_command
 
 if TYPE_CHECKING:
     from ..platform.cluster.jobs import Cluster, JobEnd, SubmittedJob

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..platform.sweep.config import SweepConfig as Settings
+from ..platform.words import count
 from ..platform.yaml_text import to_text
-from .base import Result
-from .live_view import live_experiment
-from .planning import PlannableConfig, PlanResult, planned
+from .command.base import Result
+from .command.planning import PlannableConfig, PlanResult, planned
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.sweep.results import ConfigurationResult
-    from ..platform.sweep.results import SweepResult as Swept
+    from ..platform.results.sweep import ConfigurationResult
+    from ..platform.results.sweep import SweepResult as Swept
 
 
 class SweepConfig(PlannableConfig, Settings):
@@ -57,12 +58,10 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
 
 def describe(result: Swept) -> SweepResult:
     """What to print of a sweep."""
-    from ..platform.planning.estimate import counted
-
     experiment, objective = result.experiment, result.objective
     ended = [one.outcome.ended for one in result.configurations if one.outcome is not None]
     counts = ", ".join(f"{ended.count(how)} {how}" for how in ("finished", "stopped", "failed") if how in ended)
-    lines = [f"{experiment.name}: {counted(len(result.configurations), 'configuration')}{': ' if counts else ''}{counts}."]
+    lines = [f"{experiment.name}: {count(len(result.configurations), 'configuration')}{': ' if counts else ''}{counts}."]
     for dataset, best in result.best.items():
         where = f" on {dataset}" if len(result.best) > 1 else ""
         lines += [f"  best{where}: configuration {best.number}, {_score(best, objective.metric, objective.seeds)}"]
@@ -84,8 +83,6 @@ def describe(result: Swept) -> SweepResult:
 
 def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
     """The objective, the interval of the mean, and how many seeds they are of."""
-    from ..platform.planning.estimate import counted
-
     assert best.outcome is not None
     assert best.outcome.objective is not None
     found, summary = f"{metric} {best.outcome.objective:.6g}", best.summary
@@ -93,20 +90,18 @@ def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
         found += f" ({seeds.replace('_', ' ')}" + (f"; mean {summary.mean:.6g})" if summary else ")")
     if summary is not None and summary.interval is not None:
         found += f", 95 % interval {summary.interval[0]:.6g} to {summary.interval[1]:.6g}"
-    return f"{found}, {counted(len(best.values), 'seed')}"
+    return f"{found}, {count(len(best.values), 'seed')}"
 
 
 def _problems(result: Swept) -> str:
     """What did not succeed and may be mended: divergence, and what a scheduler stopped, are outcomes."""
-    from ..platform.planning.estimate import counted
-
     experiment = result.experiment
     failed = [seed for seed in experiment.seeds if seed.status == "FAILED"]
     problems: list[str] = []
     if experiment.status == "FAILED" and failed:
         first = next((seed for seed in failed if not seed.final), failed[0])
         problems.append(
-            f"{len(failed)} of {counted(len(experiment.seeds), 'seed')} failed; configuration {first.number}, "
+            f"{len(failed)} of {count(len(experiment.seeds), 'seed')} failed; configuration {first.number}, "
             f"seed {first.seed}: {first.reason.rstrip('.?')}."
         )
         if not all(seed.final for seed in failed):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..platform.experiment.config import ExperimentConfig
-from .base import Result
-from .live_view import live_experiment
-from .planning import PlannableConfig, PlanResult, planned
+from ..platform.settings.config import ExperimentConfig
+from .command.base import Result
+from .command.planning import PlannableConfig, PlanResult, planned
+from .views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.experiment.run import ExperimentResult
+    from ..platform.results.experiment import ExperimentResult
 
 
 class TrainConfig(PlannableConfig, ExperimentConfig):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from ..data.errors import ConfigError
-from .base import JobConfig, Result, option
-from .console import note
+from .command.base import JobConfig, Result, option
+from .command.console import note
 
 
 class UpConfig(JobConfig):

@@ -15,10 +15,11 @@ from ray.data.block import BlockMetadata
 
 from ..data.dataset import Dataset
 from ..data.episodes import Episodes
-from ..data.operations.tables import StepTables
-from ..data.storage.folder import Folder, ShardFiles
+from ..data.folder import Folder
 from ..data.storage.schema import Kinds
+from ..data.storage.shard_files import ShardFiles
 from ..data.storage.shards import to_arrow
+from ..data.storage.tables import StepTables
 
 _BLOCK_BYTES = 1 << 26
 

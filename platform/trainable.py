@@ -33,11 +33,12 @@ from ray.train._internal.session import _TrainingResult  # pyright: ignore[repor
 
 from ..algos.saving.checkpoint import read_checkpoint, write_checkpoint
 from ..data.errors import D3rayError, StorageError
-from .experiment.subjects import check_name, subject_names
-from .experiment.trial_run import Rows, TrialConfig, TrialRun, note_failure
+from .settings.algorithms import check_name, subject_names
 from .storage.experiments import Trial
 from .storage.folders import Folder
 from .storage.writer import Writer
+from .worker.trial_config import TrialConfig
+from .worker.trial_run import Rows, TrialRun, note_failure
 
 _STATE = "d3ray"  # the checkpoint's folder within Tune's
 _KNOWN = ("seed", "trial")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 # Before torch, ray and mlflow are imported: threads are read once, and nothing here looks up a host.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,49 +36,108 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-WITHOUT_RAY = {
-    "test_checkpoints_in_stores",
-    "test_cluster_file",
-    "test_doctor_page",
-    "test_kuberay",
-    "test_launcher",
-    "test_many_runs",
-    "test_metric_files",
-    "test_objective",
-    "test_outbox",
-    "test_promotion",
-    "test_recipes",
-    "test_recipes_killed",
-    "test_published",
-    "test_report",
-    "test_report_seen",
-    "test_search_space",
-    "test_searchers",
-    "test_statistics",
-    "test_status",
-    "test_suite",
-    "test_storage",
-    "test_suite_statistics",
-    "test_sweep",
-    "test_tracking",
-    "test_tracking_tags",
-    "test_datasets_job",
-    "test_export_job",
-    "test_live_view",
-    "test_make_job",
-    "test_options",
-    "test_report_job",
-}
+FIRST = (  # what takes long, so that both worker processes end together
+    ("tests/algos/testing/",),
+    ("tests/house/test_docs.py",),
+    ("tests/faults/",),
+    ("tests/platform/", "tests/jobs/"),
+    ("tests/house/",),
+    ("tests/algos/",),
+)
+TOGETHER = "tests/faults/"  # these share a cluster
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A test module goes to one worker process as a whole, in the order of collection, so that its fixtures are made once.
+
+    Marks of `xdist_group` have no effect where pytest lets nobody change a test's id.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByModule(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that may start Ray share one worker process, so that no two clusters compete for the machine."""
+    """Long modules come first, and those that share a Ray next to each other. What needs a GPU skips without one."""
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        at = next((i for i, starts in enumerate(FIRST) if item.nodeid.startswith(starts)), len(FIRST))
+        return at, not asks_for_ray[item.path]
+
+    if any(item.get_closest_marker("gpu") for item in items):
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in items:
+                if item.get_closest_marker("gpu"):
+                    item.add_marker(pytest.mark.skip(reason="there is no GPU here that torch can use"))
+    asks_for_ray: defaultdict[Path, bool] = defaultdict(bool)
     for item in items:
-        floor = item.path.relative_to(Path(__file__).parent).parts[0]
-        may_start = floor in ("platform", "jobs") and item.path.stem not in WITHOUT_RAY
-        if may_start and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+        asks_for_ray[item.path] |= "local_ray" in getattr(item, "fixturenames", ())
+    items.sort(key=place)
+
+
+class LocalRay:
+    """A Ray of two CPUs for the tests of this process, from when one asks for it.
+
+    Attributes:
+        folder: Its workers can import what lies there, and so can this process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open = ExitStack()
+
+    def start(self) -> None:
+        """Once."""
+        import ray
+
+        from d3ray.platform.cluster.session import ray_session
+        from d3ray.platform.driver.trials import prepare_environment
+
+        if ray.is_initialized():
+            return
+        patch = self._open.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")]))
+        patch.syspath_prepend(self.folder)
+        prepare_environment()
+        self._open.enter_context(ray_session(address="local", num_cpus=2))
+
+    def end(self) -> None:
+        """Until the next one asks."""
+        self._open.close()
+
+
+@pytest.fixture(scope="session")
+def _local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
+    ray = LocalRay(tmp_path_factory.mktemp("plugins"))
+    yield ray
+    ray.end()
+
+
+@pytest.fixture(scope="module")
+def local_ray(_local_ray: LocalRay) -> Path:
+    """A Ray of two CPUs is there, which tests share: to start one takes longer than most of them.
+
+    Gives a folder for modules that workers are to import, each under a name that no other test uses. Variables of the environment
+    that a test sets do not reach the workers.
+    """
+    _local_ray.start()
+    return _local_ray.folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_ray(request: pytest.FixtureRequest, _local_ray: LocalRay) -> None:
+    """A module of which no test asks for `local_ray` finds no Ray, whatever ran before it."""
+    if not any("local_ray" in getattr(item, "fixturenames", ()) for item in request.session.items if item.path == request.path):
+        _local_ray.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

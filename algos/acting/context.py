@@ -26,9 +26,10 @@ from ...data.spec import Spec, space_columns
 from ..definition import Definition
 from ..learning.scaling import Bounds
 from ..nets import Hyper
+from ..ports import Ports
+from .graph_inputs import StateInput
 from .inputs import action_dtype
 from .policy import Policy, PolicyModule, module_input
-from .ports import StateInput
 from .remembering import RETURN_TO_GO, REWARD, Memory, Remembering
 
 Inputs = dict[str, Tensor]
@@ -38,7 +39,7 @@ class ContextModule(PolicyModule):
     """A greedy policy with its scalers inside: inputs and memory by name to the action, and what each part of the memory becomes.
 
     Args:
-        algorithm, modules, scalers, dtype, coefficients, bounds: As `PolicyModule`'s.
+        algorithm, modules, scalers, dtype, coefficients, ports, bounds: As `PolicyModule`'s.
         spec: The spaces of the environment.
         context: T.
         return_scale: What returns are multiplied by for the networks.
@@ -51,13 +52,14 @@ class ContextModule(PolicyModule):
         scalers: Mapping[str, Affine],
         dtype: torch.dtype,
         coefficients: Callable[[], Hyper],
+        ports: Ports,
         bounds: Bounds | None = None,
         *,
         spec: Spec,
         context: int,
         return_scale: float,
     ) -> None:
-        super().__init__(algorithm, modules, scalers, dtype, coefficients, bounds)
+        super().__init__(algorithm, modules, scalers, dtype, coefficients, ports, bounds)
         self.spec, self.context, self.return_scale = spec, context, return_scale
         seen = {name: (leaf.shape, leaf.dtype) for name, leaf in space_columns(spec.observation).items()}
         parts = {**seen, "action": (spec.action.shape, action_dtype(spec)), "return_to_go": ((), "float32")}
@@ -80,7 +82,7 @@ class ContextModule(PolicyModule):
             timestep=timestep.clamp(min=0),
             mask=timestep >= 0,
         )
-        action = self.raw(self.algorithm.act(self._nets(None), context)).to(taken.dtype)
+        action = self.raw(self.algorithm.act(self._nets(), context, {}, {})[0]).to(taken.dtype)
         new["context/action"] = torch.cat((taken[:, :-1], action[:, None]), 1)
         return action, *(new[state.name] for state in self.states)
 

@@ -10,8 +10,8 @@ import onnxruntime
 
 from ...data.errors import DataError, StorageError
 from ...data.spec import Spec
+from .graph_inputs import NoiseInput, StateInput
 from .inputs import named_inputs, raw_inputs
-from .ports import StateInput
 from .remembering import Remembering
 
 
@@ -28,12 +28,10 @@ class OnnxPolicy:
         spec: The spaces.
 
     Raises:
-        StorageError: onnxruntime cannot read the graph, or the policy needs what this d3ray does not feed: noise.
+        StorageError: onnxruntime cannot read the graph.
     """
 
     def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
-        if about.get("noise_inputs"):
-            raise StorageError("This policy has noise inputs, which this version of d3ray does not feed: use a newer one.")
         self.about = dict(about)
         self.spec = Spec.checked(about["spaces"], title="policy.json")
         self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec.observation).items()}
@@ -68,7 +66,7 @@ class OnnxPolicy:
 
 
 class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """A policy with a memory: `start(n)` or `start(n, target_return)`, `step`, and `rewarded` after each step outside.
+    """A policy with a memory, or one that draws: `start(n)` or `start(n, target_return)`, `step`, and `rewarded` after each step.
 
     Where another action was done than `step` gave, an explorer's say, `executed` tells it that too, before the next step.
     """
@@ -77,6 +75,8 @@ class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportI
         OnnxPolicy.__init__(self, model, about, threads)
         self.name = str(about["algorithm"])
         self.states = tuple(StateInput.checked(state) for state in about["state_inputs"])
+        self.noises = tuple(NoiseInput.checked(port) for port in about.get("noise_inputs", ()))
+        self.seed = int(about.get("seed", 0))
         self.target_returns = tuple(about["options"].get("target_return", ()))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -19,6 +19,7 @@ from ..definition import Definition
 from ..learning.scaling import Bounds
 from ..nets import Hyper, Nets
 from ..networks.vectors import Observation
+from ..ports import Ports, drawn, noises, started
 from .inputs import named_inputs, raw_inputs
 
 
@@ -42,6 +43,7 @@ class PolicyModule(nn.Module):
         scalers: `action`, and `observation` or `observation/KEY`, as far as there are some.
         dtype: Of what the networks see.
         coefficients: Gives the hyper-parameters as they are now.
+        ports: What it takes beside observations.
         bounds: Smallest and largest raw action [A], to which actions are clipped; None: none leaves its space.
     """
 
@@ -52,10 +54,11 @@ class PolicyModule(nn.Module):
         scalers: Mapping[str, Affine],
         dtype: torch.dtype,
         coefficients: Callable[[], Hyper],
+        ports: Ports,
         bounds: Bounds | None = None,
     ) -> None:
         super().__init__()
-        self.algorithm, self.dtype, self.coefficients = algorithm, dtype, coefficients
+        self.algorithm, self.dtype, self.coefficients, self.ports = algorithm, dtype, coefficients, ports
         self.networks = nn.ModuleDict(dict(modules))
         self._buffers_of: dict[str, str] = {}  # by what is scaled; a key of a dict may be no name for a buffer, so it is numbered
         for at, (name, affine) in enumerate(sorted(scalers.items())):
@@ -73,22 +76,30 @@ class PolicyModule(nn.Module):
             for name, buffer in self._buffers_of.items()
         }
 
+    @property
+    def stochastic(self) -> bool:
+        """Whether it can draw its actions."""
+        return bool(noises(self.ports, exploring=True))
+
     def bounds(self) -> Bounds | None:
         """What raw actions are clipped to, if they are."""
         return (self.get_buffer("action_low"), self.get_buffer("action_high")) if self.bounded else None
 
     def forward(self, observation: Observation) -> Tensor:
-        return self.raw(self.algorithm.act(self._nets(None), self._seen(observation)))
+        return self.raw(self.algorithm.act(self._nets(), self._seen(observation), {}, {})[0])
 
-    def draw(self, observation: Observation, key: Tensor) -> Tensor:
-        """An action drawn from a stochastic policy with the numbers of an address; the greedy one of a deterministic policy."""
-        return self.raw(self.algorithm.sample(self._nets(key), self._seen(observation)))
+    def draw(self, observation: Observation, key: Tensor, *, exploring: bool = True) -> Tensor:
+        """An action with the numbers of an address, at an episode's start; of a deterministic policy the greedy one."""
+        seen = self._seen(observation)
+        n, device = len(pytree.tree_leaves(seen)[0]), pytree.tree_leaves(seen)[0].device
+        noise = drawn(self.ports, key, n, self.dtype, exploring=exploring)
+        return self.raw(self.algorithm.act(self._nets(), seen, started(self.ports, n, self.dtype, device), noise)[0])
 
     def log_prob(self, observation: Observation, action: Tensor) -> Tensor:
         """Log density of raw actions [B, A] under a stochastic policy, [B], in the units of raw actions."""
         if (scaler := self.affines().get("action")) is None:
-            return self.algorithm.log_prob(self._nets(None), self._seen(observation), action)
-        scaled = self.algorithm.log_prob(self._nets(None), self._seen(observation), scaler.transform(action))
+            return self.algorithm.log_prob(self._nets(), self._seen(observation), action)
+        scaled = self.algorithm.log_prob(self._nets(), self._seen(observation), scaler.transform(action))
         return scaled + scaler.scale.abs().log().expand(action.shape[-1]).sum()
 
     def values(self, observation: Observation, n_actions: int) -> Tensor:
@@ -96,10 +107,10 @@ class PolicyModule(nn.Module):
         each = cast("Observation", pytree.tree_map(lambda x: x.repeat_interleave(n_actions, 0), self._seen(observation)))
         first = pytree.tree_leaves(each)[0]
         action = torch.arange(n_actions, device=first.device).repeat(len(first) // n_actions)
-        return self.algorithm.value(self._nets(None), each, action).reshape(-1, n_actions)
+        return self.algorithm.value(self._nets(), each, action).reshape(-1, n_actions)
 
-    def _nets(self, key: Tensor | None) -> Nets:
-        return Nets(dict(self.networks.items()), {}, None, key, self.dtype, h=self.coefficients())
+    def _nets(self) -> Nets:
+        return Nets(dict(self.networks.items()), {}, None, None, self.dtype, h=self.coefficients())
 
     def raw(self, action: Tensor) -> Tensor:
         """Actions of networks in raw units, within their bounds."""
@@ -136,11 +147,11 @@ class Policy:
         self.frame_padding: Padding = frame_padding
         self.space = spec.observation
 
-    def facing(self, shown: Spec) -> Policy:
+    def facing(self, shown: Spec) -> Policy | FramePolicy:
         """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
         if self.frames == 1 or shapes_of(shown) == shapes_of(self.spec):
             return self
-        return FramePolicy(self.module, shown, self.device, frames=self.frames, frame_padding=self.frame_padding)
+        return FramePolicy(self, shown)
 
     def start(self, n: int) -> None:
         """There is nothing to remember."""
@@ -160,19 +171,23 @@ class Policy:
         Raises:
             ConfigError: there is nothing to draw from, or an algorithm learns no values of discrete actions.
         """
-        name, space = self.module.algorithm.name, self.spec.action
-        if what == "values" and not isinstance(space, Discrete):
-            raise ConfigError(f"{name} has no values of single actions, for its actions are {self.spec.action_kind}.")
-        if what == "draw" and not self.module.algorithm.stochastic:
-            raise ConfigError(f"The policy of {name} is deterministic, so there is nothing to draw: choose another explorer.")
+        self.check_departs(what)
         match what:
             case "draw":
                 return state, self.draw(observation, step=step, seed=seed)
             case "values":
-                n_actions = cast("Discrete", space).n
+                n_actions = cast("Discrete", self.spec.action).n
                 return state, self._answer(lambda x: self.module.values(x, n_actions), observation)
             case _:
                 return state, self.predict(observation)
+
+    def check_departs(self, what: str) -> None:
+        """Raises ConfigError where there is nothing of the kind that an explorer departs from."""
+        name, space = self.module.algorithm.name, self.spec.action
+        if what == "values" and not isinstance(space, Discrete):
+            raise ConfigError(f"{name} has no values of single actions, for its actions are {self.spec.action_kind}.")
+        if what == "draw" and not self.module.stochastic:
+            raise ConfigError(f"The policy of {name} is deterministic, so there is nothing to draw: choose another explorer.")
 
     def draw(self, observation: Any, *, step: int, seed: int) -> np.ndarray:
         """Actions drawn from the policy with the numbers of (seed, step); a deterministic policy's are greedy."""
@@ -188,7 +203,7 @@ class Policy:
         Raises:
             ConfigError: the algorithm's policy is deterministic, or has no density.
         """
-        if not self.module.algorithm.stochastic:
+        if not self.module.stochastic:
             raise ConfigError(f"The policy of {self.module.algorithm.name} is deterministic, so its actions have no density.")
         given = torch.as_tensor(action, device=self.device)
         return self._answer(lambda x: self.module.log_prob(x, given), observation)
@@ -199,36 +214,50 @@ class Policy:
             return function(module_input(self.space, inputs)).cpu().numpy()
 
 
-Frames = dict[str, np.ndarray]
+Frames = dict[str, Any]
 
 
-class FramePolicy(Policy):
-    """Remembers the latest frames of each environment and acts on their stack, which is what a sampler draws at the same step.
+class FramePolicy:
+    """Remembers the latest frames of each environment, so that a policy acts on their stack: what a sampler draws at the same step.
 
     Args:
-        module: What acts on stacks.
+        policy: What acts on stacks.
         shown: The spaces of the environment, with single frames.
-        device: Where the module lies.
-        frames, frame_padding: As the sampler's.
     """
 
-    def __init__(self, module: PolicyModule, shown: Spec, device: torch.device, *, frames: int, frame_padding: Padding) -> None:
-        super().__init__(module, stacked_spec(shown, frames), device)
-        self._stacks = frame_stacks(shown, frames, frame_padding)
+    def __init__(self, policy: Policy, shown: Spec) -> None:
+        self.policy, self.spec, self.space = (
+            policy,
+            stacked_spec(shown, policy.frames),
+            stacked_spec(shown, policy.frames).observation,
+        )
+        self._stacks = frame_stacks(shown, policy.frames, policy.frame_padding)
         self._leaves = {name: leaf for name, leaf in space_columns(shown.observation).items() if name in self._stacks}
 
-    def start(self, n: int) -> Frames:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Black frames [n, frames, *shape] by column, and whether an environment has shown one yet."""
+    def start(self, n: int) -> Frames:
+        """Black frames [n, frames, *shape] by column, whether an environment has shown one yet, and what the policy remembers."""
         empty = {name: np.zeros((n, self._stacks[name].frames, *leaf.shape), leaf.dtype) for name, leaf in self._leaves.items()}
-        return {"begun": np.zeros(n, bool), **empty}
+        return {"begun": np.zeros(n, bool), **empty, "policy": self.policy.start(n)}
 
-    def step(self, state: Any, observation: Any) -> tuple[Any, np.ndarray]:
+    def step(self, state: Frames, observation: Any) -> tuple[Frames, np.ndarray]:
+        """Raw single frames [n, ...] to raw actions."""
         memory, stacked = self._remember(state, observation)
-        return memory, self.predict(stacked)
+        inner, action = self.policy.step(state["policy"], stacked)
+        return {**memory, "policy": inner}, action
 
-    def propose(self, what: str, state: Any, observation: Any, *, step: int, seed: int) -> tuple[Any, np.ndarray]:
+    def propose(self, what: str, state: Frames, observation: Any, *, step: int, seed: int) -> tuple[Frames, np.ndarray]:
+        """As the policy's, at single frames."""
         memory, stacked = self._remember(state, observation)
-        return memory, super().propose(what, None, stacked, step=step, seed=seed)[1]
+        inner, action = self.policy.propose(what, state["policy"], stacked, step=step, seed=seed)
+        return {**memory, "policy": inner}, action
+
+    def check_departs(self, what: str) -> None:
+        """As the policy's."""
+        self.policy.check_departs(what)
+
+    def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
+        """As the policy's, at stacks of frames."""
+        return self.policy.log_prob(observation, action)
 
     def _remember(self, memory: Frames, observation: Any) -> tuple[Frames, Any]:
         shown, begun = value_columns(observation), memory["begun"]

@@ -9,12 +9,14 @@ import numpy as np
 
 from ...data.errors import ConfigError
 from ...data.spec import Spec
+from .graph_inputs import NoiseInput, StateInput
 from .inputs import named_inputs, raw_inputs
-from .ports import StateInput
+from .numbers import numbers
 
 REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
 ACTION = "context/action"  # state: actions of the latest steps, raw; a step writes its own as the last
 RETURN_TO_GO = "context/return_to_go"  # state that starts as the return that is asked for
+DECISIONS = "lasting/decisions"  # how many each environment has had, which tell noise apart; no input of the graph
 
 Memory = dict[str, np.ndarray]
 
@@ -26,6 +28,8 @@ class Remembering:
         name: The algorithm's.
         spec: The spaces of the environment.
         states: The graph's state inputs.
+        noises: The graph's noise inputs.
+        seed: Of the numbers that those take.
         target_returns: The returns that are asked for, in the units of the environment's rewards; the first one where there is a
             choice. Empty: none was ever said.
     """
@@ -33,6 +37,8 @@ class Remembering:
     name: str
     spec: Spec
     states: Sequence[StateInput]
+    noises: Sequence[NoiseInput] = ()
+    seed: int = 0
     target_returns: tuple[float, ...] = ()
 
     def run_graph(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -48,13 +54,19 @@ class Remembering:
                 `target_returns`.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is none, though the policy acts for one; or one was said, and it acts for none.
         """
+        memory = {s.name: np.full((n, *s.shape[1:]), s.start, s.dtype) for s in self.states}  # pyright: ignore[reportArgumentType, reportCallIssue]
+        if self.noises:
+            memory[DECISIONS] = np.zeros(n, np.int64)
+        if RETURN_TO_GO not in memory:
+            if target_return is not None:
+                raise ConfigError(f"{self.name} acts for no return that is asked for: leave target_return out.")
+            return memory
         if target_return is None:
             if not self.target_returns:
                 raise ConfigError(f"{self.name} acts for a return, and none was said: set target_returns, or give target_return.")
             target_return = self.target_returns[0]
-        memory = {s.name: np.full((n, *s.shape[1:]), s.start, s.dtype) for s in self.states}  # pyright: ignore[reportArgumentType, reportCallIssue]
         memory[RETURN_TO_GO][:] = target_return
         return {**memory, REWARD: np.zeros(n, np.float32)}
 
@@ -66,23 +78,41 @@ class Remembering:
         """Raw observations [n, ...] to the next memory and raw actions [n, A]. Raises DataError where a shape is wrong."""
         space = self.spec.observation
         rows, leaves = raw_inputs(space, observation), named_inputs(space)
-        action, *new = self.run_graph({name: part.astype(leaves[name].dtype, copy=False) for name, part in rows.items()} | state)
+        inputs = {name: part.astype(leaves[name].dtype, copy=False) for name, part in rows.items()}
+        inputs |= {name: array for name, array in state.items() if name != DECISIONS} | self.drawn(state)
+        action, *new = self.run_graph(inputs)
         memory = {s.name: array for s, array in zip(self.states, new, strict=True)}
-        return {**memory, REWARD: np.zeros_like(state[REWARD])}, action
+        if DECISIONS in state:
+            memory[DECISIONS] = state[DECISIONS] + 1
+        if REWARD in state:
+            memory[REWARD] = np.zeros_like(state[REWARD])
+        return memory, action
+
+    def drawn(self, state: Memory) -> Memory:
+        """What the noise inputs take at the next decision."""
+        return {
+            port.name: numbers(self.seed, port.name, state[DECISIONS].tolist(), port.shape[1:], port.distribution)  # pyright: ignore[reportArgumentType]
+            for port in self.noises
+        }
 
     def executed(self, state: Memory, action: Any) -> Memory:
         """The memory once raw actions [n, A] were done where `step` had proposed others: later decisions look back at these."""
+        if ACTION not in state:
+            return state
         remembered = state[ACTION].copy()
         remembered[:, -1] = np.asarray(action).reshape(remembered[:, -1].shape)
         return {**state, ACTION: remembered}
 
     def rewarded(self, state: Memory, reward: Any) -> Memory:
         """The memory once the environments have given rewards [n], which the return that is left falls by."""
-        return {**state, REWARD: state[REWARD] + np.asarray(reward, np.float32)}
+        return {**state, REWARD: state[REWARD] + np.asarray(reward, np.float32)} if REWARD in state else state
 
     def predict(self, observation: Any) -> np.ndarray:
-        """Refused: an action depends on what came before. Raises ConfigError."""
-        raise ConfigError(refusal(self.name))
+        """Actions at raw observations [B, ...]. Refused where an action depends on what came before: raises ConfigError."""
+        if self.states:
+            raise ConfigError(refusal(self.name))
+        rows = raw_inputs(self.spec.observation, observation)
+        return self.step(self.start(len(next(iter(rows.values())))), observation)[1]
 
 
 class Asking:

@@ -37,12 +37,11 @@ from ...data.config import setting
 from ...data.sampling import RETURNS
 from ..config import Preset, sourced
 from ..definition import transitions
-from ..networks.encoders import VectorEncoder
+from ..presets import TaskPresets
 from ..wants import Wants
 from .cql import CQL, CQLConfig
 
 CODE = "authors' code ac6eafe, JaxCQL/conservative_sac.py and conservative_sac_main.py"
-SCRIPTS = "authors' code ac6eafe, scripts"
 RATES = ("actor_learning_rate", "critic_learning_rate", "temp_learning_rate", "alpha_learning_rate", "tau")
 GAP = ("learn_alpha", "conservative_weight", "n_action_samples", "importance_sampling", "n_critics")
 
@@ -66,32 +65,11 @@ class CalQL(CQL):
     Config: ClassVar = CalQLConfig
     presets: ClassVar = {
         "paper": Preset(f"{CODE}: defaults", {}),
-        "d4rl-antmaze": Preset(
-            f"{SCRIPTS}/run_antmaze.sh; rewards 10 r - 5, half of each batch online",
-            {
-                "learn_alpha": True,
-                "initial_alpha": 2.718281828,
-                "alpha_threshold": 0.8,
-                "critic_encoder": VectorEncoder(hidden_units=(256, 256, 256, 256)),
-                "reward_scaler": {"name": "standard", "mean": 0.5, "std": 1.0, "epsilon": 0.0, "multiplier": 10.0},
-                "endless": True,
-            },
-        ),
-        "adroit-binary": Preset(
-            f"{SCRIPTS}/run_adroit.sh; rewards 10 r + 5, of -1 and 0, half of each batch online",
-            {
-                "conservative_weight": 1.0,
-                "actor_encoder": VectorEncoder(hidden_units=(512, 512)),
-                "critic_encoder": VectorEncoder(hidden_units=(512, 512, 512)),
-                "reward_scaler": {"name": "standard", "mean": -0.5, "std": 1.0, "epsilon": 0.0, "multiplier": 10.0},
-                "endless": True,
-            },
-        ),
         "d3rlpy": Preset(
             "d3rlpy 2.8.1, algos/qlearning/cal_ql.py",
             {"learn_alpha": True, "alpha_learning_rate": 1e-4, "alpha_threshold": 10.0, "backup": "mode"},
         ),
-    }
+    } | TaskPresets(__file__, CalQLConfig)
 
     def wants(self, config: Any) -> Wants:
         return transitions(config, extra=(RETURNS,), endless=config.endless)

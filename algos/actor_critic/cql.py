@@ -50,6 +50,7 @@ from ..networks.encoders import VectorEncoder
 from ..networks.heads import Temperature
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
+from ..presets import TaskPresets
 from .sac import SAC, SACConfig
 
 CODE = "CQL's code d67dbe9, d4rl/examples/cql_mujoco_new.py"
@@ -58,6 +59,7 @@ TABLE = "Seno and Imai 2021, Table 4; d3rlpy 1.0.0, algos/torch/cql_impl.py, for
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/cql.py"
 THREE = dict.fromkeys(("actor_encoder", "critic_encoder"), VectorEncoder(hidden_units=(256, 256, 256)))
 PAPER: dict[str, Any] = {"cloning_steps": 40_000, "log_std_bounds": (-5.0, 2.0), **THREE}
+OF_ALPHA = ("alpha_learning_rate", "alpha_optimizer", "initial_alpha", "alpha_threshold")
 _LARGEST = 1e6
 
 
@@ -85,22 +87,11 @@ class CQL(SAC):
     Config: ClassVar = CQLConfig
     warm_up: ClassVar = "cloning_steps"
     exemptions: ClassVar = {
-        **dict.fromkeys(
-            ("alpha_learning_rate", "alpha_optimizer", "initial_alpha", "alpha_threshold"), "only learn_alpha has an α"
-        ),
+        **dict.fromkeys(OF_ALPHA, "only learn_alpha has an α"),
         "terminated_steps_look_no_further": "the gap's sum has the policy's actions of s', which are judged at s",
     }
     presets: ClassVar = {
         "paper": Preset(f"{CODE} and README; ω is 5 or 10", PAPER),
-        "d4rl-antmaze": Preset(
-            f"{README}, where the bound is 5 of ω G, and d4rl/examples/cql_antmaze_new.py; rewards 4 r - 2",
-            {
-                **PAPER,
-                "learn_alpha": True,
-                "alpha_threshold": 1.0,
-                "reward_scaler": {"name": "standard", "mean": 0.5, "std": 1.0, "epsilon": 0.0, "multiplier": 4.0},
-            },
-        ),
         "d3rlpy": Preset(D3RLPY, {"learn_alpha": True, "alpha_learning_rate": 1e-4, "backup": "mode"}),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020, whose sum, a mean, has none of π(s'): κ is its 10 and log(3 N); in 0.32 α ≤ e²",
@@ -116,21 +107,12 @@ class CQL(SAC):
             },
         ),
         "d3rlpy-paper": Preset(TABLE, {"backup": "mode", **THREE}),
-        "d3rlpy-paper-medium": Preset(f"{TABLE}: medium datasets", {"backup": "mode", "conservative_weight": 10.0, **THREE}),
-    }
+    } | TaskPresets(__file__, CQLConfig)
 
-    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
-        networks = super().networks(spec, config)
-        if config.learn_alpha:
-            networks["alpha"] = Network(Temperature(), "alpha_learning_rate", optimizer=config.alpha_optimizer)
-        return networks
-
-    def schedule(self, step: int) -> tuple[str, ...]:
-        kinds = super().schedule(step)
-        return tuple("clone" if kind == "actor" else kind for kind in kinds) if step < self.config_.cloning_steps else kinds
+    # ---- CQL(H)
 
     def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step; choice 4."""
+        """With α, where it is learnt; choice 4."""
         learner.minimise(self.critic_loss, ("critic", "alpha") if self.config_.learn_alpha else "critic", batch)
 
     @loss("member sample")
@@ -142,12 +124,79 @@ class CQL(SAC):
         if not self.config_.learn_alpha:
             return loss + h.conservative_weight * gap, metrics
         excess = h.conservative_weight * (gap - h.alpha_threshold)
+        alpha, alpha_loss = self.dual(nets, excess.detach(), h)
+        return loss + alpha * excess + alpha_loss, {**metrics, "alpha": alpha}
+
+    def gap(self, nets: Nets, batch: Batch) -> Tensor:
+        """G of each member and sample, [members, B]; one pass of the critics sees all actions of a state, the data's among them."""
+        actions, density = self.candidates(nets, batch)
+        n = len(actions) + 1
+        seen, asked = repeated(batch.observation, n), torch.cat((actions, batch.action[None])).flatten(0, 1)
+        values = self.counted(apart(nets.critic(seen, asked), n), batch)
+        others, data = values[:, :-1], values[:, -1]
+        terms = others - density if self.config_.importance_sampling else values  # else the data's action is one of them
+        return log_sum_exp(terms, 1) - data
+
+    @torch.no_grad()  # the policy is not what this loss trains
+    def candidates(self, nets: Nets, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The a_k, [3 N, B, A], and log p of each, [3 N, B]."""
+        shape = (self.config_.n_action_samples, *batch.action.shape)
+        anywhere = 2 * nets.uniform("action anywhere", shape) - 1
+        here, density_here = self.drawn(nets, batch.observation, "action here", shape)
+        there, density_there = self.drawn(nets, batch.next_observation, "action there", shape)
+        density_anywhere = torch.full_like(density_here, -math.log(2) * shape[-1])
+        return torch.cat((anywhere, here, there)), torch.cat((density_anywhere, density_here, density_there))
+
+    def counted(self, values: Tensor, batch: Batch) -> Tensor:
+        """Q of N uniform actions, of 2 N of the policy and of the data's, [members, 3 N + 1, B], as the gap has them."""
+        return values
+
+    def drawn(self, nets: Nets, observation: Tensor, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Actions of the policy and their log densities: of a shape [N, B, A], N for each state."""
+        return nets.policy(observation).sample_with_log_prob(nets.noise(name, shape))
+
+    @torch.no_grad()
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        """y, [atoms, B]; choice 3."""
+        if self.config_.backup == "soft":
+            return super().goal(nets, batch, h)
+        if self.config_.backup == "max":
+            return batch.reward + batch.discount * self.best_of_draws(nets, batch)
+        following = reduced(nets.target.critic.distribution(batch.next_observation, self.next_action(nets, batch)), "min")
+        return batch.reward + batch.discount * following
+
+    # ---- options
+
+    def next_action(self, nets: Nets, batch: Batch) -> Tensor:
+        """a', [B, A]: a draw, or the policy's mode of `backup="mode"`."""
+        if self.config_.backup == "mode":
+            return nets.policy(batch.next_observation).mode()
+        return self.drawn(nets, batch.next_observation, "next action", batch.action.shape)[0]
+
+    def best_of_draws(self, nets: Nets, batch: Batch) -> Tensor:
+        """max_k min_j Q'_j(s', a_k) of N draws, [B]: `backup="max"`."""
+        n = self.config_.n_action_samples
+        action, _ = self.drawn(nets, batch.next_observation, "next action", (n, *batch.action.shape))
+        values = nets.target.critic(repeated(batch.next_observation, n), action.flatten(0, 1))
+        return apart(reduced(values, "min"), n).amax(0)
+
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
+        networks = super().networks(spec, config)
+        if config.learn_alpha:
+            networks["alpha"] = Network(Temperature(), "alpha_learning_rate", optimizer=config.alpha_optimizer)
+        return networks
+
+    def dual(self, nets: Nets, excess: Tensor, h: Hyper) -> tuple[Tensor, Tensor]:
+        """`learn_alpha`: α without a gradient, (), and L_α, of which members bear equal shares, [members, B]; choice 6."""
         price = h.initial_alpha * nets.alpha()
-        alpha = price.detach().clamp(max=_LARGEST)
-        return loss + alpha * excess + price_loss(price, excess.detach(), 0.0, _LARGEST) / len(gap), {**metrics, "alpha": alpha}
+        return price.detach().clamp(max=_LARGEST), price_loss(price, excess, 0.0, _LARGEST) / len(excess)
+
+    def schedule(self, step: int) -> tuple[str, ...]:
+        kinds = super().schedule(step)
+        return tuple("clone" if kind == "actor" else kind for kind in kinds) if step < self.config_.cloning_steps else kinds
 
     def clone(self, learner: Verbs, batch: Batch) -> None:
-        """In place of the actor; choice 7."""
+        """In place of the actor for the first `cloning_steps`; choice 7."""
         learner.minimise(self.cloning_loss, ("policy", "temperature") if self.config_.learn_temperature else "policy", batch)
 
     @loss("sample")
@@ -159,43 +208,3 @@ class CQL(SAC):
         if self.config_.learn_temperature:
             loss = loss + self.temperature_loss(alpha, log_prob.detach(), h)
         return loss, {"entropy": -log_prob, "temperature": alpha}
-
-    @torch.no_grad()
-    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        match self.config_.backup:
-            case "soft":
-                return super().goal(nets, batch, h)
-            case "max":
-                n = self.config_.n_action_samples
-                action, _ = self.drawn(nets, batch.next_observation, "next action", (n, *batch.action.shape))
-                values = nets.target.critic(repeated(batch.next_observation, n), action.flatten(0, 1))
-                following = apart(reduced(values, "min"), n).amax(0)
-            case "mode":
-                action = nets.policy(batch.next_observation).mode()
-                following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
-            case _:
-                action, _ = self.drawn(nets, batch.next_observation, "next action", batch.action.shape)
-                following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
-        return batch.reward + batch.discount * following
-
-    def gap(self, nets: Nets, batch: Batch) -> Tensor:
-        """G of each member and sample, [members, B]; one pass of the critics sees all actions of a state, the data's among them."""
-        n, shape = self.config_.n_action_samples, (self.config_.n_action_samples, *batch.action.shape)
-        with torch.no_grad():  # the policy is not what this loss trains
-            anywhere = 2 * nets.uniform("action anywhere", shape) - 1
-            here, density_here = self.drawn(nets, batch.observation, "action here", shape)
-            there, density_there = self.drawn(nets, batch.next_observation, "action there", shape)
-            density_anywhere = torch.full_like(density_here, -math.log(2) * shape[-1])
-            density = torch.cat((density_anywhere, density_here, density_there))  # [3 N, B], logarithms
-        actions = torch.cat((anywhere, here, there, batch.action[None])).flatten(0, 1)
-        values = self.counted(apart(nets.critic(repeated(batch.observation, 3 * n + 1), actions), 3 * n + 1), batch)
-        others, data = values[:, :-1], values[:, -1]
-        return log_sum_exp(others - density if self.config_.importance_sampling else values, 1) - data
-
-    def counted(self, values: Tensor, batch: Batch) -> Tensor:
-        """Q of N uniform actions, of 2 N of the policy and of the data's, [members, 3 N + 1, B], as the gap has them."""
-        return values
-
-    def drawn(self, nets: Nets, observation: Tensor, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Actions of the policy and their log densities: of a shape [N, B, A], N for each state."""
-        return nets.policy(observation).sample_with_log_prob(nets.noise(name, shape))

@@ -26,16 +26,16 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..base import Algorithm
 from ..config import Preset
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
 from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
 from ..optimizers import Adam
-from .shared import ActorCriticConfig, critic_network
+from ..ports import Tensors
+from .shared import ActorCritic, ActorCriticConfig, critic_network
 
 MANUAL = "d3rlpy's manual of October 2020"
 LARGE = VectorEncoder(hidden_units=(400, 300))
@@ -51,7 +51,7 @@ class DDPGConfig(ActorCriticConfig):
     regularizing_rate: float = setting(1e-10, "ρ: weight of the square of the action before tanh", source=MANUAL, ge=0)
 
 
-class DDPG(Algorithm):
+class DDPG(ActorCritic):
     """DDPG, offline or online. Data: continuous actions in [-1, 1] after the action scaler."""
 
     Config: ClassVar = DDPGConfig
@@ -88,19 +88,6 @@ class DDPG(Algorithm):
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
 
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def actor(self, learner: Verbs, batch: Batch) -> None:
-        """After the critic."""
-        learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After the actor."""
-        learner.track("critic", rate="tau")
-        learner.track("policy", rate="tau")
-
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
@@ -116,8 +103,5 @@ class DDPG(Algorithm):
         value = nets.critic(batch.observation, raw.tanh(), 1)[0]
         return h.regularizing_rate * raw.square().mean(-1) - value, {"value": value}
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation)
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return nets.policy(observation), state

@@ -27,14 +27,9 @@ from ...data.config import setting
 from ..config import Preset
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
-from .sac_n import CORL, HANDS, KINDS, MAZES, SACN, SACNConfig
+from ..presets import TaskPresets
+from .sac_n import SACN, SACNConfig
 
-CHOSEN = {  # N and η by task: configs of CORL
-    **{f"hopper-{kind}": (50, 1.0) for kind in KINDS},
-    **{f"{task}-{kind}": (10, 5.0 if kind == "medium-expert" else 1.0) for task in ("halfcheetah", "walker2d") for kind in KINDS},
-    **{f"maze2d-{size}": (10, 0.1) for size in ("umaze", "medium", "large")}, **{f"antmaze-{maze}": (10, 1.0) for maze in MAZES},
-    **dict.fromkeys(HANDS, (50, 200.0)), "pen-human": (20, 1000.0), "pen-cloned": (20, 10.0), "pen-expert": (20, 10.0),
-}  # fmt: skip
 _LEAST = 1e-10  # added to a slope's length, as in the code
 
 
@@ -51,12 +46,7 @@ class EDAC(SACN):
     Config: ClassVar = EDACConfig
     presets: ClassVar = {
         "paper": Preset("authors' code 198d570, scripts/sac.py: MuJoCo tasks; N and η are chosen by task", {}),
-        "pen-human": Preset(
-            "authors' code 198d570, README: Adroit's pen-human, 200,000 steps",
-            {"n_critics": 20, "eta": 1000.0, "actor_learning_rate": 3e-5, "temp_learning_rate": 3e-5, "reward_scaler": "standard"},
-        ),
-        **{f"d4rl-{task}": Preset(f"{CORL}/edac", {"n_critics": n, "eta": eta}) for task, (n, eta) in CHOSEN.items()},
-    }
+    } | TaskPresets(__file__, EDACConfig)
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

@@ -36,49 +36,13 @@ from ..definition import LossValue, loss, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import reduced
+from ..presets import TaskPresets
 from ..wants import Wants
 from .td3 import TD3, DelayedConfig
 
 CODE = "authors' code 694385b, src/algorithms/rebrac.py"
 CONFIGS = "authors' code 694385b, configs/rebrac"
 THREE = (256, 256, 256)
-
-# By task and kind of data, β₁ and β₂: files of `CONFIGS`.
-MUJOCO = {
-    "halfcheetah": {
-        "random": (0.001, 0.1), "medium": (0.001, 0.01), "expert": (0.01, 0.01), "medium-expert": (0.01, 0.1),
-        "medium-replay": (0.01, 0.001), "full-replay": (0.001, 0.1),
-    },
-    "hopper": {
-        "random": (0.001, 0.01), "medium": (0.01, 0.01), "expert": (0.1, 0.1), "medium-expert": (0.1, 0.01),
-        "medium-replay": (0.05, 0.5), "full-replay": (0.01, 0.01),
-    },
-    "walker2d": {
-        "random": (0.01, 0.0), "medium": (0.05, 0.1), "expert": (0.01, 0.5), "medium-expert": (0.01, 0.01),
-        "medium-replay": (0.05, 0.01), "full-replay": (0.01, 0.01),
-    },
-}  # fmt: skip
-ANTMAZE = {
-    "antmaze": {
-        "umaze": (0.003, 0.002), "umaze-diverse": (0.003, 0.001), "medium-play": (0.001, 0.0005), "medium-diverse": (0.001, 0.0),
-        "large-play": (0.002, 0.001), "large-diverse": (0.002, 0.002),
-    },
-}  # fmt: skip
-ADROIT = {
-    "pen": {"human": (0.1, 0.5), "cloned": (0.05, 0.5), "expert": (0.01, 0.01)},
-    "door": {"human": (0.1, 0.1), "cloned": (0.01, 0.1), "expert": (0.05, 0.01)},
-    "hammer": {"human": (0.01, 0.5), "cloned": (0.1, 0.5), "expert": (0.01, 0.01)},
-    "relocate": {"human": (0.1, 0.01), "cloned": (0.1, 0.01), "expert": (0.05, 0.01)},
-}
-
-
-def _presets(table: dict[str, dict[str, tuple[float, float]]], **family: Any) -> dict[str, Preset]:
-    """A preset for each dataset of a family of tasks."""
-    return {
-        f"d4rl-{task}-{kind}": Preset(f"{CONFIGS}/{task}", {"actor_beta": actor, "critic_beta": critic, **family})
-        for task, kinds in table.items()
-        for kind, (actor, critic) in kinds.items()
-    }
 
 
 class ReBRACConfig(DelayedConfig):
@@ -106,17 +70,7 @@ class ReBRAC(TD3):
         "d3rlpy": Preset(
             "d3rlpy 2.8.1, algos/qlearning/rebrac.py", {"actor_encoder": DefaultEncoder(), "critic_encoder": DefaultEncoder()}
         ),
-        **_presets(MUJOCO),
-        **_presets(
-            ANTMAZE,
-            gamma=0.999,
-            batch_size=256,
-            actor_learning_rate=3e-4,
-            critic_learning_rate=5e-5,
-            reward_scaler={"name": "multiply", "multiplier": 100.0},
-        ),
-        **_presets(ADROIT, batch_size=256, actor_learning_rate=3e-4, critic_learning_rate=3e-4),
-    }
+    } | TaskPresets(__file__, ReBRACConfig)
 
     def wants(self, config: Any) -> Wants:
         return transitions(config, next_action=True)

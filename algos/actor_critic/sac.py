@@ -21,7 +21,7 @@ Choices   1. Order: critic; actor and temperature in one step from the same draw
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Bounds, Preset
+from ..critics import Critics
 from ..definition import LossValue, Network, Verbs, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -57,7 +58,7 @@ class SACConfig(ActorCriticConfig):
     update_actor_interval: int = setting(1, "steps of the critic for one of actor and temperature", source=PAPER, gt=0)
 
 
-class SAC(DistributionPolicy):
+class SAC(Critics, DistributionPolicy):
     """SAC, offline or online, where its own draws explore. Data: continuous actions in [-1, 1] after the action scaler."""
 
     Config: ClassVar = SACConfig
@@ -88,17 +89,9 @@ class SAC(DistributionPolicy):
         c = self.config_
         return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
     def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic; choice 1."""
         learner.minimise(self.actor_loss, ("policy", "temperature") if self.config_.learn_temperature else "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After the actor, at every step."""
-        learner.track("critic", rate="tau")
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -131,6 +124,3 @@ class SAC(DistributionPolicy):
     def temperature(self, nets: Nets, h: Hyper) -> Tensor:
         """α, ()."""
         return h.initial_temperature * nets.temperature() if self.config_.learn_temperature else h.initial_temperature
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)

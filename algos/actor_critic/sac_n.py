@@ -24,20 +24,11 @@ from typing import ClassVar
 from ...data.config import setting
 from ..config import Bounds, Preset, sourced
 from ..networks.encoders import DefaultEncoder, Encoder
+from ..presets import TaskPresets
 from .sac import SAC, SACConfig
 
 CODE = "authors' code 198d570, scripts/sac.py"
-CORL = "CORL 6afec90, configs/offline"
 THREE = DefaultEncoder(hidden_units=(256, 256, 256))
-KINDS = ("medium", "medium-replay", "medium-expert")
-MAZES = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
-HANDS = tuple(f"{task}-{kind}" for task in ("pen", "door", "hammer", "relocate") for kind in ("human", "cloned", "expert"))
-CRITICS = {  # N by task: configs of CORL
-    **{f"halfcheetah-{kind}": 10 for kind in KINDS}, **{f"walker2d-{kind}": 20 for kind in KINDS},
-    "hopper-medium": 500, "hopper-medium-replay": 200, "hopper-medium-expert": 200,
-    **{f"maze2d-{size}": 25 for size in ("umaze", "medium", "large")}, **{f"antmaze-{maze}": 25 for maze in MAZES},
-    **dict.fromkeys(HANDS, 100),
-}  # fmt: skip
 
 
 @sourced(CODE, "actor_learning_rate", "critic_learning_rate", "tau")
@@ -56,5 +47,4 @@ class SACN(SAC):
     Config: ClassVar = SACNConfig
     presets: ClassVar = {
         "paper": Preset("authors' code 198d570, scripts/sac.py: MuJoCo tasks; N is chosen by task", {}),
-        **{f"d4rl-{task}": Preset(f"{CORL}/sac_n", {"n_critics": n}) for task, n in CRITICS.items()},
-    }
+    } | TaskPresets(__file__, SACNConfig)

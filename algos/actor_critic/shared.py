@@ -1,16 +1,13 @@
 """What algorithms with a policy, or with a policy and critics, for continuous actions share.
 
-Targets move by a kind of update of their own, which every algorithm with targets has (see `td3.py`):
+Most have one step of the critics, one of the policy, and targets that follow, each a kind of update of its own:
 
     def schedule(self, step):
         c = self.config_
         return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
-    def targets(self, learner, batch):
-        learner.track("critic", rate="tau")
-
-so that `tau` and `target_update_interval` mean the same everywhere: every n-th gradient step a target moves by the share τ. τ = 1
-copies the network, which is a hard update.
+`Critics` and `ActorCritic` have these kinds, and `tau` and `target_update_interval` mean the same everywhere: every n-th gradient
+step a target moves by the share τ. τ = 1 copies the network, which is a hard update.
 """
 
 from __future__ import annotations
@@ -19,20 +16,20 @@ from typing import Any
 
 from torch import Tensor
 
+from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..base import Algorithm
 from ..config import ContinuousConfig
-from ..definition import Network
-from ..nets import Nets
+from ..critics import RATE, Critics, CriticsConfig
+from ..definition import LossValue, Network, Verbs
+from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Bootstrap, Mean, QFunction
 from ..optimizers import Adam, Optimizer
+from ..ports import Noise, Ports, Tensors
 
-RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
 
-
-class ActorCriticConfig(ContinuousConfig):
+class ActorCriticConfig(CriticsConfig, ContinuousConfig):
     """Settings of algorithms with a policy and critics."""
 
     actor_learning_rate: float = setting(3e-4, "of the policy", source=RATE, gt=0)
@@ -41,27 +38,34 @@ class ActorCriticConfig(ContinuousConfig):
     critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
     actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
     critic_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critics")
-    q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
-    n_critics: int = setting(2, "size of the ensemble", source=RATE, gt=0)
-    share_encoder: bool = setting(False, "whether the ensemble has one encoder")
-    bootstrap: Bootstrap = setting(
-        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
-    )
-    tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", source=RATE, gt=0, le=1)
-    target_update_interval: int | None = setting(
-        None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
-    )
+
+
+class ActorCritic(Critics):
+    """Algorithms whose network `policy` has a target too: the kinds `critic`, `actor` and `targets`."""
+
+    def actor(self, learner: Verbs, batch: Batch) -> None:
+        """The policy, down `actor_loss`."""
+        learner.minimise(self.actor_loss, "policy", batch)
+
+    def targets(self, learner: Verbs, batch: Batch) -> None:
+        """The targets of critics and policy, by the share τ."""
+        learner.track("critic", rate="tau")
+        learner.track("policy", rate="tau")
+
+    def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L_π of each sample, [B]."""
+        raise NotImplementedError
 
 
 class DistributionPolicy(Algorithm):
     """Algorithms whose network `policy` gives a distribution over actions: its mode acts, and its draws explore."""
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation).mode()
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {} if getattr(config, "policy_type", "") == "deterministic" else {"action": Noise(spec.action.shape)}
 
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         policy = nets.policy(observation)
-        return policy.sample(nets.noise("action", policy.mean.shape))
+        return (policy.sample(noise["action"]) if "action" in noise else policy.mode()), state
 
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.policy(observation).log_prob(action)

@@ -32,9 +32,9 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.ddpg import LARGE
-from ..actor_critic.shared import ActorCriticConfig, critic_network
+from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..definition import LossValue, Network, due, loss
 from ..losses.sampled_actions import best_of, by_parts, repeated
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -62,7 +62,7 @@ class BCQConfig(BehaviourConfig, ActorCriticConfig):
     rl_start_step: int = setting(0, "gradient steps in which only the behaviour is modelled", source=D3RLPY, ge=0)
 
 
-class BCQ(BehaviourModel, BestOfSamples):
+class BCQ(BehaviourModel, BestOfSamples, ActorCritic):
     """BCQ, offline or online. Data: continuous actions in [-1, 1] after the action scaler, of a behaviour with some variety."""
 
     Config: ClassVar = BCQConfig
@@ -89,19 +89,6 @@ class BCQ(BehaviourModel, BestOfSamples):
             return ("imitate",)
         return due(step, imitate=1, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """After the behaviour model."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def actor(self, learner: Verbs, batch: Batch) -> None:
-        """After the critic."""
-        learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After the perturbation."""
-        learner.track("critic", rate="tau")
-        learner.track("policy", rate="tau")
-
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
@@ -117,14 +104,16 @@ class BCQ(BehaviourModel, BestOfSamples):
             action = perturbed(nets.target.policy, seen, self.behaviour(nets, seen, noise), h)
             return reduced(nets.target.critic.distribution(seen, action), "mix", h.lam)
 
-        atoms = by_parts(following, nets.noise("next action", (n, len(batch.reward), self.noise_size)))
+        size = latent_size(self.spec_, self.config_)
+        atoms = by_parts(following, nets.noise("next action", (n, len(batch.reward), size)))
         return batch.reward + batch.discount * best_of(atoms, n)[0]
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_ξ of each sample, [B]. The behaviour has no gradient."""
         with torch.no_grad():
-            drawn = self.behaviour(nets, batch.observation, nets.noise("action", (1, len(batch.reward), self.noise_size)))
+            noise = nets.noise("action", (1, len(batch.reward), latent_size(self.spec_, self.config_)))
+            drawn = self.behaviour(nets, batch.observation, noise)
         value = nets.critic(batch.observation, perturbed(nets.policy, batch.observation, drawn, h), 1)[0]
         return -value, {"value": value}
 
@@ -132,9 +121,8 @@ class BCQ(BehaviourModel, BestOfSamples):
         """D(s, z), [n·B, A], of observations that are n times there and of noise [n, B, Z]."""
         return nets.vae_decoder(seen, noise.flatten(0, 1).clamp(-CLIP, CLIP))
 
-    @property
-    def noise_size(self) -> int:
-        return latent_size(self.spec_, self.config_)
+    def noise_size(self, spec: Spec, config: Any) -> int:
+        return latent_size(spec, config)
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         seen = repeated(observation, noise.shape[0])

@@ -58,6 +58,8 @@ from ..networks.distributions import SquashedGaussian
 from ..networks.heads import Temperature
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
+from ..ports import Ports, Tensors
+from ..presets import TaskPresets
 from .behaviour_model import CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size
 from .best_of_samples import BestOfSamples
 
@@ -102,7 +104,6 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
     presets: ClassVar = {
         "paper": Preset(f"{CODE}; its kernel is of bear/README.md, for Hopper and Walker2d", PAPER),
         "d3rlpy": Preset(f"{D3RLPY}; choice 6", {"alpha_learning_rate": 1e-4}),
-        "paper-halfcheetah": Preset(README, {**PAPER, "mmd_kernel": "gaussian"}),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020, whose σ = 20 is squared; choice 8; the code of 0.32 has α ≤ e²",
             {
@@ -118,8 +119,7 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
             },
         ),
         "d3rlpy-paper": Preset(TABLE, COLD),
-        "d3rlpy-paper-halfcheetah": Preset(f"{TABLE}: HalfCheetah", {**COLD, "mmd_kernel": "gaussian"}),
-    }
+    } | TaskPresets(__file__, BEARConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {
@@ -187,14 +187,17 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         """L_α of each sample, [B]; choice 5: nothing where α would leave its bounds."""
         return h.initial_alpha * price_loss(nets.alpha(), excess, math.exp(_LEAST), math.exp(_MOST))
 
-    @property
-    def noise_size(self) -> int:
-        return self.spec_.action.shape[0]
+    def noise_size(self, spec: Spec, config: Any) -> int:
+        return spec.action.shape[0]
+
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return DistributionPolicy.ports(self, spec, config)
+
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        kind = DistributionPolicy if "action" in noise else BestOfSamples  # a draw is one of π alone
+        return kind.act(self, nets, observation, state, noise)
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         policy, n = nets.policy(observation), noise.shape[0]
         # flat from the start: what broadcasts to [n, B, A] cannot be flattened in a graph for any batch size
         return SquashedGaussian(repeated(policy.mean, n), repeated(policy.log_std, n)).sample(noise.flatten(0, 1))
-
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        return DistributionPolicy.sample(self, nets, observation)

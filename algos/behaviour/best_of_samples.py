@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ...data.spec import Spec
 from ..base import Algorithm
 from ..losses.sampled_actions import best_of, repeated, taken
 from ..nets import Nets
+from ..ports import Noise, Ports, Tensors
 
 
 class BestOfSamples(Algorithm):
@@ -26,35 +28,24 @@ class BestOfSamples(Algorithm):
         """Actions [n·B, A] that standard normal numbers [n, B, noise_size] lead to."""
         raise NotImplementedError
 
-    @property
-    def noise_size(self) -> int:
+    def noise_size(self, spec: Spec, config: Any) -> int:
         """How many numbers lead to an action."""
         raise NotImplementedError
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return taken(*self._valued(nets, observation, self._same(observation)))
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {"action": Noise((config.n_action_samples, self.noise_size(spec, config)))}
 
-    def choice(self, nets: Nets, observation: Any) -> Tensor:
-        return self._valued(nets, observation, self._same(observation))[1]
-
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        shape = (self.config_.n_action_samples, _count(observation), self.noise_size)
-        return taken(*self._valued(nets, observation, nets.noise("action", shape)))
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        numbers = noise["action"].movedim(0, 1) if "action" in noise else self._same(observation)
+        n, actions = numbers.shape[0], self.proposals(nets, observation, numbers)
+        value = nets.critic(repeated(observation, n), actions, 1)
+        return taken(actions.unflatten(0, (n, -1)), best_of(value, n)[1]), state
 
     def _same(self, observation: Any) -> Tensor:
         """The same numbers for every state, [n, B, noise_size]."""
-        n, size = self.config_.n_action_samples, self.noise_size
+        n, size = self.config_.n_action_samples, self.noise_size(self.spec_, self.config_)
         like = pytree.tree_leaves(observation)[0]
         return torch.tensor(_numbers(n, size), dtype=like.dtype, device=like.device)[:, None].expand(n, _count(observation), size)
-
-    def _valued(self, nets: Nets, observation: Any, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The actions [n, B, A], and which is the best, [B]."""
-        n, actions = noise.shape[0], self.proposals(nets, observation, noise)
-        value = nets.critic(repeated(observation, n), actions, 1)
-        return actions.unflatten(0, (n, -1)), best_of(value, n)[1]
 
 
 @cache

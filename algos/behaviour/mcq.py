@@ -39,6 +39,7 @@ from ..definition import LossValue, Network, loss
 from ..losses.sampled_actions import apart, by_parts, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
+from ..presets import TaskPresets
 from .behaviour_model import CLIP, WIDE, BehaviourConfig, BehaviourModel, latent_size
 
 CODE = "authors' code 1f27c77, offlinerl/config/algo/MCQ_config.py"
@@ -71,9 +72,7 @@ class MCQ(BehaviourModel, SAC):
     }
     presets: ClassVar = {
         "paper": Preset(f"{CODE} and MCQ.py; λ is chosen by task", PAPER),
-        "d4rl-hopper-medium-replay": Preset("authors' code 1f27c77, README", {**PAPER, "lam": 0.9}),
-        "d4rl-maze2d-medium": Preset("authors' code 1f27c77, README; choice 3", {**PAPER, "lam": 0.9}),
-    }
+    } | TaskPresets(__file__, MCQConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {**self.behaviour_networks(spec, config), **super().networks(spec, config)}

@@ -30,14 +30,15 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.ddpg import LARGE
-from ..actor_critic.shared import ActorCriticConfig, critic_network
+from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import VectorEncoder
 from ..networks.heads import DeterministicPolicy
 from ..networks.q_functions import reduced
+from ..ports import Tensors
+from ..presets import TaskPresets
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, latent_size
 
 CODE = "authors' code 9fbc6ff, main.py and algos.py"
@@ -58,7 +59,7 @@ class PLASConfig(BehaviourConfig, ActorCriticConfig):
     warmup_steps: int = setting(500_000, "gradient steps in which only the behaviour is modelled", source=CODE, ge=0)
 
 
-class PLAS(BehaviourModel):
+class PLAS(BehaviourModel, ActorCritic):
     """PLAS, offline or online. Data: continuous actions in [-1, 1] after the action scaler, of a behaviour with some variety.
 
     The policy is not trained before `warmup_steps` are done: train for more.
@@ -71,10 +72,7 @@ class PLAS(BehaviourModel):
         "paper": Preset(CODE, PAPERS),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/plas.py", {}),
         "d3rlpy-paper": Preset(TABLE, {**PAPERS, "lam": 1.0}),
-        "d3rlpy-paper-medium-replay": Preset(
-            f"{TABLE}: medium-replay", {**PAPERS, "lam": 1.0, "imitator_encoder": VectorEncoder(hidden_units=(128, 128))}
-        ),
-    }
+    } | TaskPresets(__file__, PLASConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         policy = DeterministicPolicy(config.actor_encoder, spec.observation, latent_size(spec, config))
@@ -88,19 +86,6 @@ class PLAS(BehaviourModel):
         if step < self.config_.warmup_steps:
             return ("imitate",)
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
-
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step once the behaviour is modelled."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def actor(self, learner: Verbs, batch: Batch) -> None:
-        """After the critic."""
-        learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After the actor."""
-        learner.track("critic", rate="tau")
-        learner.track("policy", rate="tau")
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -121,8 +106,5 @@ class PLAS(BehaviourModel):
         """The actions of the policy of one side, `nets` or `nets.target`, [B, A]."""
         return nets.vae_decoder(observation, h.max_latent * side.policy(observation))
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return self.acting(nets, nets, observation, nets.h)
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return self.acting(nets, nets, observation, nets.h), state

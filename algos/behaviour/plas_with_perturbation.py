@@ -21,7 +21,6 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..config import Preset
 from ..definition import Network, Verbs
 from ..nets import Hyper, Nets
 from ..networks.behaviour import Perturbation
@@ -39,10 +38,6 @@ class PLASWithPerturbation(PLAS):
     """PLAS with a perturbation. Data and warm-up: as for `PLAS`."""
 
     Config: ClassVar = PLASWithPerturbationConfig
-    presets: ClassVar = {
-        **PLAS.presets,
-        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/plas.py", {}),
-    }
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         perturbation = Perturbation(config.actor_encoder, spec.observation, spec.action.shape[0])

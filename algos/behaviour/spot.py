@@ -37,20 +37,11 @@ from ..definition import LossValue, Network, loss
 from ..losses.sampled_actions import apart, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
+from ..presets import TaskPresets
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, divergence_from_prior
 
 CODE = "authors' code 4be91cc, main.py and train_vae.py"
 LOCOMOTION = {"actor_encoder": VectorEncoder(dropout_rate=0.1), "imitator_encoder": WIDE, "observation_scaler": "standard"}
-ANTMAZE = {
-    "actor_learning_rate": 1e-4, "imitator_encoder": WIDE, "reward_scaler": {"name": "constant_shift", "shift": -1.0},
-}  # fmt: skip
-WEIGHTS = {  # λ by task: configs/offline of the code
-    "halfcheetah-medium": 0.05, "halfcheetah-medium-replay": 0.05, "halfcheetah-medium-expert": 1.0,
-    "hopper-medium": 0.1, "hopper-medium-replay": 0.1, "hopper-medium-expert": 0.2,
-    "walker2d-medium": 0.2, "walker2d-medium-replay": 0.2, "walker2d-medium-expert": 0.5,
-    "antmaze-umaze": 0.25, "antmaze-umaze-diverse": 0.25, "antmaze-medium-play": 0.05, "antmaze-medium-diverse": 0.025,
-    "antmaze-large-play": 0.025, "antmaze-large-diverse": 0.025,
-}  # fmt: skip
 
 
 @sourced(CODE, "actor_learning_rate", "critic_learning_rate", "n_critics", "tau")
@@ -72,14 +63,7 @@ class SPOT(BehaviourModel, TD3):
     warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {
         "paper": Preset(f"{CODE}; λ = 1 stands for what is chosen by task", LOCOMOTION),
-        **{
-            f"d4rl-{task}": Preset(
-                f"{CODE}, configs/offline/{task}.yml{'; not how its last layers begin' if task.startswith('antmaze') else ''}",
-                {**(ANTMAZE if task.startswith("antmaze") else LOCOMOTION), "support_weight": weight},
-            )
-            for task, weight in WEIGHTS.items()
-        },
-    }
+    } | TaskPresets(__file__, SPOTConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {**self.behaviour_networks(spec, config), **super().networks(spec, config)}

@@ -175,11 +175,14 @@ def proposal(
 
 
 def restarted(state: Any, fresh: Any, ended: list[int]) -> Any:
-    """A policy's state in which the rows `ended` are as in `fresh`. Every leaf is None or has the environments as first axis."""
+    """A policy's state in which the rows `ended` are as in `fresh`. Every leaf is None or has the environments as first axis.
+
+    What a dict has under a key that begins with `lasting/` goes on over episodes.
+    """
     if state is None:
         return None
     if isinstance(state, dict):
-        return {key: restarted(value, fresh[key], ended) for key, value in state.items()}
+        return {key: v if key.startswith("lasting/") else restarted(v, fresh[key], ended) for key, v in state.items()}
     if isinstance(state, tuple | list):
         parts = [restarted(s, f, ended) for s, f in zip(state, fresh, strict=True)]
         return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...data.errors import StorageError
 from ...data.spec import Leaf, ObservationSpace
+from ..acting.graph_inputs import NoiseInput, StateInput
 from ..acting.inputs import named_inputs
-from ..acting.ports import StateInput
+from ..acting.numbers import numbers
 
 BATCHES = (1, 32)
 TOLERANCE = 1e-5  # absolute, and relative to actions larger than 1
@@ -70,6 +71,16 @@ def golden_memory(
     return drawn
 
 
+def golden_ports(states: Sequence[StateInput], noises: Sequence[NoiseInput], n: int) -> Arrays:
+    """Memories, and random numbers, for `n` decisions, the same at every call."""
+    drawn = {state.name: _standard(n, state.shape[1:], 4 + k).astype(state.dtype) for k, state in enumerate(states)}
+    return drawn | {p.name: numbers(0, p.name, [0] * n, p.shape[1:], p.distribution) for p in noises}  # pyright: ignore[reportArgumentType]
+
+
+def _standard(n: int, shape: Any, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, *shape))
+
+
 def _draw(box: Leaf, n: int, rng: np.random.Generator, scale_shift: Numbers | None) -> np.ndarray:
     dtype, shape, bounds = np.dtype(box.dtype), (n, *box.shape), box.bounds()
     if dtype.kind not in "fiu":
@@ -90,7 +101,9 @@ def nudged(observations: Mapping[str, np.ndarray], share: float, seed: int = 1) 
     rng = np.random.default_rng(seed)
     moved: Arrays = {}
     for name, array in observations.items():
-        if array.dtype.kind == "f":
+        if name.startswith("noise/"):
+            moved[name] = array  # given as it is, and uniform numbers have bounds
+        elif array.dtype.kind == "f":
             moved[name] = (array + share * rng.choice((-1.0, 1.0), array.shape) * array.std(0)).astype(array.dtype)
         elif array.dtype.kind in "iu":
             inner = (array > array.min(initial=0)) & (array < array.max(initial=0))

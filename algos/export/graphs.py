@@ -21,11 +21,24 @@ from torch import Tensor, nn
 from ...data.errors import ConfigError, D3rayError
 from ...data.spec import Spec
 from ..acting.context import ContextPolicy
+from ..acting.graph_inputs import NoiseInput, StateInput
 from ..acting.policy import Policy, module_input
-from ..acting.ports import StateInput
+from ..acting.ported import PortedPolicy
 from ..networks.heads import Observation
-from .golden import BATCHES, TOLERANCE, Arrays, check_golden, golden_memory, golden_observations, largest_gap, listed, nudged, take
-from .portable import PortableContext, PortablePolicy
+from .golden import (
+    BATCHES,
+    TOLERANCE,
+    Arrays,
+    check_golden,
+    golden_memory,
+    golden_observations,
+    golden_ports,
+    largest_gap,
+    listed,
+    nudged,
+    take,
+)
+from .portable import PortableContext, PortablePolicy, PortablePorted
 
 OPSET = 20
 
@@ -67,6 +80,7 @@ class Portable:
         golden: `batch_1/observation`, `batch_1/action`, `batch_32/…`: what every form must reproduce.
         tolerance: How closely: 1e-5, or four times what the policy's own rounding to its float type changes, if that is more.
         states: The inputs that are its memory, where it has one.
+        noises: The inputs that take random numbers, where it draws.
         options: What may be chosen when acting, as a record has it.
     """
 
@@ -74,6 +88,7 @@ class Portable:
     golden: Arrays
     tolerance: float
     states: tuple[StateInput, ...] = ()
+    noises: tuple[NoiseInput, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -114,6 +129,11 @@ def portable(policy: Policy) -> Portable:
         states = tuple(s.model_copy(update={"start": float(started[s.name].flat[0])}) for s in policy.states)
         options = {"target_return": list(policy.target_returns)}
         return with_golden(module, exact, drawn, policy.run_graph, states=states, options=options)
+    if isinstance(policy, PortedPolicy):
+        drawn |= golden_ports(policy.states, policy.noises, 8 * sum(BATCHES))
+        used = _networks_used(policy, take(drawn, slice(2)))
+        module, exact = (PortablePorted(policy.ported, used, dtype) for dtype in (None, torch.float64))
+        return with_golden(module, exact, drawn, policy.run_graph, states=policy.states, noises=tuple(policy.noises))
     used = _networks_used(policy, take(drawn, slice(2)))
     module = PortablePolicy(policy.module, used, spec)
     exact = PortablePolicy(policy.module, used, spec, torch.float64)
@@ -137,12 +157,7 @@ def with_golden(
         StorageError: `module` does not act as `live` does.
     """
     spec, action, names = module.spec, listed(module.act_on(drawn))[0], Portable(module, {}, 0.0, **memory).outputs
-    if (chosen := _chosen(module, drawn)) is not None:  # golden actions are those that rounding cannot change
-        others = (_chosen(exact, drawn), _chosen(module, nudged(drawn, 1e-3)), _chosen(module, nudged(drawn, -1e-3)))
-        kept = np.all([chosen == other for other in others], 0)
-        order = np.argsort(~kept, kind="stable")
-    else:
-        order = np.arange(len(action))
+    order = _steady_first(module, exact, drawn, action)
     golden: Arrays = {}
     rounding, first = 0.0, 0
     for n in BATCHES:
@@ -163,11 +178,18 @@ def with_golden(
     return made
 
 
-def _chosen(module: PortableModule, inputs: Arrays) -> np.ndarray | None:
-    """The discrete actions, or which of its own continuous ones a policy takes; None where it acts without a choice."""
-    if module.spec.discrete:
-        return module.act_on(inputs)
-    return module.choice_on(inputs) if isinstance(module, PortablePolicy) else None
+def _steady_first(module: PortableModule, exact: PortableModule, drawn: Arrays, action: np.ndarray) -> np.ndarray:
+    """The rows in their order, those last whose actions rounding could change at a stroke: discrete ones, and the best of some.
+
+    A row's action is compared with those of a more exact policy and of observations next to its own; what jumps there, by ten times
+    what rows do on the whole, stands near the edge of a choice.
+    """
+    moved = [
+        listed(one.act_on(inputs))[0]
+        for one, inputs in ((exact, drawn), (module, nudged(drawn, 1e-3)), (module, nudged(drawn, -1e-3)))
+    ]
+    gaps = np.max([np.abs(other.astype(np.float64) - action).reshape(len(action), -1).max(1) for other in moved], 0)
+    return np.argsort(gaps > 10 * np.median(gaps), kind="stable")
 
 
 def onnx_bytes(policy: Portable) -> bytes:
@@ -244,7 +266,7 @@ def _live(policy: Policy, inputs: Arrays) -> np.ndarray:
     """Actions of the policy where it is, at inputs by name."""
     with torch.no_grad():
         tensors = {name: torch.as_tensor(rows, device=policy.device) for name, rows in inputs.items()}
-        if isinstance(policy, ContextPolicy):
+        if isinstance(policy, ContextPolicy | PortedPolicy):
             return policy.run_graph(inputs)[0]
         return policy.module(module_input(policy.space, tensors)).cpu().numpy()
 

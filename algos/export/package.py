@@ -22,8 +22,8 @@ from safetensors.numpy import load as load_arrays
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, StorageError
 from ...data.spec import Environment, Spec
+from ..acting.graph_inputs import NoiseInput, Port, StateInput
 from ..acting.onnx_policy import OnnxPolicy, RememberingOnnxPolicy
-from ..acting.ports import NoiseInput, Port, StateInput
 from ..saving.parts import Kind, read_manifest, read_parts, write_parts
 from .golden import check_golden
 
@@ -82,7 +82,7 @@ def read_package(folder: str | Path, threads: int = 1) -> OnnxPolicy:
         StorageError: it is no package, not whole or changed (the file is named), or it acts otherwise than when it was written.
     """
     parts, record = read_whole(Path(folder))
-    kind = RememberingOnnxPolicy if record.state_inputs else OnnxPolicy
+    kind = RememberingOnnxPolicy if record.state_inputs or record.noise_inputs else OnnxPolicy
     policy = kind(parts["policy.onnx"], record.model_dump(mode="json"), threads)
     golden = load_arrays(parts["golden.safetensors"])
     outputs = [port.name for port in record.outputs]

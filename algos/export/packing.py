@@ -14,8 +14,8 @@ from safetensors.numpy import save as save_arrays
 from ...data.dataset import Dataset
 from ...data.spec import Environment
 from ..acting.fitted import policy as policy_of
+from ..acting.graph_inputs import Port
 from ..acting.policy import Policy, PolicyModule
-from ..acting.ports import Port
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..registry import algorithm_class
@@ -79,14 +79,16 @@ def write_portable(
         ConfigError: the policy cannot be exported.
         StorageError: the place cannot be written or holds something else, or the graph does not act as the policy does.
     """
+    ports = {port.name for port in (*policy.states, *policy.noises)}
     record = PolicyRecord(
         **about,
         spaces=policy.spec,
         data=DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"]) if data else None,
         environment=Environment(id=environment) if isinstance(environment, str) else environment,
-        inputs=tuple(_port(policy, name) for name in policy.inputs if name not in {state.name for state in policy.states}),
+        inputs=tuple(_port(policy, name) for name in policy.inputs if name not in ports),
         outputs=tuple(_port(policy, name) for name in policy.outputs),
         state_inputs=policy.states,
+        noise_inputs=policy.noises,
         options=dict(policy.options),
         tolerance=policy.tolerance,
     )

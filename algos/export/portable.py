@@ -15,6 +15,7 @@ from ...data.spec import Spec
 from ..acting.context import ContextModule
 from ..acting.inputs import action_dtype
 from ..acting.policy import PolicyModule, module_input
+from ..acting.ported import Inputs, PortedModule
 from ..networks.vectors import Observation
 
 
@@ -39,12 +40,6 @@ class PortablePolicy(PolicyModule):
         """What `forward` takes."""
         return module_input(self.spec.observation, {name: torch.as_tensor(rows) for name, rows in inputs.items()})
 
-    def choice_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Which of its own actions it takes, of a policy that takes the best of some; None of others."""
-        with torch.no_grad():
-            chosen = self.algorithm.choice(self._nets(None), self._seen(self.arguments(inputs)))
-        return None if chosen is None else chosen.numpy()
-
 
 class PortableContext(ContextModule):
     """The same of a policy that looks back: inputs and memory by name to the action and what the memory becomes."""
@@ -56,6 +51,30 @@ class PortableContext(ContextModule):
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """The action and what each part of the memory becomes, at inputs by name."""
+        with torch.no_grad():
+            return tuple(output.numpy() for output in self(self.arguments(inputs)))
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        """What `forward` takes."""
+        return {name: torch.as_tensor(rows) for name, rows in inputs.items()}
+
+
+class PortablePorted(PortedModule):
+    """The same of a policy with a memory of its own, or that draws."""
+
+    def __init__(self, source: PortedModule, used: list[str], dtype: torch.dtype | None = None) -> None:
+        super().__init__(*_taken_out(source, used, dtype or source.dtype), spec=source.spec)
+        self.states, self.noise_inputs = source.states, source.noise_inputs  # in the types of the one that is written
+        self.action_dtype: torch.dtype = getattr(torch, action_dtype(source.spec))
+        self.eval()
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        kinds = {state.name: getattr(torch, state.dtype) for state in self.states}
+        action, *new = super().forward({name: part.to(self.dtype) if name in kinds else part for name, part in inputs.items()})
+        return action.to(self.action_dtype), *(part.to(kinds[s.name]) for part, s in zip(new, self.states, strict=True))
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The action and what each memory becomes, at inputs by name."""
         with torch.no_grad():
             return tuple(output.numpy() for output in self(self.arguments(inputs)))
 

@@ -33,6 +33,7 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset, sourced
+from ..critics import Critics
 from ..definition import LossValue, Network, Verbs, due, loss
 from ..losses.sampled_actions import values_beside
 from ..losses.td import td_loss
@@ -62,7 +63,7 @@ class AWACConfig(ActorCriticConfig):
     )
 
 
-class AWAC(DistributionPolicy):
+class AWAC(Critics, DistributionPolicy):
     """AWAC, offline or online. Data: continuous actions in [-1, 1] after the action scaler. λ is in units of return."""
 
     Config: ClassVar = AWACConfig
@@ -90,17 +91,9 @@ class AWAC(DistributionPolicy):
         c = self.config_
         return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
 
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
     def actor(self, learner: Verbs, batch: Batch) -> None:
         """After the critic."""
         learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After the actor."""
-        learner.track("critic", rate="tau")
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -128,6 +121,3 @@ class AWAC(DistributionPolicy):
         """A(s, a), [B]."""
         values = values_beside(nets, policy, batch, self.config_.n_action_samples, "min")
         return values[0] - values[1:].mean(0)
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)

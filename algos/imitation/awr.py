@@ -50,6 +50,8 @@ from ..networks.distributions import Gaussian
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.heads import DeterministicPolicy, ValueFunction
 from ..optimizers import SGD, Optimizer
+from ..ports import Noise, Ports, Tensors
+from ..presets import TaskPresets
 from ..wants import Wants
 
 CODE = "authors' code 831442f, awr_configs.py"
@@ -92,15 +94,11 @@ class AWR(Algorithm):
     exemptions: ClassVar = {"one_update_in_float32": "errors of both signs, in units of c, cancel in the gradient of a bias"}
     presets: ClassVar = {
         "paper": Preset(f"{CODE}: HalfCheetah", PAPER),
-        "ant": Preset(f"{CODE}: Ant", {**PAPER, "action_std": 0.2}),
-        "hopper": Preset(f"{CODE}: Hopper", {**PAPER, "actor_learning_rate": 1e-4}),
-        "humanoid": Preset(f"{CODE}: Humanoid", {**PAPER, "actor_learning_rate": 1e-5}),
-        "walker2d": Preset(f"{CODE}: Walker2d", {**PAPER, "actor_learning_rate": 2.5e-5}),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020, with its rounds as in choice 1; the code of 0.32 normalises, and learns σ",
             {"value_learning_rate": 1e-4, "value_scale": 1.0, "normalize_advantages": False},
         ),
-    }
+    } | TaskPresets(__file__, AWRConfig)
 
     def wants(self, config: AWRConfig) -> Wants:
         if config.horizon is None:
@@ -166,12 +164,13 @@ class AWR(Algorithm):
         trace = torch.cat((torch.ones_like(discount[:, :1]), h.lam * discount[:, :-1]), 1).cumprod(1)
         return batch.reward + batch.discount * (values[:, 0] + h.lam * (trace * error).sum(1))
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation)
+    def ports(self, spec: Spec, config: AWRConfig) -> Ports:
+        return {"action": Noise(spec.action.shape)}
 
-    def sample(self, nets: Nets, observation: Any) -> Tensor:
-        policy = self.distribution(nets, observation)
-        return policy.sample(nets.noise("action", policy.mean.shape))
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        if "action" not in noise:
+            return nets.policy(observation), state
+        return self.distribution(nets, observation).sample(noise["action"]), state
 
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return self.distribution(nets, observation).log_prob(action)

@@ -31,9 +31,9 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
+from ..actor_critic.shared import ActorCritic, ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset, sourced
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..definition import LossValue, Network, due, loss
 from ..losses.sampled_actions import values_beside
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -60,7 +60,7 @@ class CRRConfig(ActorCriticConfig):
     log_std_bounds: Bounds = setting((-20.0, 2.0), "where log σ is clipped", source="d3rlpy 2.8.1, models/builders.py")
 
 
-class CRR(DistributionPolicy):
+class CRR(ActorCritic, DistributionPolicy):
     """CRR, offline or online. Data: continuous actions in [-1, 1] after the action scaler. β is in units of return."""
 
     Config: ClassVar = CRRConfig
@@ -82,19 +82,6 @@ class CRR(DistributionPolicy):
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
-
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def actor(self, learner: Verbs, batch: Batch) -> None:
-        """After the critic."""
-        learner.minimise(self.actor_loss, "policy", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """Every n-th step."""
-        learner.track("critic", rate="tau")
-        learner.track("policy", rate="tau")
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -120,6 +107,3 @@ class CRR(DistributionPolicy):
         """A(s, a), [B]."""
         values = values_beside(nets, policy, batch, self.config_.n_action_samples, "mean")
         return values[0] - (values[1:].mean(0) if self.config_.advantage_type == "mean" else values[1:].amax(0))
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)

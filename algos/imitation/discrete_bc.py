@@ -26,6 +26,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import CategoricalPolicy
 from ..optimizers import Adam, Optimizer
+from ..ports import Tensors
 from ..wants import Wants
 from .bc import MANUAL, TENTH, UNUSED
 
@@ -73,5 +74,5 @@ class DiscreteBC(Algorithm):
         taken = log_prob.gather(-1, batch.action[:, None])[:, 0]
         return h.beta * log_prob.square().mean(-1) - taken, {"log_prob": taken}
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return nets.policy(observation).argmax(-1)
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return nets.policy(observation).argmax(-1), state

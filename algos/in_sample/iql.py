@@ -24,7 +24,7 @@ Choices   1. Order: value, actor, critic, target in every step, as in the code (
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,18 +34,17 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset
+from ..critics import Critics
 from ..definition import LossValue, Network, Verbs, due, loss, precomputed
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
+from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import GaussianPolicy, PointPolicy, ValueFunction
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Cosine, Optimizer
+from ..presets import TaskPresets
 
 RETURNS = {"name": "return_based", "multiplier": 1000.0}
-ANTMAZE: dict[str, Any] = {
-    "expectile": 0.9, "weight_temp": 10.0, "reward_scaler": {"name": "constant_shift", "shift": -1.0},
-}  # fmt: skip
 CODE = "IQL's code 09d7002, configs/mujoco_config.py"
 
 
@@ -71,7 +70,7 @@ class IQLConfig(InSampleConfig):
     expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
 
 
-class IQL(DistributionPolicy):
+class IQL(Critics, DistributionPolicy):
     """IQL, offline or online.
 
     Data: continuous actions in [-1, 1] after the action scaler. β is in 1/reward: another unit of the reward is another β.
@@ -81,20 +80,8 @@ class IQL(DistributionPolicy):
     actions: ClassVar = "continuous"
     presets: ClassVar = {
         "paper": Preset(f"D4RL locomotion: {CODE} and train_offline.py", {"reward_scaler": RETURNS}),
-        "antmaze": Preset(
-            "D4RL AntMaze: authors' code, configs/antmaze_config.py and train_offline.py",
-            ANTMAZE,
-        ),
-        "antmaze-finetune": Preset(
-            "D4RL AntMaze, to go on online: authors' code, configs/antmaze_finetune_config.py and train_finetune.py",
-            {**ANTMAZE, "actor_optimizer": "adam"},
-        ),
-        "kitchen": Preset(
-            "D4RL Kitchen and Adroit: authors' code, configs/kitchen_config.py",
-            {"weight_temp": 0.5, "actor_encoder": VectorEncoder(dropout_rate=0.1)},
-        ),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/iql.py", {"actor_optimizer": "adam"}),
-    }
+    } | TaskPresets(__file__, IQLConfig)
 
     def networks(self, spec: Spec, config: IQLConfig) -> dict[str, Network]:
         seen, size = spec.observation, spec.action.shape[0]
@@ -118,10 +105,6 @@ class IQL(DistributionPolicy):
         learner.minimise(self.value_loss, "value", batch)
         learner.minimise(self.actor_loss, "policy", batch)
         learner.minimise(self.critic_loss, "critic", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """After every step."""
-        learner.track("critic", rate="tau")
 
     @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -152,6 +135,3 @@ class IQL(DistributionPolicy):
     def target_value(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         """min_i Q̂_i(s, a), [B]; two losses read it."""
         return reduced(nets.target.critic(batch.observation, batch.action), "min")
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return nets.critic(observation, action)

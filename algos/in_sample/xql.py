@@ -26,7 +26,7 @@ Choices   1. exp(m) divides each batch's gradient by a number of its own, as in 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,36 +38,15 @@ from ..definition import LossValue, Verbs, loss
 from ..losses.sampled_actions import apart, repeated
 from ..losses.td import learned_from
 from ..nets import Hyper, Nets
-from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
+from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Mean, reduced
 from ..networks.q_functions.critics import over_members
+from ..presets import TaskPresets
 from .iql import IQL, RETURNS, InSampleConfig
 
 CODE = "authors' code dff09af, offline/train_offline.py and configs"
 SCRIPTS = "authors' code dff09af, offline/reproduce"
 _REACH = 0.5  # where noise on the data's actions is clipped, as in the code
-MINUS_ONE = {"name": "constant_shift", "shift": -1.0}
-LARGE: dict[str, Any] = {"batch_size": 1024}
-MUJOCO: dict[str, dict[str, Any]] = {
-    "halfcheetah-medium": {"gumbel_temp": 1.0, "perturb_actions": True, **LARGE},
-    "halfcheetah-medium-replay": {"gumbel_temp": 1.0, "max_clip": 5.0},
-    "halfcheetah-medium-expert": {"gumbel_temp": 1.0, "max_clip": 5.0, **LARGE},
-    "hopper-medium": {"gumbel_temp": 5.0, **LARGE},
-    "hopper-medium-replay": {"gumbel_temp": 2.0},
-    "hopper-medium-expert": {"gumbel_temp": 2.0, "n_random_actions": 1, **LARGE},
-    "walker2d-medium": {"gumbel_temp": 10.0, **LARGE},
-    "walker2d-medium-replay": {"gumbel_temp": 5.0, "max_clip": 5.0, **LARGE},
-    "walker2d-medium-expert": {"gumbel_temp": 2.0, "max_clip": 5.0},
-}
-ANTMAZE: dict[str, dict[str, Any]] = {
-    "antmaze-umaze": {"gumbel_temp": 2.0},
-    "antmaze-umaze-diverse": {"gumbel_temp": 5.0, "n_random_actions": 1},
-    "antmaze-medium-play": {"gumbel_temp": 0.8, "max_clip": 5.0},
-    "antmaze-medium-diverse": {"gumbel_temp": 0.6, "n_value_updates": 4},
-    "antmaze-large-play": {"gumbel_temp": 0.6, "max_clip": 5.0, **LARGE},
-    "antmaze-large-diverse": {"gumbel_temp": 0.55, "max_clip": 5.0, **LARGE},
-}
-KITCHEN = {"kitchen-complete": 2.0, "kitchen-partial": 5.0, "kitchen-mixed": 8.0}
 
 
 class XQLConfig(InSampleConfig):
@@ -90,27 +69,7 @@ class XQL(IQL):
     Config: ClassVar = XQLConfig
     presets: ClassVar = {
         "paper": Preset(f"{SCRIPTS}/mujoco: one setting for all tasks", {"reward_scaler": RETURNS}),
-        "mujoco-finetune": Preset(
-            "to go on online: authors' code dff09af, offline/configs/mujoco_config_finetune.py and train_finetune.py; β by task",
-            {"reward_scaler": RETURNS, "actor_optimizer": "adam"},
-        ),
-        **{
-            f"d4rl-{task}": Preset(f"{SCRIPTS}/mujoco", {"reward_scaler": RETURNS, **settings}) for task, settings in MUJOCO.items()
-        },
-        **{
-            f"d4rl-{task}": Preset(
-                f"{SCRIPTS}/antmaze", {"reward_scaler": MINUS_ONE, "weight_temp": 10.0, "actor_optimizer": "adam", **settings}
-            )
-            for task, settings in ANTMAZE.items()
-        },
-        **{
-            f"d4rl-{task}": Preset(
-                f"{SCRIPTS}/franka",
-                {"gumbel_temp": beta, "weight_temp": 0.5, "actor_encoder": VectorEncoder(dropout_rate=0.1), **LARGE},
-            )
-            for task, beta in KITCHEN.items()
-        },
-    }
+    } | TaskPresets(__file__, XQLConfig)
 
     def joint_step(self, learner: Verbs, batch: Batch) -> None:
         """Choice 2."""

@@ -7,17 +7,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch, Drawn
 from ...data.dataset import Dataset
+from ...data.random import fold, root_key
 from ...data.sampling import TransitionSampler
-from ..acting.context import ContextModule
 from ..acting.fitted import policy_module
 from ..definition import Loss
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..learning.learner import Learner
 from ..learning.setup import sampling
+from ..ports import drawn, memories, started
 from ..wants import Stretches
 
 _TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
@@ -56,13 +58,14 @@ class HeldOut:
 
     def _errors(self, fit: Fit) -> dict[str, float]:
         seen, module = self.transitions(fit), policy_module(fit)
-        predicted = module(seen.observation)
+        key = root_key(0, fit.device)
+        predicted = module.draw(seen.observation, key, exploring=False)
         if not predicted.is_floating_point():
             found = {"action_match": float((predicted == seen.action).double().mean())}
         else:
             found = {"action_error": float((predicted.double() - seen.action.double()).square().mean())}
         if fit.algorithm.learns_values():
-            goal = _value(fit, seen.next_observation, module(seen.next_observation))
+            goal = _value(fit, seen.next_observation, module.draw(seen.next_observation, key, exploring=False))
             reward = torch.as_tensor(fit.scaling.reward(seen.reward.cpu().numpy()), device=fit.device)
             error = reward + seen.discount * goal - _value(fit, seen.observation, seen.action)
             found["td_error"] = float(error.abs().mean())
@@ -71,11 +74,25 @@ class HeldOut:
     def _looking_back(self, fit: Fit) -> dict[str, float]:
         """The same of the last step of stretches of episodes, each acted on with what came before and the return that followed."""
         batch: Any = self._fixed(fit)
-        module, scaler = policy_module(fit), fit.scaling.action_affine
-        assert isinstance(module, ContextModule)
-        done = batch.action[:, -1] if scaler is None else scaler.reverse(batch.action[:, -1])
-        error = (module.raw(fit.algorithm.act(fit.nets(), batch.seen)) - done).double().square().mean()
-        return {"action_error": float(error)}
+        module, last = policy_module(fit), batch.action[:, -1]
+        action = self._unrolled(fit, batch) if memories(fit.ports) else fit.algorithm.act(fit.nets(), batch.seen, {}, {})[0]
+        if not action.is_floating_point():
+            return {"action_match": float((action == last).double().mean())}
+        scaler = fit.scaling.action_affine
+        done = last if scaler is None else scaler.reverse(last)
+        return {"action_error": float((module.raw(action) - done).double().square().mean())}
+
+    def _unrolled(self, fit: Fit, batch: Any) -> Tensor:
+        """The action at the last step of stretches, of a policy that is handed its memory; padding leaves the memory as it is."""
+        first = pytree.tree_leaves(batch.observation)[0]
+        n, action = len(first), first.new_zeros(0)
+        state, nets = started(fit.ports, n, fit.dtype, fit.device), fit.nets()
+        for t in range(first.shape[1]):
+            noise = drawn(fit.ports, fold(root_key(0, fit.device), t), n, fit.dtype)
+            action, after = fit.algorithm.act(nets, pytree.tree_map(lambda part, t=t: part[:, t], batch.observation), state, noise)
+            there = batch.mask[:, t]
+            state = {k: torch.where(there.reshape(-1, *[1] * (v.ndim - 1)), v, state[k]) for k, v in after.items()}
+        return action
 
     def transitions(self, fit: Fit) -> Batch:
         """Transitions spread evenly over the episodes, unscaled, with as many frames as the algorithm sees and its own discount."""

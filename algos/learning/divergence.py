@@ -17,7 +17,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
+from ...data.random import root_key
+from ..definition import Definition
 from ..nets import Hyper, Nets, Parameters
+from ..ports import Ports, drawn, memories, started
 from .learner import Learner
 
 SATURATED = 0.99
@@ -31,8 +34,8 @@ class DivergenceWarning(UserWarning):
 class Divergence:
     """Looks at the last update of each epoch, and warns once of every row whose values diverge."""
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+    def __init__(self, learner: Learner, ports: Ports) -> None:
+        self._learner, self._ports = learner, ports
         self._largest_reward: float | None = None
         self._seen: list[dict[str, float]] = [{} for _ in learner.seeds]
         self._warned: dict[int, str] = {}  # by row
@@ -48,7 +51,7 @@ class Divergence:
 
     def look(self, batch: Batch) -> None:
         """Keeps what each seed's policy and critics make of its batch, by its own coefficients. Waits for the device."""
-        self._seen = [snapshot(self._learner, batch, k) for k in range(len(self._learner.seeds))]
+        self._seen = [snapshot(self._learner, self._ports, batch, k) for k in range(len(self._learner.seeds))]
 
     def judged(self, rows: list[dict[str, float]]) -> list[dict[str, float]]:
         """The metrics of an epoch, one dictionary a seed, with what was looked at."""
@@ -68,19 +71,31 @@ class Divergence:
 
 
 @torch.no_grad()
-def snapshot(learner: Learner, batch: Batch, k: int) -> dict[str, float]:
+def snapshot(learner: Learner, ports: Ports, batch: Batch, k: int) -> dict[str, float]:
     """What the present policy and critics of the k-th seed make of its batch. Waits for the device."""
-    algorithm, tensors, observation, action = learner.algorithm, dict[str, Parameters](), batch.seen, batch.action
+    algorithm, tensors, action = learner.algorithm, dict[str, Parameters](), batch.action
+    observation: Any = batch.observation if memories(ports) else batch.seen
     if learner.stacked:
         live = {name: {**parameters, **learner.buffers[name]} for name, parameters in learner.live.items()}
         tensors, observation, action = pytree.tree_map(lambda part: part[k], (live, observation, action))
     h: Any = Hyper(cast("dict[str, Tensor]", {name: rows[k] for name, rows in learner.values.items()}))
     nets, found = Nets(learner.modules, tensors, None, None, learner.dtype, h=h), dict[str, float]()
     if type(algorithm).acts() and action.is_floating_point():
-        found["action_saturation"] = float((algorithm.act(nets, observation).abs() >= SATURATED).double().mean())
+        done = _acted(algorithm, nets, ports, observation)
+        found["action_saturation"] = float((done.abs() >= SATURATED).double().mean())
     if type(algorithm).learns_values():
         found["q_value_max"] = float(algorithm.value(nets, observation, action).max())
     return found
+
+
+def _acted(algorithm: Definition, nets: Nets, ports: Ports, observation: Any) -> Tensor:
+    """Greedy actions; of a policy with a memory those at an episode's first step, of stretches their first."""
+    if memories(ports):
+        observation = pytree.tree_map(lambda part: part[:, 0], observation)
+    like = pytree.tree_leaves(observation)[0]
+    dtype = like.dtype if like.is_floating_point() else torch.float32
+    noise = drawn(ports, root_key(0, like.device), len(like), dtype)
+    return algorithm.act(nets, observation, started(ports, len(like), dtype, like.device), noise)[0]
 
 
 def divergence(metrics: Mapping[str, float], largest_reward: float, gamma: float) -> str | None:

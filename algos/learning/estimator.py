@@ -16,6 +16,7 @@ from ...data.errors import ConfigError, did_you_mean
 from ...data.seeds import checked_seed
 from ...data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple, space_columns
 from ..definition import Definition
+from ..ports import Ports, noises
 from ..wants import Wants
 from .batch_checks import check_batch
 from .callbacks import Callback, Epoch, Evaluator, Logger, StepCallback, Watching, stops, watching
@@ -80,6 +81,16 @@ class Estimator(Definition):
     def wants_(self) -> Wants:
         """What it learns from."""
         return self.fitted.sources.wants
+
+    @property
+    def ports_(self) -> Ports:
+        """What its policy takes beside observations."""
+        return self.fitted.ports
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the policy can draw its actions; online it then explores by itself."""
+        return bool(noises(self.ports_, exploring=True))
 
     @property
     def fitted(self) -> Fit:

@@ -35,6 +35,7 @@ class Fit:
         learner: Parameters, optimisers, step count.
         scaling: Between raw numbers and what networks see.
         sources: Where batches come from.
+        ports: What the policy takes beside observations.
         divergence: How losing runs show themselves.
         places: Of each row its place in the stack that it was begun in, by which it has its guests.
         completed: Whether the settings have met data, as they do once.
@@ -63,7 +64,8 @@ class Fit:
         )
         self.scaling = Scaling(config, spec, self.dtype, self.device)
         self.sources = Sources(algorithm, config, spec, self.learner)
-        self.divergence = Divergence(self.learner)
+        self.ports = algorithm.ports(spec, config)
+        self.divergence = Divergence(self.learner, self.ports)
         self.completed, self.stopped = False, False
         self.after_update: Callable[[], None] | None = None
         self.told = set[str]()

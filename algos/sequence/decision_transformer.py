@@ -41,6 +41,8 @@ from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.trajectories import TrajectoryPolicy
 from ..networks.transformers import Transformer
 from ..optimizers import AdamW, Optimizer, WarmUp
+from ..ports import Tensors
+from ..presets import TaskPresets
 from .shared import SequenceAlgorithm, SequenceConfig
 
 PAPER = "Chen et al. 2021, Table 9"
@@ -77,13 +79,6 @@ class DecisionTransformer(SequenceAlgorithm):
     actions: ClassVar = "continuous"
     presets: ClassVar = {
         "paper": Preset(f"{PAPER}; {CODE}", SCALED),
-        "hopper": Preset(f"D4RL Hopper: {CODE}", {**SCALED, "target_returns": (3600.0, 1800.0)}),
-        "halfcheetah": Preset(f"D4RL HalfCheetah: {CODE}", {**SCALED, "target_returns": (12_000.0, 6_000.0)}),
-        "walker2d": Preset(f"D4RL Walker2d: {CODE}", {**SCALED, "target_returns": (5_000.0, 2_500.0)}),
-        "reacher": Preset(
-            f"Reacher: {PAPER}; {CODE}",
-            {**SCALED, "reward_scaler": {"name": "multiply", "multiplier": 0.1}, "context": 5, "target_returns": (76.0, 40.0)},
-        ),
         "d3rlpy": Preset(
             "d3rlpy 2.8.1, algos/transformer/decision_transformer.py and models/torch/transformers.py",
             {
@@ -93,7 +88,7 @@ class DecisionTransformer(SequenceAlgorithm):
                 "transformer": Transformer(norm_epsilon=3e-3, timestep_std=0.02),
             },
         ),
-    }
+    } | TaskPresets(__file__, DecisionTransformerConfig)
 
     def networks(self, spec: Spec, config: DecisionTransformerConfig) -> dict[str, Network]:
         size, latest = spec.action.shape[0], config.max_timestep
@@ -112,5 +107,5 @@ class DecisionTransformer(SequenceAlgorithm):
         """L of each step, [B, T]. Padding does not count."""
         return (nets.policy(batch.seen) - batch.action).square().mean(-1), {}
 
-    def act(self, nets: Nets, observation: Context) -> Tensor:
-        return nets.policy.last(observation)
+    def act(self, nets: Nets, observation: Context, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return nets.policy.last(observation), state

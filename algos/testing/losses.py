@@ -148,9 +148,9 @@ def check_padding_is_unseen(make: Make) -> None:
             raise ContractError(f"{name}.{loss} depends on padding (by {gap:.1e}): multiply what it sums by batch.mask.")
     last = torch.zeros_like(sequences.mask)
     last[:, -1] = True
-    action = fit.algorithm.act(fit.nets(), sequences.seen)
+    action = fit.algorithm.act(fit.nets(), sequences.seen, {}, {})[0]
     for changed_batch, what in ((hollow, "padding"), (others(last, "action"), "the action that is asked for")):
-        if not torch.allclose(fit.algorithm.act(fit.nets(), changed_batch.seen), action, rtol=0, atol=1e-9):
+        if not torch.allclose(fit.algorithm.act(fit.nets(), changed_batch.seen, {}, {})[0], action, rtol=0, atol=1e-9):
             raise ContractError(f"{name}.act depends on {what}: mask it.")
 
 

@@ -26,37 +26,36 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..base import Algorithm
-from ..config import AlgorithmConfig, Preset, sourced
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..config import Preset, sourced
+from ..critics import Critics, CriticsConfig
+from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Bootstrap, Mean, QFunction, picked, reduced
+from ..networks.q_functions import picked, reduced
 from ..optimizers import Adam, Optimizer
+from ..ports import Tensors
 
 MANUAL = "d3rlpy's manual of October 2020"
 
 
+@sourced(MANUAL, "share_encoder")
 @sourced("Mnih et al. 2015, Extended Data Table 1", "gamma")
-class DQNConfig(AlgorithmConfig):
+class DQNConfig(CriticsConfig):
     """Settings of `DQN`."""
 
     learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
     optimizer: Optimizer = setting(Adam(epsilon=1.5e-4), "what steps the critic", source=f"{MANUAL}; Rainbow, Table 1")
     batch_size: int = setting(32, "transitions in a gradient step", source="Mnih et al. 2015, Extended Data Table 1", gt=0)
-    target_update_interval: int = setting(8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0)
+    target_update_interval: int = setting(  # pyright: ignore[reportIncompatibleVariableOverride]  # configs are frozen
+        8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0
+    )
     tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", gt=0, le=1)
     n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
-    q_function: QFunction = setting(Mean(), "what the critic estimates: mean, or a distribution of the return")
-    share_encoder: bool = setting(False, "whether the ensemble has one encoder", source=MANUAL)
-    bootstrap: Bootstrap = setting(
-        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
-    )
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 
-class DQN(Algorithm):
+class DQN(Critics):
     """Deep Q-network, offline or online. Data: discrete actions."""
 
     Config: ClassVar = DQNConfig
@@ -76,14 +75,6 @@ class DQN(Algorithm):
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, targets=self.config_.target_update_interval)
 
-    def critic(self, learner: Verbs, batch: Batch) -> None:
-        """Every step."""
-        learner.minimise(self.critic_loss, "critic", batch)
-
-    def targets(self, learner: Verbs, batch: Batch) -> None:
-        """Every C steps."""
-        learner.track("critic", rate="tau")
-
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each member and sample, [members, B]."""
@@ -92,8 +83,8 @@ class DQN(Algorithm):
             goal = batch.reward + batch.discount * reduced(following, "min")
         return td_loss(nets.critic, batch, goal)
 
-    def act(self, nets: Nets, observation: Any) -> Tensor:
-        return _best(nets.critic(observation))
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        return _best(nets.critic(observation)), state
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action)

@@ -22,10 +22,9 @@ from ..spec import Box, Spec
 from ..storage.files import Place, sha256_of, storage_errors
 from ..storage.manifest import MANIFEST
 from .entries import Catalog, Entry, RemoteFile, catalog
-from .progress import Display, bar
 
 if TYPE_CHECKING:
-    from ..dataset import Dataset
+    from ..recording import Recording
     from .download import Patience
 
 Where = Literal["dataset", "downloaded", "in part", ""]
@@ -79,7 +78,7 @@ def nearest(name: str, known: Catalog) -> str:
     return near if near.startswith("; did") else "; d3ray datasets lists those that there are."
 
 
-def prepare(name: str, entry: Entry, *, show: Display = bar, patience: Patience | None = None) -> Path:
+def prepare(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
     """The folder of the dataset made of an entry's files; they are downloaded and imported first where it is not there.
 
     Raises:
@@ -88,26 +87,28 @@ def prepare(name: str, entry: Entry, *, show: Display = bar, patience: Patience 
     folder = dataset_folder(name, entry)
     if (folder / MANIFEST).exists():
         return folder
-    with alone(folder, f"waiting for another process that prepares {name}", show):
+    with alone(folder, f"waiting for another process that prepares {name}"):
         if not (folder / MANIFEST).exists():
-            files = fetch(name, entry, show=show, patience=patience)
+            files = fetch(name, entry, patience=patience)
             _imported(name, entry, files).write(folder)
     return folder
 
 
-def fetch(name: str, entry: Entry, *, show: Display = bar, patience: Patience | None = None) -> Path:
+def fetch(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
     """The folder of an entry's files, whole and compared with what is published; what is missing is downloaded.
 
     Raises:
         DataError, StorageError: as for `download`.
     """
+    from ..progress import progress
     from .download import download
 
     folder = download_folder(name, entry)
-    with alone(folder, f"waiting for another process that downloads {name}", show):
+    with alone(folder, f"waiting for another process that downloads {name}"):
         for file in entry.files:
-            with show(f"downloading {name}" + (f" ({file.place})" if len(entry.files) > 1 else "")) as tell:
-                download(file, folder / file.place, tell, patience)
+            what = f"downloading {name}" + (f" ({file.place})" if len(entry.files) > 1 else "")
+            with progress(what, in_bytes=True) as advance:
+                download(file, folder / file.place, lambda done, total: advance(to=done, total=total), patience)
     return folder
 
 
@@ -150,10 +151,10 @@ def bounded(spec: Spec, entry: Entry) -> Spec:
     return spec.model_copy(update={"action": action.model_copy(update={"low": low, "high": high})})
 
 
-def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
+def _imported(name: str, entry: Entry, folder: Path) -> Recording:
     """The dataset in memory, without Ray. Raises DataError, which says how to have a file again that cannot be read."""
-    from ..dataset import Dataset
     from ..formats.registry import parts_of, read
+    from ..recording import Recording
     from ..storage.schema import infer_spec, kinds_of, largest_numbers
     from ..storage.steps import concat_steps
 
@@ -176,7 +177,7 @@ def _imported(name: str, entry: Entry, folder: Path) -> Dataset:
         }
         for path, imported in zip(paths, found, strict=True)
     ]
-    return Dataset.from_steps(
+    return Recording.from_steps(
         table,
         name=name,
         spec=bounded(spec, entry),
@@ -196,7 +197,7 @@ def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
 
 
 @contextmanager
-def alone(folder: Path, waiting: str, show: Display = bar) -> Generator[None]:
+def alone(folder: Path, waiting: str) -> Generator[None]:
     """Only one process at a time is inside, for one folder; a killed one leaves the lock to the next."""
     with storage_errors("made", folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -205,8 +206,10 @@ def alone(folder: Path, waiting: str, show: Display = bar) -> Generator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            with show(waiting) as tell:
-                tell(0, None)
+            from ..progress import progress
+
+            with progress(waiting) as advance:
+                advance(0)
                 lock.acquire()
     try:
         yield

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..dataset import Dataset
 from ..random import fold, normal, root_key, uniform
 from ..spec import Box, Discrete, Leaf, MultiDiscrete, space_columns
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from .survey import Piece
+from .pieces import Piece
 
 N = 20_000
 N_WIDE = 5_000  # where an observation has more than WIDE entries

@@ -8,20 +8,19 @@ stay together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..dataset import Dataset
 from ..spec import Box
-from ..storage.rows import BLOCK
 from ..storage.statistics import Part, measure, merge
 from .hashing import mix, ordered_sums, row_hashes
+from .pieces import Piece, first_rows, pieces
 from .sample import Sample, Sampler
 
 HASHES = 1 << 22
-_BYTES = 1 << 25  # of a piece's rows; fewer rows of images than of vectors are read at once
 _NEAR = 1e-3  # share of an action's range that counts as its bound
 
 Advance = Callable[[int], object]
@@ -117,12 +116,6 @@ def is_observation(name: str) -> bool:
     return name.partition("/")[0] == "observation"
 
 
-def first_rows(dataset: Dataset) -> np.ndarray:
-    """[E] int64: the logical row that each episode begins with."""
-    rows = np.asarray(dataset.episodes.steps, np.int64) + 1
-    return np.cumsum(rows) - rows
-
-
 def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
     """Finite bounds of continuous actions, [A] each."""
     space = dataset.spec.action
@@ -131,11 +124,6 @@ def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     low, high = (bound.reshape(-1) for bound in bounds)
     return low, high
-
-
-def n_pieces(dataset: Dataset) -> int:
-    """How often `survey` calls `advance`."""
-    return -(-dataset.n_rows // _rows_at_once(dataset))
 
 
 def survey(dataset: Dataset, advance: Advance | None = None) -> Survey:
@@ -149,47 +137,11 @@ def survey(dataset: Dataset, advance: Advance | None = None) -> Survey:
         DataError: a file is missing or truncated.
     """
     seen = _Pass(dataset)
-    for piece in _pieces(dataset):
+    for piece in pieces(dataset):
         seen.add(piece)
         if advance is not None:
             advance(1)
     return seen.result()
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows `start` … `start + n - 1` in [before, before + n) of the arrays; up to one more row lies on either side."""
-
-    start: int
-    before: int
-    n: int
-    columns: Mapping[str, np.ndarray]
-    episode: np.ndarray  # [n]
-    position: np.ndarray  # [n]: step in the episode
-    closing: np.ndarray  # [n] bool, by the table of episodes
-
-    def rows(self, name: str, shift: int = 0) -> np.ndarray:
-        """[n, ...] of a column; with shift 1 one row later (fewer at the very end of the data)."""
-        return self.columns[name][self.before + shift : self.before + shift + self.n]
-
-
-def _rows_at_once(dataset: Dataset) -> int:
-    wide = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in dataset.kinds.values())
-    return max(1, min(BLOCK, _BYTES // max(wide, 1)))
-
-
-def _pieces(dataset: Dataset) -> Iterator[Piece]:
-    steps, first, rows = np.asarray(dataset.episodes.steps, np.int64), first_rows(dataset), dataset.rows()
-    at_once = _rows_at_once(dataset)
-    for start in range(0, rows.n, at_once):
-        stop = min(start + at_once, rows.n)
-        begin, end = max(start - 1, 0), min(stop + 1, rows.n)
-        columns = {name: rows.read(name, begin, end) for name in rows.names()}
-        row = np.arange(start, stop)
-        a, b = np.searchsorted(first, [start, stop - 1], side="right")
-        episode = np.repeat(np.arange(a - 1, b), np.diff(np.r_[start, first[a:b], stop]))
-        position = row - first[episode]
-        yield Piece(start, start - begin, stop - start, columns, episode, position, position == steps[episode])
 
 
 class _Pass:

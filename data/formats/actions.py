@@ -9,7 +9,8 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from ..spec import Box, Spec
-from ..storage.steps import CHUNK, StepTable, chunks
+from ..storage.checks import chunks
+from ..storage.steps import StepTable
 from .imported import Array, Imported
 
 ActionsOutside = Literal["keep", "clip", "refuse"]
@@ -105,7 +106,7 @@ def _held(column: Array, imported: Imported, source: str, actions: str, spec: Sp
     low, high = (b.astype(column.dtype) for b in bounds)
     closing, out, clipped = imported.steps.columns["closing"], column.copy(), 0
     axes = tuple(range(1, column.ndim))
-    for part in chunks(len(column), CHUNK):
+    for part in chunks(len(column)):
         outside = ((column[part] < low) | (column[part] > high)).any(axes) & ~closing[part]
         if outside.any() and actions == "refuse":
             row = part.start + int(outside.argmax())

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Environment, Spec
+from ..storage import checks
 from ..storage.steps import StepTable
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -109,30 +110,17 @@ def finite(source: str, **arrays: Array) -> None:
     Importers whose rows are steps leave this to `steps_from_arrays`; here it is for those that move rows.
     """
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0, 0])
-            raise DataError(f"{source}: {name!r} is not finite in row {row}.")
+        checks.finite(f"{source}: {name!r}", array)
 
 
 def one_column(source: str, name: str, array: Array) -> Array:
-    """[N] from [N] or [N, 1]."""
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise DataError(f"{source}: {name!r} has shape {array.shape}; one value a step is needed.")
-    return array
+    """See `checks.one_column`."""
+    return checks.one_column(f"{source}: {name!r}", array)
 
 
 def flags(source: str, name: str, array: Array) -> Array:
-    """[N] bool from flags of any dtype, [N] or [N, 1].
-
-    Raises:
-        DataError: a value is neither 0 nor 1; row and value are named.
-    """
-    array = one_column(source, name, array)
-    if wrong := np.flatnonzero((array != 0) & (array != 1)).tolist():
-        raise DataError(f"{source}: {name!r} is {array[wrong[0]]} in row {wrong[0]}; flags are 0 or 1.")
-    return array.astype(bool)
+    """See `checks.flags`."""
+    return checks.flags(f"{source}: {name!r}", array)
 
 
 def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:

@@ -22,13 +22,14 @@ from .imported import Imported, existing_file
 from .minari.folder import is_minari, minari_parts, read_minari
 from .npz.ogbench import is_ogbench, read_ogbench
 from .npz.pfrl import is_pfrl, read_pfrl
-from .npz.steps import is_npz, is_zip, read_npz
+from .npz.steps import is_npz, read_npz
 from .rlds.folder import is_rlds, read_rlds, rlds_files
 from .rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
 from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
 from .tabular.csv_table import csv_parts, is_csv, read_csv
 from .tabular.flat_parquet import is_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
+from .untrusted.archives import is_zip
 from .untrusted.pickled_paths import is_pickled_paths, read_pickled_paths
 
 

@@ -23,11 +23,11 @@ import numpy as np
 from ..errors import DataError
 from ..storage.files import Place, storage_errors, write_atomically
 from ..storage.fingerprint import column_digest, digest
-from ..storage.folder import ShardFiles, shard_files
 from ..storage.manifest import Manifest
 from ..storage.rows import BLOCK, Rows, block, n_blocks
 from ..storage.scan import Summary
 from ..storage.schema import Kinds
+from ..storage.shard_files import ShardFiles, shard_files
 from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
 
 _PIECE = 1 << 24  # bytes written at once

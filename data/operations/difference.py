@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..recording import Recording
+from ..storage.checks import chunks
 from ..storage.rows import BLOCK
-from ..storage.steps import chunks
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
 
 Pair = tuple[Any, Any]
 
@@ -53,7 +51,7 @@ class Difference:
         return self.fingerprints[0] == self.fingerprints[1] and not self.spec and self.environment is None
 
 
-def diff(a: Dataset, b: Dataset) -> Difference:
+def diff(a: Recording, b: Recording) -> Difference:
     """What differs between two datasets. Columns whose digests are equal are not read again.
 
     Where they have different numbers of rows the rows that both have are compared, from the first on.
@@ -71,7 +69,7 @@ def diff(a: Dataset, b: Dataset) -> Difference:
     )
 
 
-def _counts(dataset: Dataset) -> dict[str, int]:
+def _counts(dataset: Recording) -> dict[str, int]:
     return {
         "transitions": dataset.n_transitions,
         "episodes": dataset.n_episodes,
@@ -81,15 +79,15 @@ def _counts(dataset: Dataset) -> dict[str, int]:
     }
 
 
-def _kinds(dataset: Dataset) -> dict[str, str]:
+def _kinds(dataset: Recording) -> dict[str, str]:
     return {name: f"{dtype} {list(shape)}" for name, (dtype, shape) in dataset.kinds.items()}
 
 
-def _statistics(dataset: Dataset) -> dict[str, Any]:
+def _statistics(dataset: Recording) -> dict[str, Any]:
     return dataset.statistics.model_dump(mode="json", by_alias=True)
 
 
-def _environment(dataset: Dataset) -> Any:
+def _environment(dataset: Recording) -> Any:
     return dataset.environment.model_dump(mode="json") if dataset.environment else None
 
 
@@ -105,7 +103,7 @@ def _unlike(a: dict[str, Any], b: dict[str, Any], above: str = "") -> dict[str, 
     return found
 
 
-def _columns(a: Dataset, b: Dataset) -> list[ColumnDifference]:
+def _columns(a: Recording, b: Recording) -> list[ColumnDifference]:
     n = min(a.n_rows, b.n_rows)
     names = [name for name, kind in a.kinds.items() if b.kinds.get(name) == kind]
     if a.n_rows == b.n_rows:
@@ -143,14 +141,14 @@ class _Seen:
             self.largest = max(self.largest, float(np.nan_to_num(gap, nan=np.inf).max()))
 
 
-def _described(name: str, found: _Seen, both: tuple[Dataset, Dataset], n: int) -> ColumnDifference:
+def _described(name: str, found: _Seen, both: tuple[Recording, Recording], n: int) -> ColumnDifference:
     assert found.first is not None
     row, *values = found.first
     (e, s), (f, t) = (_place(dataset, row) for dataset in both)
     return ColumnDifference(name, found.rows, n, found.largest, row, (e, f), (s, t), (values[0], values[1]))
 
 
-def _place(dataset: Dataset, row: int) -> tuple[int, int]:
+def _place(dataset: Recording, row: int) -> tuple[int, int]:
     """Episode and step of a logical row."""
     ends = np.cumsum(dataset.episodes.steps + 1)
     episode = int(np.searchsorted(ends, row, side="right"))

@@ -7,25 +7,23 @@ fingerprint, so memory stays bounded, and what is written to a folder later is o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from ..episodes import Columns, Episodes
 from ..errors import ConfigError, DataError
+from ..folder import Folder
+from ..recording import Derivation, Recording
 from ..spec import Box, Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, Spec, Tuple
-from ..storage.folder import Folder
+from ..storage.episode_table import EpisodeTable
 from ..storage.memory import read_only
 from ..storage.rows import JoinedRows, Table
-from ..storage.scan import Summary
-from ..storage.schema import Kinds
-from .derivation import Derivation
+from ..storage.scan import Summary, scan_blocks, summarise_scans
+from ..storage.schema import Kinds, check_alike
 from .selection import shuffled
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
 
 
 class Joined:
@@ -33,12 +31,28 @@ class Joined:
 
     Args:
         parts: datasets with the same columns.
+        spec: the spaces of all.
     """
 
-    summary: Callable[[], Summary]  # of the dataset over all of these rows, which has it measured once
+    def __init__(self, parts: Sequence[Recording], spec: Spec) -> None:
+        self.parts, self._spec = tuple(parts), spec
+        episodes = [part.episodes for part in self.parts]
+        steps = np.concatenate([part.steps for part in episodes])
+        self.episodes = EpisodeTable(
+            np.cumsum(steps + 1) - (steps + 1),
+            steps,
+            np.concatenate([part.terminated for part in episodes]),
+            np.concatenate([part.final_recorded for part in episodes]),
+            lambda: np.concatenate([part.returns for part in episodes]),
+        )
 
-    def __init__(self, parts: Sequence[Dataset]) -> None:
-        self.parts = tuple(parts)
+    def summary(self) -> Summary:
+        """Of all of these rows, measured once."""
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> Summary:
+        return summarise_scans(scan_blocks(self.table(in_order=True), self._spec), self.episodes, self.kinds)
 
     @property
     def kinds(self) -> Kinds:
@@ -73,59 +87,33 @@ class Joined:
         return JoinedRows([part.rows(in_order=in_order) for part in self.parts])
 
 
-def concat(make: type[Dataset], datasets: Sequence[Dataset], name: str | None, derivation: Derivation | None = None) -> Dataset:
+def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivation | None = None) -> Recording:
     """See `Dataset.concat`; `derivation` says so where it is part of another operation."""
     if not datasets:
         raise DataError("Nothing to put together: there is no dataset.")
     datasets = [dataset.snapshot() for dataset in datasets]
-    _check_alike(datasets)
-    source = Joined([piece for dataset in datasets for piece in _pieces(dataset)])
-    parts = [dataset.episodes for dataset in datasets]
-    steps = np.concatenate([part.steps for part in parts])
+    check_alike([dataset.kinds for dataset in datasets])
     spec, environments = _common_spec(datasets), [dataset.environment for dataset in datasets]
-    episodes = Episodes(
-        np.cumsum(steps + 1) - (steps + 1),
-        steps,
-        np.concatenate([part.terminated for part in parts]),
-        np.concatenate([part.final_recorded for part in parts]),
-        lambda: np.concatenate([part.returns for part in parts]),
+    source = Joined([piece for dataset in datasets for piece in _pieces(dataset)], spec)
+    return Recording(
         source,
-        spec,
-    )
-    joined = make(
-        source,
-        episodes,
+        Episodes.of(source.episodes, source, spec),
         name=name or " + ".join(dataset.name for dataset in datasets),
         spec=spec,
         environment=environments[0] if all(e == environments[0] for e in environments) else None,
         provenance=derivation or Derivation("concat", {}, tuple(datasets)),
         cuts=sum(dataset.cuts for dataset in datasets),
+        summary=source.summary,
     )
-    source.summary = lambda: joined.summary
-    return joined
 
 
-def _pieces(dataset: Dataset) -> Sequence[Dataset]:
+def _pieces(dataset: Recording) -> Sequence[Recording]:
     """The parts of a dataset that is all of several, so that what is put together step by step does not nest; else itself."""
     source = dataset.source
     return source.parts if isinstance(source, Joined) and dataset.is_whole else (dataset,)
 
 
-def _check_alike(datasets: Sequence[Dataset]) -> None:
-    first = datasets[0].kinds
-    for k, dataset in enumerate(datasets):
-        other = dataset.kinds
-        for name in sorted(first.keys() | other.keys()):
-            if first.get(name) != other.get(name):
-                ours, theirs = _say(first.get(name)), _say(other.get(name))
-                raise DataError(f"Column {name!r} is {ours} in the first and {theirs} in number {k + 1}.")
-
-
-def _say(kind: tuple[str, tuple[int, ...]] | None) -> str:
-    return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
-
-
-def _common_spec(datasets: Sequence[Dataset]) -> Spec:
+def _common_spec(datasets: Sequence[Recording]) -> Spec:
     """What all say; where spaces differ, one that holds all of them."""
     spec = datasets[0].spec
     for dataset in datasets[1:]:
@@ -155,13 +143,12 @@ def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
 
 
 def mix(
-    make: type[Dataset],
-    datasets: Sequence[Dataset],
+    datasets: Sequence[Recording],
     shares: Sequence[float],
     n_transitions: int | None,
     seed: int,
     name: str | None,
-) -> Dataset:
+) -> Recording:
     """See `Dataset.mix`."""
     weights = np.asarray(shares, np.float64)
     if len(datasets) != len(weights) or len(weights) < 2:
@@ -182,10 +169,10 @@ def mix(
         dataset.view(_about(dataset, part, seed, k), dataset.name, "mix", about)
         for k, (dataset, part) in enumerate(zip(datasets, wanted, strict=True))
     ]
-    return concat(make, parts, name, Derivation("mix", about, tuple(datasets)))
+    return concat(parts, name, Derivation("mix", about, tuple(datasets)))
 
 
-def _about(dataset: Dataset, wanted: float, seed: int, k: int) -> np.ndarray:
+def _about(dataset: Recording, wanted: float, seed: int, k: int) -> np.ndarray:
     """Episodes drawn without replacement, in their order, with as nearly `wanted` transitions as whole episodes make."""
     order = shuffled(dataset.n_episodes, seed, f"mix {k}")
     have = np.cumsum(dataset.episodes.steps[order])

@@ -11,23 +11,19 @@ import mmap
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..episodes import Columns, ColumnSource, Episodes
+from ..episodes import Columns, ColumnSource, Episodes, observations_of
 from ..errors import ConfigError, DataError
+from ..folder import Folder
+from ..recording import Derivation, Recording, say_function
 from ..storage.files import storage_errors
-from ..storage.folder import Folder
 from ..storage.memory import read_only
 from ..storage.rows import BLOCK, Table, ranges
 from ..storage.schema import Kinds
-from ..transitions import observations_of
-from .derivation import Derivation, say_function
 from .expressions import Expression
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
 
 Reward = str | Callable[..., Any]
 _BLOCK_BYTES = 1 << 25  # of the columns that a block reads
@@ -290,11 +286,10 @@ class Relabelled:
         return np.concatenate(found)
 
 
-def relabel(make: type[Dataset], dataset: Dataset, reward: Reward) -> Dataset:
+def relabel(dataset: Recording, reward: Reward) -> Recording:
     """The same steps with other rewards, worked out block by block.
 
     Args:
-        make: the class of the result.
         dataset: whose steps.
         reward: an expression over the fields of a transition, such as `reward - 1` or `-abs(next_observation[0])`: `reward`,
             `observation[K]`, `action` or `action[K]`, `next_observation[K]`, `terminated`, `truncated`, further columns, and of
@@ -309,9 +304,9 @@ def relabel(make: type[Dataset], dataset: Dataset, reward: Reward) -> Dataset:
     dataset = dataset.snapshot()
     source = Relabelled(dataset.source, dataset.episodes, Transform(reward, dataset.kinds))
     said = reward if isinstance(reward, str) else say_function(reward)
-    return make(
+    return Recording(
         source,
-        dataset.episodes.over(source, dataset.spec, source.returns),
+        Episodes.of(dataset.episodes, source, dataset.spec, source.returns),
         name=f"{dataset.name} (relabelled)",
         spec=dataset.spec,
         environment=dataset.environment,

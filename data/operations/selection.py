@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..best import best_episodes
 from ..errors import ConfigError, DataError
+from ..recording import Recording, say_function
+from ..storage.episode_table import best_episodes
 from ..storage.fingerprint import digest
-from .derivation import say_function
 from .expressions import Expression
 
 if TYPE_CHECKING:
-    from ..dataset import Dataset
     from ..episodes import Episode, Episodes
 
 Keep = str | Callable[["Episode"], bool]
@@ -23,7 +22,7 @@ _LISTED = 100  # episodes that provenance gives by number
 FIELDS = ("return", "steps", "terminated", "truncated", "final_recorded", "episode")  # of an expression over episodes
 
 
-def keep(dataset: Dataset, condition: Keep) -> Dataset:
+def keep(dataset: Recording, condition: Keep) -> Recording:
     """The episodes that satisfy a condition, in their order.
 
     Args:
@@ -61,7 +60,7 @@ def episode_fields(episodes: Episodes, names: frozenset[str] | Sequence[str] = F
     return {name: fields[name]() for name in names}
 
 
-def take(dataset: Dataset, which: int | Sequence[int] | np.ndarray) -> Dataset:
+def take(dataset: Recording, which: int | Sequence[int] | np.ndarray) -> Recording:
     """The first so many episodes, or those with the given numbers, in the order given.
 
     Raises:
@@ -84,12 +83,12 @@ def take(dataset: Dataset, which: int | Sequence[int] | np.ndarray) -> Dataset:
     return dataset.view(index.astype(np.int64), f"{dataset.name} (some)", "take", {"episodes": given})
 
 
-def shuffle(dataset: Dataset, seed: int) -> Dataset:
+def shuffle(dataset: Recording, seed: int) -> Recording:
     """All episodes in an order that the seed decides, the same on any machine."""
     return dataset.view(shuffled(dataset.n_episodes, seed, "shuffle"), f"{dataset.name} (shuffled)", "shuffle", {"seed": seed})
 
 
-def top(dataset: Dataset, fraction: float, by: Literal["episodes", "transitions"]) -> Dataset:
+def top(dataset: Recording, fraction: float, by: Literal["episodes", "transitions"]) -> Recording:
     """The episodes of the highest returns, in their order; of equal returns the earlier one comes first.
 
     Args:
@@ -109,7 +108,7 @@ def top(dataset: Dataset, fraction: float, by: Literal["episodes", "transitions"
     return dataset.view(best, f"{dataset.name} (top {fraction:.4g})", "top", parameters)
 
 
-def split(dataset: Dataset, shares: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
+def split(dataset: Recording, shares: float | Sequence[float], seed: int) -> tuple[Recording, ...]:
     """Parts of the episodes that have none in common, each in their order.
 
     Args:
@@ -152,7 +151,7 @@ def _cuts(shares: list[float], n: int, name: str) -> np.ndarray:
     return np.minimum(np.maximum.accumulate(np.maximum(cuts, k) - k), n - len(shares)) + k
 
 
-def folds(dataset: Dataset, k: int, seed: int) -> Iterator[tuple[Dataset, Dataset]]:
+def folds(dataset: Recording, k: int, seed: int) -> Iterator[tuple[Recording, Recording]]:
     """Pairs of train and test, k of them; every episode is in one test part.
 
     Raises:

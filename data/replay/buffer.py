@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ..batch import Batch, Sequences
+from ..episodes import Episode
 from ..errors import ConfigError, DataError
+from ..sampling import EpisodeSampler, PrioritizedEpisodeSampler, PrioritizedSampler, TransitionSampler, Until
 from ..spec import Discrete, Environment, Spec, space_columns
 from .given import columns_of, one
 from .rings import FLAGS, Allocate, Rings, in_memory, kinds_of
+from .saving import load, save, saved
 from .starts import Starts
 
 if TYPE_CHECKING:
-    from ..batch import Batch, Sequences
     from ..dataset import Dataset
-    from ..episodes import Episode
-    from ..sampling import EpisodeSampler, PrioritizedEpisodeSampler, PrioritizedSampler, TransitionSampler, Until
 
 _TAKEN = ("observation", "action", "reward", "missing", "step", "counters", *FLAGS)
 
 
+@saved
 class ReplayBuffer:
     """The latest steps of n environments, each in a ring of its own, closing rows included.
 
@@ -40,6 +43,8 @@ class ReplayBuffer:
     Raises:
         ConfigError: a ring would have fewer than 2 rows, or an extra column has a name that is taken.
     """
+
+    options: Mapping[str, Any] = MappingProxyType({})  # what its kind is made with besides, which a file says too
 
     def __init__(
         self,
@@ -241,28 +246,20 @@ class ReplayBuffer:
 
     def sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> TransitionSampler:
         """A sampler of transitions over this buffer: see `TransitionSampler`."""
-        from ..sampling import TransitionSampler
-
         return TransitionSampler(self, batch_size, seed, **options)
 
     def episode_sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> EpisodeSampler:
         """A sampler of finished episodes over this buffer: see `EpisodeSampler`."""
-        from ..sampling import EpisodeSampler
-
         return EpisodeSampler(self, batch_size, seed, **options)
 
     def prioritized_sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> PrioritizedSampler:
         """A prioritised sampler of transitions over this buffer: see `PrioritizedSampler`."""
-        from ..sampling import PrioritizedSampler
-
         return PrioritizedSampler(self, batch_size, seed, **options)
 
     def prioritized_episode_sampler(
         self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any
     ) -> PrioritizedEpisodeSampler:
         """A prioritised sampler of finished episodes over this buffer: see `PrioritizedEpisodeSampler`."""
-        from ..sampling import PrioritizedEpisodeSampler
-
         return PrioritizedEpisodeSampler(self, batch_size, seed, **options)
 
     def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation", ahead: int = 0) -> Starts:
@@ -338,8 +335,6 @@ class ReplayBuffer:
 
     def episode(self, slot: int) -> Episode:
         """The finished episode whose first row lies at `slot`, copied."""
-        from ..episodes import Episode
-
         e, rings = slot // self.rows, self._rings
         slots = rings.slots(e)
         rows = slots[int((slots == slot).argmax()) :]
@@ -373,8 +368,6 @@ class ReplayBuffer:
 
     def save(self, path: str | Path) -> None:
         """Writes the buffer into one file, a NumPy archive, all of it or nothing; `load` makes it again, of its kind."""
-        from .saving import save
-
         save(self, Path(path))
 
     @classmethod
@@ -390,6 +383,4 @@ class ReplayBuffer:
             DataError: it is damaged, or of a kind that is no `cls`.
             ConfigError: an option that the file lacks is not given, or another one is.
         """
-        from .saving import load
-
         return load(Path(path), cls, options)

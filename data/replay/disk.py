@@ -9,7 +9,7 @@ import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..errors import DataError, StorageError
 from ..storage.files import storage_errors, sync_folder, write_atomically
 
 PLAN, LOCK = "buffer.json", "lock"
+_PIECE = 1 << 22  # bytes that are written at a time
 
 
 class DiskColumns:
@@ -64,7 +65,7 @@ class DiskColumns:
         path, size = self.folder / f"{quote(name, safe='')}.raw", int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         with storage_errors("written", path), path.open("r+b" if not self.is_new else "w+b") as file:
             if self.is_new:
-                os.posix_fallocate(file.fileno(), 0, size)  # a store into a mapped file that finds no room is a SIGBUS
+                _reserve(file, size)
             elif path.stat().st_size != size:
                 raise DataError(f"{path} has {path.stat().st_size} bytes; {size} are needed.")
             mapped = mmap.mmap(file.fileno(), size)
@@ -99,6 +100,16 @@ class DiskColumns:
         if getattr(self, "_lock", -1) >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Fills a new file with zeros that have their room: a store into a mapped file that finds none is a SIGBUS."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    for start in range(0, size, _PIECE):  # macOS has no such call
+        file.write(bytes(min(_PIECE, size - start)))
+    file.flush()
 
 
 def read_plan(folder: Path) -> dict[str, Any]:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from ..batch import Batch, Sequences
 from ..errors import ConfigError
 from ..spec import Spec
 from .buffer import ReplayBuffer
 from .disk import DiskColumns, read_plan
-from .saving import describe, described
-
-if TYPE_CHECKING:
-    from ..batch import Batch, Sequences
-
+from .saving import describe, described, saved
 
 _PRIORITIES = "priorities/"
 
 
+@saved
 class EpisodicReplayBuffer(ReplayBuffer):
     """A replay buffer whose `sample` draws finished episodes, of which `len` counts those that are all there."""
 
@@ -33,6 +31,7 @@ class EpisodicReplayBuffer(ReplayBuffer):
         return self.n_episodes
 
 
+@saved
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that keeps priorities; `weight` of what is drawn has the importance weights.
 
@@ -51,7 +50,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self, capacity: int, spec: Spec, n_envs: int = 1, *, extra: Mapping[str, tuple[int, ...]] | None = None, **options: Any
     ) -> None:
         super().__init__(capacity, spec, n_envs, extra=extra)
-        self.options, self._prioritized, self._last = options, dict[tuple[int, int], Any](), None
+        self.options: Mapping[str, Any] = options
+        self._prioritized, self._last = dict[tuple[int, int], Any](), None
 
     def sample(self, batch_size: int, step: int, seed: int = 0) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """What a gradient step learns from, a `Batch`; of episodes `Sequences`."""
@@ -98,6 +98,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._known(1, 0).priorities.load_state(kept)  # of one size, and so of all
 
 
+@saved
 class PrioritizedEpisodicReplayBuffer(PrioritizedReplayBuffer):
     """A replay buffer whose `sample` draws finished episodes by their priorities.
 

@@ -7,7 +7,7 @@ import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,35 @@ from ..errors import ConfigError, DataError, StorageError
 from ..spec import Spec
 from ..storage.files import storage_errors, sync_folder
 
-if TYPE_CHECKING:
-    from .buffer import ReplayBuffer
-
-    _B = TypeVar("_B", bound=ReplayBuffer)
-
 VERSION = 1
+
+
+class Saved(Protocol):
+    """What of a replay buffer goes into a file."""
+
+    capacity: int
+    spec: Spec
+    n_envs: int
+    extra: dict[str, tuple[int, ...]]
+    options: Mapping[str, Any]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Its arrays, by name."""
+        ...
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes them over."""
+        ...
+
+
+_B = TypeVar("_B", bound=Saved)
+_KINDS: dict[str, type[Any]] = {}  # by their names, the buffers that lie in memory, which a file is read into
+
+
+def saved(kind: type[_B]) -> type[_B]:
+    """A class of buffers that files name; what was made of a class below it is read as this one."""
+    _KINDS[kind.__name__] = kind
+    return kind
 
 
 class Described(NamedTuple):
@@ -49,29 +72,18 @@ def described(told: Mapping[str, Any], where: object) -> Described:
         raise DataError(f"{where} does not say what replay buffer it holds.") from error
 
 
-def _kinds() -> dict[str, type[ReplayBuffer]]:
-    """The buffers that lie in memory, which a file is read into, by their names."""
-    from . import pfrl
-    from .buffer import ReplayBuffer
-
-    known = ReplayBuffer, pfrl.EpisodicReplayBuffer, pfrl.PrioritizedReplayBuffer, pfrl.PrioritizedEpisodicReplayBuffer
-    return {kind.__name__: kind for kind in known}
-
-
 def _fits(value: Any) -> bool:
     """Whether an option is the same after it was JSON, but for a tuple's being a list."""
     return value is None or isinstance(value, str | int | float) or (isinstance(value, list | tuple) and all(map(_fits, value)))
 
 
-def save(buffer: ReplayBuffer, path: Path) -> None:
+def save(buffer: Saved, path: Path) -> None:
     """Written aside, synced and renamed. Raises StorageError."""
-    from .pfrl import PrioritizedReplayBuffer
-
-    kinds, options = _kinds(), buffer.options if isinstance(buffer, PrioritizedReplayBuffer) else {}
+    options = buffer.options
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     told = {
         **describe(buffer.capacity, buffer.spec, buffer.n_envs, buffer.extra),
-        "kind": next(cls.__name__ for cls in type(buffer).__mro__ if cls in kinds.values()),
+        "kind": next(cls.__name__ for cls in type(buffer).__mro__ if cls in _KINDS.values()),
         "options": {name: value for name, value in options.items() if _fits(value)},
         "left_out": [name for name, value in options.items() if not _fits(value)],
     }
@@ -92,7 +104,7 @@ def load(path: Path, cls: type[_B], options: Mapping[str, Any]) -> _B:
         with np.load(path) as archive:
             state = {name: archive[name] for name in archive.files}
         told = json.loads(state.pop("description").tobytes())
-        was, kind = described(told, path), _kinds()[told.get("kind", "ReplayBuffer")]
+        was, kind = described(told, path), _KINDS[told.get("kind", "ReplayBuffer")]
         kept, left_out = dict(told.get("options", {})), set(told.get("left_out", ()))
     except DataError:
         raise
@@ -107,6 +119,7 @@ def load(path: Path, cls: type[_B], options: Mapping[str, Any]) -> _B:
     if wrong := sorted(left_out ^ options.keys()):
         why = "cannot be kept in a file: give it to load again" if wrong[0] in left_out else "is none that the file lacks"
         raise ConfigError(f"The option {wrong[0]!r} of the {kind.__name__} in {path} {why}.")
-    buffer = kind(was.capacity, was.spec, was.n_envs, extra=was.extra, **kept, **options)
+    make: type[Any] = kind
+    buffer = make(was.capacity, was.spec, was.n_envs, extra=was.extra, **kept, **options)
     buffer.load_state(state)
     return buffer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +11,30 @@ from torch import Tensor
 from torch.utils import _pytree as pytree  # it has no public name yet
 
 from ..errors import ConfigError, DataError
-from ..host_memory import keep_freed_memory
 from ..random import bits, fold, root_key, shift_right
+from ..recording import Recording
+from .experience import Experience
+from .host_memory import keep_freed_memory
 from .source import BLOCK
 from .windows import Until, Windows
 
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
+FreeMemory = Callable[[torch.device], int | None]
+_SHARE = 0.5  # of what is free on a device, for columns: networks, activations and other trials of the device need the rest
 
-    Experience = Dataset | ReplayBuffer
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that tensors of this process may still take on a device, of its share of it; None where that is not known."""
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    taken = torch.cuda.memory_allocated(device)
+    kept = torch.cuda.memory_reserved(device) - taken  # for later tensors
+    return min(free + kept, int(torch.cuda.get_per_process_memory_fraction(device) * total) - taken)
+
+
+def columns_fit(n_bytes: int, free: int | None) -> bool:
+    """Whether columns are copied to a device: they take at most half of what is free there, or that is not known."""
+    return free is None or n_bytes <= _SHARE * free
 
 
 class Sampler:
@@ -33,7 +47,10 @@ class Sampler:
         source: A dataset, or a replay buffer, which may grow between draws.
         batch_size: B.
         seed: One seed, or a sequence of S seeds.
-        device: Where a batch lies. The columns of a dataset are copied there; those of a buffer stay on the host.
+        device: Where a batch lies. The columns of a dataset are copied there where they fit; else, and those of a buffer always,
+            they stay on the host, and what is gathered from them is copied.
+        columns: What a batch is made of.
+        free_memory: Tells the bytes that are free on a device.
 
     Attributes:
         grows: Whether the source is a replay buffer.
@@ -42,17 +59,30 @@ class Sampler:
 
     windows: Any  # of a dataset `Windows` or `Runs`, of a buffer its `Starts`: alike in what samplers use
 
-    def __init__(self, source: Experience, batch_size: int, seed: int | Sequence[int], device: torch.device | str) -> None:
+    _gamma: Tensor
+
+    def __init__(
+        self,
+        source: Experience,
+        batch_size: int,
+        seed: int | Sequence[int],
+        device: torch.device | str,
+        columns: Mapping[str, np.ndarray],
+        free_memory: FreeMemory = free_memory,
+    ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; it must be at least 1.")
         self.source: Any = source
         self.batch_size, self.device = batch_size, torch.device(device)
-        self.grows = is_buffer(source)
-        self.columns_device = torch.device("cpu") if self.grows else self.device
+        self.grows = not isinstance(source, Recording)
+        host, n_bytes = torch.device("cpu"), sum(column.nbytes for column in columns.values())
+        fit = self.device == host or (not self.grows and columns_fit(n_bytes, free_memory(self.device)))
+        self.columns_device = self.device if fit else host
         keys = [root_key(s, self.columns_device) for s in ([seed] if isinstance(seed, int) else seed)]
         self._key = fold(keys[0] if isinstance(seed, int) else torch.stack(keys), "sample")
         self.n_seeds = len(keys)
         self._hashes: tuple[int, Tensor] | None = None
+        self._copied: tuple[int, Tensor] | None = None
         self._next = 0
         keep_freed_memory()
 
@@ -67,7 +97,7 @@ class Sampler:
         """The transitions that may be drawn."""
         if self.grows:
             return self.source.windows(td_steps, frames, until, ahead)
-        return Windows(self.source, td_steps, bootstrap=bootstrap, until=until, device=self.device)
+        return Windows(self.source, td_steps, bootstrap=bootstrap, until=until, device=self.columns_device)
 
     def between_epochs(self, epoch: int) -> None:
         """A dataset does not change, and a buffer renews itself as steps are appended."""
@@ -107,28 +137,16 @@ class Sampler:
             step, self._next = self._next, self._next + 1
         return step
 
+    def _discount(self) -> Tensor:
+        """γ where the columns are; it is copied there when it was written, since a copy at every draw would wait for the device."""
+        if self._gamma.device == self.columns_device:
+            return self._gamma
+        if self._copied is None or self._copied[0] != self._gamma._version:
+            self._copied = self._gamma._version, self._gamma.to(self.columns_device)
+        return self._copied[1]
+
     def _moved(self, batch: Any) -> Any:
         """What was gathered on the host, on the batch's device."""
         if self.columns_device == self.device:
             return batch
         return pytree.tree_map(lambda part: part.to(self.device) if isinstance(part, Tensor) else part, batch)
-
-
-def is_buffer(source: Any) -> bool:
-    """Whether experience is a replay buffer, which grows."""
-    from ..replay.buffer import ReplayBuffer
-
-    return isinstance(source, ReplayBuffer)
-
-
-def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """The columns that a batch is made of.
-
-    Raises:
-        DataError: an extra one is missing.
-    """
-    for name in extra:
-        if name not in source.columns:
-            raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
-    names = ("action", "reward", "terminated", *extra)
-    return {name: c for name, c in source.columns.items() if name in names or name.partition("/")[0] == "observation"}

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ..config import Config, setting
-from ..errors import ConfigError, did_you_mean
-from .base import is_buffer
+from ..config import Config, by_name, setting
+from ..errors import ConfigError
+from ..recording import Recording
 from .epoch import EpochSampler
+from .experience import Experience
 from .frames import Padding
 from .priorities import Normalization
 from .prioritized import PrioritizedSampler
 from .transitions import TransitionSampler
 from .weighted import WeightedSampler, exponential_weights, top_weights
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
 
 _PER = "Schaul et al. 2016, proportional; PFRL"
 
@@ -40,9 +37,7 @@ class UniformSampling(_Sampling):
     name: Literal["uniform"] = "uniform"
     unique: bool = setting(False, "whether the transitions of a batch differ")
 
-    def build(
-        self, source: Dataset | ReplayBuffer, batch_size: int, seed: int | Sequence[int], **options: Any
-    ) -> TransitionSampler:
+    def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
         """The sampler; options as `TransitionSampler`'s."""
         return TransitionSampler(source, batch_size, seed, unique=self.unique, **self._frames(), **options)
 
@@ -71,7 +66,7 @@ class WeightedSampling(_Sampling):
 
     def build(self, source: Any, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
         """The sampler; options as `TransitionSampler`'s."""
-        if is_buffer(source):
+        if not isinstance(source, Recording):
             raise ConfigError("Weights are those of a dataset's episodes: a replay buffer has none.")
         returns, steps = source.episodes.returns, source.episodes.steps if self.share_of == "transitions" else None
         exponential = self.by == "exponential"
@@ -92,28 +87,13 @@ class PrioritizedSampling(_Sampling):
     error_max: float | None = setting(1.0, "errors above count as much; None: no bound", source="PFRL")
     stratified: bool = setting(True, "whether a batch has one draw from each of B equal parts", source="Schaul et al. 2016, B.2.1")
 
-    def build(
-        self, source: Dataset | ReplayBuffer, batch_size: int, seed: int | Sequence[int], **options: Any
-    ) -> PrioritizedSampler:
+    def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> PrioritizedSampler:
         """The sampler; options as `TransitionSampler`'s. What trains hands errors back to its `update`."""
         return PrioritizedSampler(source, batch_size, seed, **self.model_dump(exclude={"name"}), **options)
 
 
 _KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling)
-
-
-def _read(value: Any) -> Any:
-    """A name stands for the sampler of that name."""
-    name = value.get("name") if isinstance(value, Mapping) else value
-    if not isinstance(name, str):
-        return value
-    names = [str(known.model_fields["name"].default) for known in _KNOWN]
-    if name not in names:
-        raise ValueError(f"there is no such sampler{did_you_mean(name, names)}")
-    return {"name": value} if isinstance(value, str) else value
-
-
 Sampling = Annotated[
     Annotated[UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling, Field(discriminator="name")],
-    BeforeValidator(_read),
+    BeforeValidator(by_name("sampler", _KNOWN)),
 ]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import ConfigError
 from ..random import fold
+from ..recording import Recording
 from .permutation import permute
 from .transitions import TransitionSampler
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
 
 
 class EpochSampler(TransitionSampler):
@@ -31,7 +29,7 @@ class EpochSampler(TransitionSampler):
         **options: As `TransitionSampler`'s.
     """
 
-    def __init__(self, dataset: Dataset, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> None:
+    def __init__(self, dataset: Recording, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> None:
         super().__init__(dataset, batch_size, seed, **options)
         if self.grows:
             raise ConfigError("Epochs are those of a dataset: a replay buffer changes while it is drawn from.")

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..compiled import compiled
 from ..errors import ConfigError, DataError
+from .compiled import compiled
 from .sum_tree import SumTree, Tree
 
 _LEAST = 1e-100  # 0 is what is not there; and where all errors were 0, all are drawn alike

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..batch import Batch, Sequences
+from ..episodes import Episode
 from ..errors import ConfigError
 from ..random import uniform
 from .base import Sampler
+from .experience import Experience
 from .priorities import Normalization, Priorities
 from .sequences import EpisodeSampler
 from .transitions import TransitionSampler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..dataset import Dataset
-    from ..episodes import Episode
-    from ..replay.buffer import ReplayBuffer
 
 
 class Prioritized(Sampler):
@@ -94,7 +89,7 @@ class PrioritizedSampler(Prioritized, TransitionSampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,
@@ -150,7 +145,7 @@ class PrioritizedEpisodeSampler(Prioritized, EpisodeSampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
-    from ..scalers.reward import RewardTransform
+from ..scalers.reward import RewardTransform
+from .experience import Experience
 
 RETURNS = "return_to_go"  # what algorithms call it among their `extra_columns`
 CHUNK = 1 << 20  # rows at once, and at least one episode
@@ -90,7 +87,7 @@ class ReturnsToGo:
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         windows: Any,
         gamma: Tensor,
         transform: RewardTransform | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,14 +12,11 @@ from ..batch import Sequences
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, shift_right
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
-from .base import Sampler, needed_columns
+from .base import FreeMemory, Sampler, free_memory
+from .experience import Experience, needed_columns
 from .gather import Gather, as_tensors, observations, step_rows
 from .returns import ReturnsToGo
 from .windows import Place, Runs
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
 
 
 class StretchSampler(Sampler):
@@ -38,13 +35,13 @@ class StretchSampler(Sampler):
         bootstrap: Whether the last steps of truncated episodes whose final observation is missing are left out.
         observation_scaler, action_scaler, reward_scaler: Fitted scalers.
         extra: Names of further columns.
-        device: Where the batch lies. The columns of a dataset are copied there, those of a buffer stay on the host.
+        device, free_memory: See `Sampler`.
         dtype: Type of all floats.
     """
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,
@@ -58,22 +55,23 @@ class StretchSampler(Sampler):
         reward_scaler: RewardScaler | None = None,
         extra: Sequence[str] = (),
         device: torch.device | str = "cpu",
+        free_memory: FreeMemory = free_memory,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(source, batch_size, seed, device)
+        columns = needed_columns(source, extra)
+        super().__init__(source, batch_size, seed, device, columns, free_memory)
         if pad not in ("left", "right"):
             raise ConfigError(f"pad is {pad!r}; choose 'left' or 'right'.")
         self.pad, self.bootstrap, self.next_observation = pad, bootstrap, next_observation
-        columns = needed_columns(source, extra)
         if return_to_go and self.grows:
             raise DataError("A replay buffer has no returns to go: its episodes go on. Use to_dataset() for the finished ones.")
         transform, once = reward_scaler.reward_transform() if reward_scaler else None, torch.ones(())
         returns = ReturnsToGo(source, None, once, transform, False, dtype, self.columns_device)
         self._returns = returns if return_to_go else None
-        self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
+        self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.columns_device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),
-            gamma=self._gamma,
+            gamma=self._discount(),
             observation_scaler=observation_scaler,
             action_scaler=action_scaler,
             reward_scaler=reward_scaler,
@@ -100,7 +98,7 @@ class StretchSampler(Sampler):
             names = [name for name in gather.columns if name.startswith("observation")]
             return observations({name: masked(gather.observation(name, gather.take(name, rows))) for name in names})
 
-        gamma = self._gamma.to(self.columns_device)
+        gamma = self._discount()
         alive = (~gather.take("terminated", rows)).to(gather.dtype)
         return Sequences(
             observation=seen(rows),
@@ -132,7 +130,7 @@ class SequenceSampler(StretchSampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         length: int,
         seed: int | Sequence[int] = 0,
@@ -178,7 +176,7 @@ class EpisodeSampler(StretchSampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,
@@ -191,7 +189,9 @@ class EpisodeSampler(StretchSampler):
             raise ConfigError(f"max_length is {max_length}; it must be at least 1.")
         self.max_length = max_length
         self.windows: Any = (
-            self.source.whole(self.bootstrap) if self.grows else Runs(self.source, bootstrap=self.bootstrap, device=self.device)
+            self.source.whole(self.bootstrap)
+            if self.grows
+            else Runs(self.source, bootstrap=self.bootstrap, device=self.columns_device)
         )
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiled import compiled
+from .compiled import compiled
 
 FANOUT = 4  # children of a node: all are looked at without a branch, which a processor could not guess
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,17 +10,14 @@ from torch import Tensor
 from ..batch import Batch, unbound
 from ..errors import ConfigError
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
-from .base import Sampler, needed_columns
+from .base import FreeMemory, Sampler, free_memory
+from .experience import Experience, needed_columns
 from .frames import Padding, frame_stacks
 from .gather import Gather, Where, as_tensors
 from .permutation import permute
 from .returns import RETURNS, ReturnsToGo
 from .source import BLOCK
 from .windows import Place, Until
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-    from ..replay.buffer import ReplayBuffer
 
 _BLOCK_BYTES = 1 << 20  # what the observations of a block may take: they stay in the cache
 
@@ -51,7 +47,7 @@ class TransitionSampler(Sampler):
             another episode. Stacks that a ring has begun to overwrite are not drawn any more.
         frame_padding: What stands for frames from before the episode began, "zero" or "repeat".
         unique: Whether the transitions of a batch differ, as PFRL's buffers draw them; otherwise each is drawn from all.
-        device: Where the batch lies. The columns of a dataset are copied there, those of a buffer stay on the host.
+        device, free_memory: See `Sampler`.
 
     Raises:
         DataError: nothing can be drawn, or a column is missing.
@@ -60,7 +56,7 @@ class TransitionSampler(Sampler):
 
     def __init__(
         self,
-        source: Dataset | ReplayBuffer,
+        source: Experience,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,
@@ -79,27 +75,29 @@ class TransitionSampler(Sampler):
         frame_padding: Padding = "zero",
         unique: bool = False,
         device: torch.device | str = "cpu",
+        free_memory: FreeMemory = free_memory,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(source, batch_size, seed, device)
+        columns_of = tuple(name for name in extra if name != RETURNS)
+        columns = needed_columns(source, columns_of)
+        super().__init__(source, batch_size, seed, device, columns, free_memory)
         if td_steps < 1:
             raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
         self.frames, self.unique = frames, unique
-        columns_of = tuple(name for name in extra if name != RETURNS)
-        stacks, columns = frame_stacks(source.spec, frames, frame_padding), needed_columns(source, columns_of)
+        stacks = frame_stacks(source.spec, frames, frame_padding)
         if ahead and until == "action" and self.grows:
             raise ConfigError("A buffer tells what lies ahead of steps whose episode has ended: until='end' goes with ahead.")
         if (ahead or RETURNS in extra) and until == "observation":
             until = "end"
         self.windows = self._open_windows(td_steps, bootstrap, frames, until, ahead)
-        self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.device)
+        self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.columns_device)
         returns = None
         if RETURNS in extra:
             transform = reward_scaler.reward_transform() if reward_scaler else None
             returns = ReturnsToGo(source, self.windows, self._gamma, transform, endless, dtype, self.columns_device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),
-            gamma=self._gamma.to(self.columns_device),
+            gamma=self._discount(),
             td_steps=td_steps,
             observation_scaler=observation_scaler,
             action_scaler=action_scaler,
@@ -145,23 +143,28 @@ class TransitionSampler(Sampler):
         return self._moved(self._batch(numbers))
 
     def _draw_block(self, first: int) -> list[Batch]:
-        """The batches of as many steps as their observations may take memory; all else is drawn for more steps at once."""
+        """The batches of as many steps as their observations may take memory; all else is drawn for more steps at once.
+
+        What is gathered on the host for an accelerator is copied there for all of these steps together.
+        """
         chunk, at = divmod(first, BLOCK)
         wanted = (chunk, self._gamma._version)
         if wanted != self._located:
             steps = torch.arange(chunk * BLOCK, (chunk + 1) * BLOCK, device=self._key.device)
             place = self.windows.locate(self._draw(steps) % self._size(), before=self.frames > 1)
-            self._place, self._where, self._plain = place, self._gather.where(place), self._gather.plain(place).unbind()
+            self._gather.gamma = self._discount()
+            plain = self._moved(self._gather.plain(place))
+            self._place, self._where, self._plain = place, self._gather.where(place), plain.unbind()
             self._located = wanted
         part = slice(at, at + self._block_steps)
         where = {name: (rows[part], None if more is None else more[part]) for name, (rows, more) in self._where.items()}
-        here, there = (unbound(seen, self._block_steps) for seen in self._gather.seen(where))
+        here, there = (unbound(seen, self._block_steps) for seen in self._moved(self._gather.seen(where)))
         batches = [plain.with_observations(*pair) for *pair, plain in zip(here, there, self._plain[part], strict=True)]
         if not self._gather.ahead:
             return batches
         before = None if self._place.before is None else self._place.before[part]
         place = Place(self._place.index[part], self._place.rows[part], self._place.left[part], before)
-        more = self._gather.following(place)
+        more = self._moved(self._gather.following(place))
         return [batch.with_extra(**{name: column[k] for name, column in more.items()}) for k, batch in enumerate(batches)]
 
     def numbers(self, step: int) -> Tensor:
@@ -181,6 +184,5 @@ class TransitionSampler(Sampler):
 
     def _gathered(self, place: Place, weight: Tensor | None = None) -> Batch:
         """The batch of transitions that lie at `place`, scaled, where the columns are."""
-        if self._gamma.device != self.columns_device:
-            self._gather.gamma = self._gamma.to(self.columns_device)
+        self._gather.gamma = self._discount()
         return self._gather(place, weight)

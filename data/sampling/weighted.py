@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..best import best_episodes
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, shift_right, uniform
+from ..recording import Recording
+from ..storage.episode_table import best_episodes
 from .transitions import TransitionSampler
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
 
 
 class WeightedSampler(TransitionSampler):
@@ -36,7 +34,7 @@ class WeightedSampler(TransitionSampler):
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Recording,
         batch_size: int,
         seed: int | Sequence[int] = 0,
         *,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError
-
-if TYPE_CHECKING:
-    from ..dataset import Dataset
-
+from ..recording import Recording
 
 Until = Literal["observation", "action", "end"]
 """What must be known of what follows a window: the next observation, the next action, or the episode to its end."""
@@ -79,7 +76,7 @@ class Windows:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Recording,
         td_steps: int = 1,
         *,
         bootstrap: bool = True,
@@ -130,7 +127,7 @@ class Runs:
         longest: Steps of the longest.
     """
 
-    def __init__(self, dataset: Dataset, *, bootstrap: bool, device: torch.device | str = "cpu") -> None:
+    def __init__(self, dataset: Recording, *, bootstrap: bool, device: torch.device | str = "cpu") -> None:
         episodes = dataset.episodes
         blind = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded)) & bootstrap
         lengths = np.asarray(episodes.steps, np.int64) - blind

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 from ..config import by_name, setting
 from ..errors import DataError
 from ..spec import Box
-from .base import Scaler, Vector, inverse, vector
+from .base import Scaler, Vector, to_unit, vector
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -42,9 +42,7 @@ class MinMaxActionScaler(Scaler):
         return self._with(vector(statistics.min), vector(statistics.max))
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        low, high = self._fitted(self.minimum, self.maximum)
-        scale = inverse((high - low) / 2)
-        return scale, -(low + high) / 2 * scale
+        return to_unit(*self._fitted(self.minimum, self.maximum))
 
     def _with(self, minimum: Vector, maximum: Vector) -> Self:
         return self.model_copy(update={"minimum": self.minimum or minimum, "maximum": self.maximum or maximum})

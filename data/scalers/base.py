@@ -89,6 +89,12 @@ def vector(values: Any) -> Vector:
     return tuple(float(v) for v in np.asarray(values, np.float64).reshape(-1))
 
 
+def to_unit(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and shift of the map from [low, high] to [-1, 1]."""
+    scale = inverse((high - low) / 2)
+    return scale, -(low + high) / 2 * scale
+
+
 def inverse(spread: np.ndarray) -> np.ndarray:
     """1 / spread; 1 where that is 0, so that what is constant is shifted and not divided."""
     return 1 / np.where(spread > 0, spread, 1.0)

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from ..config import by_name, setting
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Box, Dict, ObservationSpace, flat_space
-from .base import Affine, Scaler, Vector, inverse, vector
+from .base import Affine, Scaler, Vector, inverse, to_unit, vector
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -94,9 +94,7 @@ class MinMaxScaler(SingleScaler):
         )
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        low, high = self._fitted(self.minimum, self.maximum)
-        scale = inverse((high - low) / 2)
-        return scale, -(low + high) / 2 * scale
+        return to_unit(*self._fitted(self.minimum, self.maximum))
 
 
 class PixelScaler(SingleScaler):

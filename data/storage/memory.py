@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..episodes import Columns
-from .rows import ArrayRows, Table
+from .rows import ArrayRows, Columns, Table
 from .schema import Kinds, kinds_of
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+Columns = Mapping[str, np.ndarray]
 BLOCK = 1 << 16  # rows that a digest and a partial statistic cover; part of what a fingerprint means
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..episodes import Episodes
 from ..spec import Spec
+from .episode_table import EpisodeTable
 from .fingerprint import column_digest, digest_blocks, fingerprint
 from .rows import Rows, n_blocks
 from .schema import Kinds
@@ -41,7 +41,7 @@ class Summary:
     statistics: Statistics
 
 
-def summarise_scans(scans: Sequence[BlockScan], episodes: Episodes, kinds: Kinds) -> Summary:
+def summarise_scans(scans: Sequence[BlockScan], episodes: EpisodeTable, kinds: Kinds) -> Summary:
     """The summary of a dataset from the scans of all its blocks, in order."""
     digests = {name: column_digest(scan.digests[name] for scan in scans) for name in kinds}
     n_rows = episodes.n_transitions + len(episodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,20 @@ MOST = 1 << 20  # kinds of a discrete action or observation: each is counted, an
 def kinds_of(columns: Mapping[str, np.ndarray]) -> Kinds:
     """Type and entry shape of each column."""
     return {name: (column.dtype.name, column.shape[1:]) for name, column in columns.items()}
+
+
+def check_alike(kinds: Sequence[Kinds]) -> None:
+    """Raises DataError where columns of several tables differ in name, dtype or shape."""
+    first = kinds[0]
+    for k, other in enumerate(kinds):
+        for name in sorted(first.keys() | other.keys()):
+            if first.get(name) != other.get(name):
+                ours, theirs = _say(first.get(name)), _say(other.get(name))
+                raise DataError(f"Column {name!r} is {ours} in the first and {theirs} in number {k + 1}.")
+
+
+def _say(kind: tuple[str, tuple[int, ...]] | None) -> str:
+    return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
 
 
 def largest_numbers(columns: Mapping[str, np.ndarray]) -> Largest:

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from ..config import Config
-from ..episodes import Episodes
 from ..spec import Box, Discrete, Spec
+from .episode_table import EpisodeTable
 from .rows import Rows, block
 
 _ENTRIES = 1 << 20  # entries of an image column that are measured at once; of vectors 16 times as many
@@ -135,7 +135,7 @@ def merge(parts: Iterable[Part]) -> Part:
     return total
 
 
-def summarise(blocks: Sequence[BlockStatistics], episodes: Episodes) -> Statistics:
+def summarise(blocks: Sequence[BlockStatistics], episodes: EpisodeTable) -> Statistics:
     """The statistics of a dataset from those of all its blocks, in order."""
     merged = {name: _moments(merge(b.parts[name] for b in blocks)) for name in blocks[0].parts}
     keys = {name.partition("/")[2]: moments for name, moments in merged.items() if name.startswith("observation/")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -12,10 +12,12 @@ import numpy as np
 
 from ..errors import DataError
 from ..spec import value_columns
+from . import checks
+from .checks import chunks
+from .schema import check_alike, kinds_of
 
 FLAGS = ("terminated", "truncated", "closing")
 RESERVED = ("episode", "step", "observation", "action", "reward", *FLAGS)
-CHUNK = 1 << 14  # rows looked at at once, so that a check of a large column needs little memory
 SAME = 1e-6  # next observations that differ by more than this share of the row's largest value, or of 1, end an episode
 
 _EXACT: ContextVar[bool] = ContextVar("exact floats", default=False)
@@ -125,9 +127,9 @@ def steps_from_arrays(
         raise DataError(f"{where}final_observations and next_observations are both given: give one of them.")
     observation = _observation_columns(_one_array(observations, rewards), "observations", where, keep_float64)
     n = len(next(iter(observation.values())))
-    ended = _flags(terminated, "terminated", where)
-    cut = None if truncated is None else _flags(truncated, "truncated", where)
-    reward = _flat(_floats(rewards, "rewards", where), "rewards", where)
+    ended = checks.flags(f"{where}terminated", _array(terminated, "terminated", where))
+    cut = None if truncated is None else checks.flags(f"{where}truncated", _array(truncated, "truncated", where))
+    reward = checks.one_column(f"{where}rewards", _floats(rewards, "rewards", where))
     columns = {"action": _actions(actions, where, keep_float64), "reward": reward} | _extra_columns(
         extra or {}, where, keep_float64
     )
@@ -154,7 +156,7 @@ def steps_from_arrays(
         _like(observation, final, "final_observations", where, (len(last), "one row an episode"))
     elif following is not None:
         for name, column in final.items():
-            _require_finite(column, _label(name, "next_observations"), where, rows=last)
+            checks.finite(f"{where}{_label(name, 'next_observations')}", column, rows=last)
 
     closing = last + np.arange(1, len(last) + 1)
     out = {name: _with_closing(column, closing, final[name]) for name, column in observation.items()}
@@ -204,32 +206,16 @@ def concat_steps(tables: Sequence[StepTable]) -> StepTable:
     """
     if not tables:
         raise DataError("Nothing to put together: there is no table of steps.")
-    shape = {name: (column.dtype, column.shape[1:]) for name, column in tables[0].columns.items()}
-    for k, table in enumerate(tables):
-        other = {name: (column.dtype, column.shape[1:]) for name, column in table.columns.items()}
-        for name in sorted(shape.keys() | other.keys()):
-            if shape.get(name) != other.get(name):
-                raise DataError(
-                    f"Column {name!r} is {_say(shape.get(name))} in the first and {_say(other.get(name))} in number {k + 1}."
-                )
+    check_alike([kinds_of(table.columns) for table in tables])
     offset = np.cumsum([0, *(table.n_rows for table in tables[:-1])])
     return StepTable(
-        columns={name: np.concatenate([table.columns[name] for table in tables]) for name in shape},
+        columns={name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns},
         first_row=np.concatenate([table.first_row + o for table, o in zip(tables, offset, strict=True)]),
         steps=np.concatenate([table.steps for table in tables]),
         terminated=np.concatenate([table.terminated for table in tables]),
         final_recorded=np.concatenate([table.final_recorded for table in tables]),
         cuts=sum(table.cuts for table in tables),
     )
-
-
-def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
-    """Slices of `size` rows that cover `n`."""
-    return (slice(k, min(k + size, n)) for k in range(0, n, size))
-
-
-def _say(kind: tuple[np.dtype[Any], tuple[int, ...]] | None) -> str:
-    return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
 
 
 def _label(column: str, argument: str) -> str:
@@ -256,39 +242,10 @@ def _floats(values: Any, name: str, where: str, *, keep_float64: bool = False, f
     with np.errstate(over="ignore"):  # what is too large is found below, by row
         narrow = array.astype(dtype, copy=False)
     if finite and array.dtype.kind == "f":
-        _require_finite(array, name, where)
+        checks.finite(f"{where}{name}", array)
         if array.dtype.itemsize > dtype.itemsize:
-            _require_finite(narrow, name, where, found="a number too large for float32")
+            checks.finite(f"{where}{name}", narrow, found="a number too large for float32")
     return narrow
-
-
-def _require_finite(column: np.ndarray, name: str, where: str, rows: np.ndarray | None = None, found: str = "") -> None:
-    if column.dtype.kind != "f":
-        return
-    for part in chunks(len(column)):
-        bad = ~np.isfinite(column[part]).reshape(part.stop - part.start, -1).all(1)
-        if bad.any():
-            k = int(part.start + bad.argmax())
-            kind = found or ("NaN" if np.isnan(column[k]).any() else "an infinite number")
-            raise DataError(f"{where}{name} has {kind} in row {k if rows is None else int(rows[k])}.")
-
-
-def _flat(array: np.ndarray, name: str, where: str) -> np.ndarray:
-    if array.ndim == 2 and array.shape[1] == 1:
-        return array[:, 0]
-    if array.ndim != 1:
-        raise DataError(f"{where}{name} has shape {list(array.shape)}; one number a step is needed.")
-    return array
-
-
-def _flags(values: Any, name: str, where: str) -> np.ndarray:
-    array = _flat(_array(values, name, where), name, where)
-    if array.dtype != np.bool_:
-        wrong = (array != 0) & (array != 1)
-        if wrong.any():
-            k = int(wrong.argmax())
-            raise DataError(f"{where}{name} has {array[k]} in row {k}; it takes true and false, or 1 and 0.")
-    return array.astype(bool, copy=False)
 
 
 def _actions(values: Any, where: str, keep_float64: bool) -> np.ndarray:
@@ -327,7 +284,7 @@ def _column(values: Any, name: str, where: str, keep_float64: bool, finite: bool
     if array.dtype == np.bool_:
         array = array.astype(np.uint8)
     elif array.dtype == np.float16:
-        _require_finite(array, name, where)
+        checks.finite(f"{where}{name}", array)
     elif array.dtype.kind == "f":
         array = _floats(array, name, where, keep_float64=keep_float64, finite=finite)
     return array[:, None] if array.ndim == 1 and not numbers else array

@@ -16,14 +16,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..episodes import Episodes
 from ..errors import D3rayError, DataError, StorageError
 from ..spec import Environment, Spec
+from .episode_table import EpisodeTable
 from .files import Place, storage_errors, sync_folder
-from .folder import ShardFiles
 from .manifest import FILE, MANIFEST, Column, Manifest, write_manifest
 from .scan import BlockScan, Summary, scan_blocks, summarise_scans
 from .schema import check_spec, infer_spec, merge_largest
+from .shard_files import ShardFiles
 from .shards import ShardRecord, shard_name, write_episodes
 
 _OURS = re.compile(rf"dataset\.json|{FILE}|\.d3ray-.*")
@@ -72,7 +72,7 @@ def commit(
         "return": np.concatenate([r.returns for r in records]),
     }
     if summary is None:
-        episodes = Episodes(*arrays.values(), source=None)
+        episodes = EpisodeTable(*arrays.values())
         summary = summarise_scans(scans or scan_blocks(rows, spec), episodes, rows.kinds)
     manifest = Manifest(
         name=name,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..experiment.results import RETURN
 from ..report.charts import MOST, Panel, Series, Theme, color_of, dash_of, finished, frame, learning_curves, line
+from ..results.reading import RETURN
 from ..statistics import FEW, band
 from .results import Cell
 from .statistics import Curve, Runs, expected_best

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..experiment.results import NORMALIZED, RETURN, SeedRun
+from ..results.reading import NORMALIZED, RETURN, SeedRun
 from .results import Benchmark, Cell
 from .statistics import AGGREGATES, Estimate, improvement
 from .tables import MISSING, Comparable, Entry, Table, Tables

@@ -10,10 +10,10 @@ from typing import Any
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, did_you_mean
 from ...data.storage.files import storage_errors
-from ..planning.estimate import counted
+from ..storage.experiments import CHOICE
 from ..storage.folders import Folder
-from ..sweep.results import CHOICE
-from ..tracking.surroundings import surroundings
+from ..surroundings import surroundings
+from ..words import count
 from ..yaml_text import read_yaml, to_text
 from .bands import METRICS, Bands, Recorded
 from .run import BenchmarkResult
@@ -58,7 +58,7 @@ def values(ran: BenchmarkResult) -> dict[str, dict[str, dict[str, list[float]]]]
 def chance(config: SuiteConfig, datasets: Iterable[str]) -> dict[str, float]:
     """What uniformly random actions return on average where the policies of datasets are scored; nothing of those that are not."""
     from ...algos.environments.collect import collect
-    from ..experiment.evaluation import environment_to_play
+    from ..settings.evaluation import environment_to_play
 
     evaluations = {cell.dataset: (cell.config.evaluation, cell.config.dataset_place) for cell in config.cells()}
     found: dict[str, float] = {}
@@ -73,7 +73,7 @@ def chance(config: SuiteConfig, datasets: Iterable[str]) -> dict[str, float]:
 def recorded(config: SuiteConfig) -> Recorded:
     """This run, machine and day."""
     about = surroundings()
-    parts = [about["processor"], counted(about["cpus"], "CPU"), *about["gpus"]]
+    parts = [about["processor"], count(about["cpus"], "CPU"), *about["gpus"]]
     versions = {str(name): str(number) for name, number in about["versions"].items()}
     return Recorded(
         seeds=config.seeds, date=f"{datetime.now(UTC):%Y-%m-%d}", machine=", ".join(filter(None, parts)), versions=versions

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
-from ..experiment.results import NORMALIZED, RETURN, Configuration, SeedRun
+from ..results.reading import NORMALIZED, RETURN, Configuration, SeedRun
 from ..storage.experiments import Status
 from ..storage.outbox import Line
 from ..tracking.runs import Tracking

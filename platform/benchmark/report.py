@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data.errors import ConfigError, D3rayError
-from ..experiment.results import SeedRun
 from ..report.charts import MOST, THEMES
 from ..report.page import data_uri, render
-from ..report.text import NONE, count, decimals, listed, mlflow_command, number, run_link
+from ..report.text import NONE, decimals, listed, number, run_link
+from ..results.experiment import mlflow_command
+from ..results.reading import SeedRun
 from ..statistics import RESAMPLES
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
+from ..tracking.settling import settle
 from ..uris import without_password
+from ..words import count
 from .charts import budget_figure, curves_figure, profiles_figure, short, styles
 from .formats import latex, markdown, scores_csv, statistics_csv
 from .reading import find_benchmark, read_benchmark
@@ -122,8 +125,6 @@ def is_benchmark(storage: str, name: str) -> bool:
 
 def _settle(storage: str, tracking: Tracking) -> str:
     """Marks what died in MLflow. Why that could not be done; empty otherwise."""
-    from ..tracking.settling import settle
-
     try:
         settle(storage, tracking)
     except D3rayError as error:

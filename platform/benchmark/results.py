@@ -15,7 +15,7 @@ import numpy as np
 
 from ...algos.environments.scores import Reference, reference_in
 from ...algos.registry import algorithm_class, algorithm_names
-from ..experiment.results import NORMALIZED, RETURN, Configuration, Curve, Score, SeedRun
+from ..results.reading import NORMALIZED, RETURN, Configuration, Curve, Score, SeedRun
 from ..storage.experiments import Status
 from .published import Selection
 from .suite import fits

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError, D3rayError, DataError
-from ..experiment.budget import Limits, Spent
-from ..experiment.driver import OnProgress
-from ..experiment.places import Data
-from ..experiment.proposer import Listed
-from ..experiment.run import ExperimentResult, Work, carry_out, check_data, check_place, describe_dataset
-from ..storage.experiments import Experiment, Trial, check_name, check_settings, identity
-from ..sweep.results import CHOICE
+from ..driver.budget import Spent
+from ..driver.proposer import Listed
+from ..driver.work import Work
+from ..experiment.checks import check_data, check_place, describe_dataset
+from ..experiment.run import carry_out
+from ..places import Data
+from ..results.experiment import ExperimentResult
+from ..results.progress import OnProgress
+from ..settings.config import Limits
+from ..storage.experiments import CHOICE, Experiment, Trial, check_name, check_settings, identity
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
 
@@ -66,7 +69,7 @@ class Cells(Listed):
         return trial
 
     def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        self._spent.add_epoch(result, float(result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0)))
+        self._spent.add_epoch(result)
         self._spent.tick(len(self._running))
 
     def ended(self, trial: Trial) -> None:
@@ -152,7 +155,7 @@ def cell_trials(
     """
     known: dict[tuple[str, str], Trial] = {}
     for trial in experiment.trials():
-        choice = trial.folder.read_json(CHOICE) or {}
+        choice = trial.choice or {}
         known.setdefault((str(choice.get("dataset")), str(choice.get("algorithm"))), trial)
     named = {(data.label, entry.label) for data in config.datasets for entry in config.algorithms}
     if lost := next((key for key in known if key not in named), None):

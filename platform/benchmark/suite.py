@@ -21,8 +21,7 @@ from ...data.catalog.local import nearest
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
-from ..experiment.budget import Limits
-from ..experiment.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig, all_seeds_together
+from ..settings.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
 from ..uris import without_password
 from ..yaml_text import Key, read_yaml
 
@@ -356,7 +355,7 @@ def _is_algorithm(name: str) -> bool:
 
 
 def _algorithm_names() -> list[str]:
-    from ..experiment.subjects import subject_names
+    from ..settings.algorithms import subject_names
 
     return list(subject_names())
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..report.text import NONE, count, decimals, listed, number
+from ..report.text import NONE, decimals, listed, number
 from ..statistics import FEW, summarise
+from ..words import count
 from .published import SOURCES, Published, Selection, d4rl_names, known_as, published
 from .results import Benchmark, Cell, Group, grouped
 from .statistics import AGGREGATES, Aggregate, Estimate, Runs, improvement

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...data.errors import StorageError, did_you_mean
-from ..tracking.surroundings import CARRIED, git_state
+from ..surroundings import CARRIED, git_state
 from .check import ANSWER
 from .staging import Cargo, requirements
 from .token import keep_token_private

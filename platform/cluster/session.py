@@ -101,6 +101,7 @@ def _shut_down() -> None:
     """
     import ray
 
+    _end_ray_data()
     collected = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -109,6 +110,17 @@ def _shut_down() -> None:
     finally:
         if collected:
             gc.enable()
+
+
+def _end_ray_data() -> None:
+    """Stops what Ray Data still does when its reader was interrupted.
+
+    Its thread would ask Ray for more, and where there is none any more Ray starts another one for it, in the midst of what ends.
+    """
+    for thread in threading.enumerate():
+        if thread.name.startswith("StreamingExecutor") and hasattr(thread, "shutdown"):
+            thread.shutdown(force=True)  # pyright: ignore[reportAttributeAccessIssue] - the class is not public
+            thread.join(30)
 
 
 def node_count() -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from ...data.dataset import Dataset
-from ...data.operations.tables import StepTables
 from ...data.spec import Spec
 from ...data.storage.rows import n_blocks
 from ...data.storage.scan import BlockScan
 from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_shard
+from ...data.storage.tables import StepTables
 from ...data.storage.writing import Draft, shard_rows
 from ..cluster.session import node_count
 from .ingest import Progress, no_progress

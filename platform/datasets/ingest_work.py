@@ -15,10 +15,10 @@ from ...data.errors import D3rayError, StorageError
 from ...data.formats.registry import read
 from ...data.spec import Environment, Spec
 from ...data.storage.files import Place, storage_errors
-from ...data.storage.folder import ShardFiles
 from ...data.storage.manifest import Shard
 from ...data.storage.scan import BlockScan, scan_blocks
 from ...data.storage.schema import Kinds, kinds_of
+from ...data.storage.shard_files import ShardFiles
 from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_shard
 from ...data.storage.steps import StepTable, concat_steps
 from ..cluster.session import quiet_ray_data, ray_session

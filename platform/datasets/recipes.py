@@ -6,7 +6,6 @@ machine, on one thread each; a single one goes in this process. Who is killed le
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from ...data.errors import D3rayError, DataError, StorageError, reason
 from ...data.progress import Advance
 from ...data.storage.manifest import MANIFEST
 from ..cluster.session import ray_session
+from ..surroundings import usable_cpus
 from .recipes_run import Done, Run, Wanted
 
 Progress = Callable[[str, float | None], AbstractContextManager[Advance]]
@@ -30,7 +30,7 @@ Progress = Callable[[str, float | None], AbstractContextManager[Advance]]
 def no_progress(description: str, total: float | None = None) -> Generator[Advance]:
     """Shows nothing."""
     del description, total
-    yield lambda n=1, *, note="", to=None: None
+    yield lambda n=1, *, note="", to=None, total=None: None
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ Said = Done | D3rayError
 
 def _side_by_side(runs: Sequence[Run], at_once: int | None) -> Iterator[tuple[Run, Said]]:
     """What runs say of themselves, as it comes."""
-    limit = min(at_once or len(os.sched_getaffinity(0)), len(runs))
+    limit = min(at_once or usable_cpus(), len(runs))
     if limit == 1:
         for run in runs:
             yield from ((run, said) for said in follow(run))

@@ -46,7 +46,7 @@ from ...data.spec import Box, Environment
 from ...data.storage.files import storage_errors, write_atomically
 from ...data.storage.manifest import MANIFEST
 from ...data.storage.steps import StepTable, concat_steps, steps_from_rows
-from ..tracking.surroundings import surroundings
+from ..surroundings import surroundings
 
 _EVALUATIONS = "evaluations.json"
 _INFOS = ("qpos", "qvel")

@@ -1,1 +1,1 @@
-"""An experiment: its settings, its trials under Tune, and what has come of them."""
+"""An experiment from beginning to end: what is checked before any work, and the one path that starts and resumes it."""

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
+from ..tracking.delivery import deliver
+from ..tracking.runs import Tracking
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,6 @@ def tracked(storage: str, experiment: Experiment, trials: Sequence[Trial]) -> Tr
         experiment: A rehearsal's.
         trials: Of it. Inside their folders lie those that the probe has measured; the first of them that has ended is delivered.
     """
-    from ..tracking.delivery import deliver
-    from ..tracking.runs import Tracking
-
     place = Folder(storage).local
     is_there = bool(os.environ.get("MLFLOW_TRACKING_URI")) or (place is not None and (place / "mlflow.db").exists())
     with tempfile.TemporaryDirectory(prefix="d3ray-plan-", ignore_cleanup_errors=True) as scratch, _tracked_in(Path(scratch)):

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.errors import ConfigError
-from ..experiment.node_maps import first_nodes, prepare_node_maps
-from ..experiment.proposer import Proposer
+from ..driver.node_maps import first_nodes, prepare_node_maps
+from ..driver.proposer import Proposer
+from ..driver.work import Work
 from ..storage.experiments import Trial
+from ..worker.trial_config import note_share
 from .estimate import program
 from .probe import Measured, probe, what_to_lower
 from .rehearsal import proposed, rehearsal
 
-if TYPE_CHECKING:
-    from ..experiment.run import Work
-
 HEAD_ROOM = 0.1  # of a GPU's memory that a pack leaves free: allocators round up, and later steps may need a little more
 _SECONDS = 20.0  # that measuring may take
 _KINDS = 8  # of trials that are measured at most
-_FILE = "resources.json"
 
 
 # ---- the share that a trial begins with
@@ -52,7 +50,7 @@ def pack(work: Work) -> Work:
     prepare_node_maps(*work.datasets, resources={"CPU": cpu, "GPU": 1})
     with rehearsal(alone) as experiment:
         sample, _ = proposed(alone, experiment, 64)
-        kinds = {program(told): told for told in (alone.trial_config(alone.config, trial) for trial in sample)}
+        kinds = {program(told): told for told in (alone.told(trial, in_full=True) for trial in sample)}
         chosen = list(kinds.values())[:_KINDS]
         side = min(int(has["GPU"]), int(has["CPU"] / cpu), len(chosen))
         found = probe(chosen, side=max(side, 1), node=node, seconds=_SECONDS)
@@ -82,14 +80,6 @@ def share(memory: float, most: int) -> float:
 # ---- the share that it has come to
 
 
-def resources(trial: Trial, told: Mapping[str, Any]) -> dict[str, Any]:
-    """What a trial's worker is told, with the share of a GPU that an earlier attempt was found to need."""
-    known = trial.folder.read_json(_FILE)
-    if known is None or known["gpu"] <= told["resources"]["gpu"]:
-        return dict(told)
-    return {**told, "resources": {**told["resources"], "gpu": known["gpu"]}}
-
-
 def ran_out_of_memory(trial: Trial) -> bool:
     """Whether it ended because a GPU's memory was full."""
     return any(ended.get("out_of_memory") for ended in trial.status.values())
@@ -103,7 +93,7 @@ class Repacked:
 
     Args:
         proposer: Whose.
-        told: What a trial's worker is told; see `resources`.
+        told: What a trial's worker is told.
     """
 
     def __init__(self, proposer: Proposer, told: Callable[[Trial], Mapping[str, Any]]) -> None:
@@ -125,7 +115,7 @@ class Repacked:
             self._running.add(trial.identity)
             told = self._told(trial)
             if (needed := self._needed.get(_kind(told), 0.0)) > told["resources"]["gpu"]:
-                trial.folder.write_json(_FILE, {"gpu": needed})
+                note_share(trial, needed)
         return trial
 
     def _fresh(self) -> Trial | None:

@@ -12,35 +12,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.errors import ConfigError, StorageError
 from ..cluster.growth import growth, room_on
 from ..cluster.session import ray_session
-from ..experiment.driver import prepare_environment
-from ..experiment.node_maps import first_nodes, prepare_node_maps
+from ..driver.node_maps import first_nodes, prepare_node_maps
+from ..driver.trials import prepare_environment
+from ..driver.work import Work
 from ..rllib.names import is_rllib
 from ..storage.experiments import Experiment, Trial
+from ..words import count, rounded, size_text, time_text
 from .around import tracked
 from .estimate import (
     Job,
     Node,
-    counted,
     disk,
     program,
-    rounded,
     schedule,
-    size_text,
-    time_text,
     trial_seconds,
     until_spent,
 )
 from .packing import pack
 from .probe import SECONDS, Measured, TooLargeError, probe
 from .rehearsal import proposed, rehearsal
-
-if TYPE_CHECKING:
-    from ..experiment.run import Work
 
 _MANY = 1000  # trials that show how many run at once on a node
 _SAMPLE = 64  # trials of a sweep that are looked at; more are taken to be like them
@@ -85,13 +80,13 @@ class Plan:
     def __str__(self) -> str:
         most = "at most " if self.at_most else "about "
         each = self.n_seeds / self.n_trials
-        tried = f"{counted(self.n_configurations, 'configuration')}, " if self.n_configurations > 1 else ""
+        tried = f"{count(self.n_configurations, 'configuration')}, " if self.n_configurations > 1 else ""
         end = datetime.fromtimestamp(self.ends).astimezone()
         day = "" if end.date() == datetime.fromtimestamp(self.begins).date() else f"{end:%a %d %b} "
         parts = ", ".join(f"{name} {size_text(size)}" for name, size in self.disk.items() if size)
         rows = {
-            "trials": f"{tried}{counted(self.n_trials, 'trial')} of {counted(round(each), 'seed')}, {self.at_once} at once on "
-            f"{counted(self.n_nodes, 'node')}",
+            "trials": f"{tried}{count(self.n_trials, 'trial')} of {count(round(each), 'seed')}, {self.at_once} at once on "
+            f"{count(self.n_nodes, 'node')}",
             "speed": f"about {rounded(self.updates_per_second)} updates/s a trial, "
             f"{rounded(self.updates_per_second * self.at_once)} in all",
             "wall time": f"{most}{time_text(self.wall_seconds)}, until {day}{end:%H:%M}",
@@ -103,7 +98,7 @@ class Plan:
         if self.at_most:
             lines.append(f"  An upper bound: {self.at_most}.")
         probed = self.probed
-        of = f"{probed['kinds']:.0f} of {counted(int(probed['of_kinds']), 'kind')} of trial"
+        of = f"{probed['kinds']:.0f} of {count(int(probed['of_kinds']), 'kind')} of trial"
         lines.append(f"  Measured in {probed['seconds']:.0f} s, {probed['side']:.0f} side by side, {of}. Nothing was launched.")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
@@ -149,7 +144,7 @@ def plan(
             trials = [trial for trial in trials if left.get(trial.identity) != 0]
             if not trials:
                 raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
-            configs = [work.trial_config(work.config, trial) for trial in trials]
+            configs = [work.told(trial, in_full=True) for trial in trials]
             if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
                 raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
             n_trials: int | None = len(trials)  # None: until a budget ends it

@@ -16,9 +16,10 @@ from typing import Any
 from uuid import uuid4
 
 from ...data.errors import ConfigError, D3rayError, StorageError
-from ..experiment.trial_run import TrialConfig, TrialRun
 from ..storage.experiments import Trial
 from ..storage.folders import Folder
+from ..worker.trial_config import TrialConfig
+from ..worker.trial_run import TrialRun
 
 SECONDS = 30.0  # that a probe may take once its workers are up
 _START = 90.0  # that those may take at most

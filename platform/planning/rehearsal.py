@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from ..driver.work import Work
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
-
-if TYPE_CHECKING:
-    from ..experiment.run import Work
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from ...algos.environments.scores import Reference
-from ..experiment.results import Configuration, Curve, SeedRun
+from ..results.reading import Configuration, Curve, SeedRun
 from ..statistics import FEW, Band, band
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")  # yellow is too pale on white: grey instead

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError, D3rayError, did_you_mean
-from ..experiment.best import objective_of
-from ..experiment.results import RETURN, Configuration, Results, differences, read_results
+from ..results.best import objective_of
+from ..results.reading import RETURN, Configuration, Results, differences, read_results
 from ..storage.experiments import is_cost
 from ..storage.folders import Folder
+from ..tracking.runs import Tracking
+from ..tracking.settling import settle
 from .charts import MOST, THEMES, Panel, Series, learning_curves, losses
 from .page import data_uri, render
 from .sweep_charts import search_figure
@@ -104,9 +106,6 @@ def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
     dead = [one.name for one in results if one.died or one.tracking.get("status", one.status) != one.status]
     if not dead:
         return ""
-    from ..tracking.runs import Tracking
-    from ..tracking.settling import settle
-
     places = {(one.tracking.get("uri"), one.tracking.get("experiment")): one.tracking for one in results if one.name in dead}
     try:
         for place in places.values():

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from ..experiment.best import objective_of
-from ..experiment.objective import Objective
-from ..experiment.results import Results
-from ..sweep.results import ConfigurationResult
+from ..results.best import objective_of
+from ..results.reading import Results
+from ..results.sweep import ConfigurationResult
+from ..settings.objective import Objective
 from .charts import PALETTE, Theme, frame, png
 
 _PANELS = 11  # settings that are drawn, beside the panel by number

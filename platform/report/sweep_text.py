@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..experiment.best import objective_of
-from ..experiment.objective import Objective
-from ..experiment.results import Results
-from ..sweep.results import ConfigurationResult
+from ..results.best import objective_of
+from ..results.reading import Results
+from ..results.sweep import ConfigurationResult
+from ..settings.objective import Objective
 
 _AGGREGATE = {
     "mean": "the mean over seeds",

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..experiment.config import ExperimentConfig
-from ..experiment.results import RETURN, Configuration, Results, Score, SeedRun
+from ..results.experiment import mlflow_command
+from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
 from ..rllib.names import is_online
+from ..settings.config import ExperimentConfig
 from ..statistics import FEW
-from ..tracking.surroundings import describe_git, describe_machine
+from ..surroundings import describe_git, describe_machine
 from ..uris import without_password
+from ..words import count
 
 NONE = "–"
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
@@ -52,11 +53,6 @@ def decimals(values: Iterable[float | None]) -> int:
     """Decimals that give the largest of some numbers four digits."""
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     return 2 if largest == 0 else min(max(3 - math.floor(math.log10(largest)), 0), 6)
-
-
-def count(n: int, what: str) -> str:
-    """1 seed, 3 seeds."""
-    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def listed(words: Sequence[str]) -> str:
@@ -308,13 +304,6 @@ def _json(value: Any, indent: str = "") -> str:
     deeper = indent + "  "
     entries = [f"{deeper}{json.dumps(str(key))}: {_json(entry, deeper)}" for key, entry in value.items()]
     return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
-
-
-def mlflow_command(uri: str) -> str:
-    """How to look at the runs: a command for a local database, an address for a server, without a password in it."""
-    if uri.startswith("sqlite:"):
-        return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
-    return without_password(uri)
 
 
 def run_link(tracking: Mapping[str, Any], run: str | None) -> str:

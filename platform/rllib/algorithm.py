@@ -10,16 +10,17 @@ import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...algos.base import Evaluator
 from ...algos.learning.callbacks import Epoch
 from ...data.errors import ConfigError
 from ...data.spec import Box, Environment, Spec
+from ..places import Data
 from .names import OFFLINE, PREFIX
 from .offline import MODULE, Transitions, fitted_scaler, offline_data_class
 from .policy import Bounds, Filter, RllibPolicy, RllibPolicyModule
@@ -27,10 +28,6 @@ from .random_numbers import random_numbers, set_random_numbers
 from .settings import RllibSettings, build_config, check_settings
 from .spaces import check_spaces
 from .tree import decode, encode
-
-if TYPE_CHECKING:
-    from ...algos.base import Evaluator
-    from ..experiment.places import Data
 
 _ENVIRONMENT = "d3ray"  # what RLlib knows the environment by
 _LEARNED = ("curr_log_alpha", "curr_kl_coeffs_per_module", "moving_avg_sqd_adv_norms_per_module")  # what RLlib's own state lacks
@@ -364,12 +361,6 @@ class RllibAlgorithm:
 
         running = RunningStat.from_state(stats)
         return Filter(np.asarray(running.mean, np.float64), np.asarray(running.std, np.float64), state["clip_by_value"])
-
-    def write_package(self, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
-        """The policy as a package. Raises ConfigError where its module cannot be written, StorageError where it acts otherwise."""
-        from .export import write_package
-
-        write_package(self, folder, dataset, environment)
 
     def close(self) -> None:
         """Ends what RLlib runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,11 +12,9 @@ from ...algos.export.golden import BATCHES, Arrays, golden_observations
 from ...algos.export.graphs import Portable, with_golden
 from ...algos.export.packing import write_portable
 from ...data.spec import Environment
+from ..places import Data
+from .algorithm import RllibAlgorithm
 from .policy import RllibPolicy, module_of
-
-if TYPE_CHECKING:
-    from ..experiment.places import Data
-    from .algorithm import RllibAlgorithm
 
 
 def portable(policy: RllibPolicy) -> Portable:

@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...data.dataset import Dataset
 from ...data.random import fold, integers, root_key
 from ...data.scalers import MinMaxActionScaler
 from ...data.spec import Box
 
 if TYPE_CHECKING:
     from ray.rllib.policy.sample_batch import MultiAgentBatch
-
-    from ...data.dataset import Dataset
 
 MODULE = "default_policy"
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from ...algos.base import Evaluator
 from ...algos.learning.callbacks import Epoch
+from ...data.spec import Environment
+from ..places import Data
 from .algorithm import RllibAlgorithm
-
-if TYPE_CHECKING:
-    from ...algos.base import Evaluator
-    from ...data.spec import Environment
-    from ..experiment.places import Data
 
 
 class RllibStack:

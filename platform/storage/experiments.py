@@ -9,13 +9,14 @@
     trials/<identity>/        a configuration and its seeds
         trial.json            key, configuration, data, seeds, and a key for each seed's run, all made before the run is; in a sweep
                               also the configuration's number; what its runs are called, and further tags of theirs
+        choice.json           in a sweep or a benchmark: what was chosen for it
         attempt               how often a worker began this trial; only the newest may commit
         worker.json           the newest attempt: its number, its machine
         checkpoints/step-…    see d3ray.algos.saving.checkpoint
         outbox/seed-K/        see d3ray.platform.storage.outbox
         best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
         policy/seed-K/        the policy package
-        stop.json, exploits.json, donated/  what a scheduler has decided, see d3ray.platform.experiment.decisions
+        stop.json, exploits.json, donated/  what a scheduler has decided, see d3ray.platform.worker.decisions
         status.json           how it ended, seed by seed; missing: unfinished
         retried               how often it was tried again after it had failed
         delivered.json        what the tracking server has got
@@ -38,10 +39,12 @@ from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
 from ..uris import without_secrets, without_secrets_in
-from .folders import Folder, Lock
+from .folders import Folder
+from .locks import Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1
+CHOICE = "choice.json"  # in a trial's folder; see `Trial.choice`
 _REPLACED = "replaced.json"
 _KEPT = ("lock", _REPLACED)  # what outlives an experiment that is deleted
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
@@ -119,6 +122,11 @@ class Trial:
     def worker(self) -> dict[str, Any] | None:
         """The newest attempt: `attempt`, `host`, `machine`; None while there was none."""
         return self.folder.read_json("worker.json")
+
+    @property
+    def choice(self) -> dict[str, Any] | None:
+        """What was chosen for it, by dotted name, in a sweep or a benchmark; None elsewhere."""
+        return self.folder.read_json(CHOICE)
 
     def outbox(self, seed: int) -> Folder:
         """Where a seed's metrics lie."""

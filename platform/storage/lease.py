@@ -9,13 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from ...data.errors import StorageError
-
-if TYPE_CHECKING:
-    from .folders import Folder
+from .folders import Folder
 
 SECONDS = 60.0  # a note that was not renewed for so long is nobody's
 _RENEWAL_SECONDS = 15.0  # three renewals may fail; each is two requests

@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 
 from ...data.config import setting
 from ...data.errors import ConfigError
-from ..experiment.budget import Limits
-from ..experiment.config import EvaluationConfig, ExperimentConfig, all_seeds_together
-from ..experiment.objective import Objective
 from ..rllib.names import is_rllib
+from ..settings.config import EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
+from ..settings.objective import Objective
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
 from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
 from .searchers import SearcherConfig

@@ -17,10 +17,10 @@ from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.schedulers.pbt import _PBTTrialState  # pyright: ignore[reportPrivateUsage]
 
 from ...data.errors import StorageError
-from ..experiment.decisions import Exploit, exploits_of, note_exploit, results
-from ..experiment.objective import Objective
+from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
+from ..worker.decisions import Exploit, exploits_of, note_exploit, results
 from .scheduler_config import PBT
 from .spaces import Space, Uniform
 

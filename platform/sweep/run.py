@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data.errors import ConfigError, did_you_mean
-from ..experiment.budget import Spent
-from ..experiment.config import ExperimentConfig
-from ..experiment.driver import OnProgress, trial_config
-from ..experiment.evaluation import environment_to_play, measured
-from ..experiment.places import Data, open_place
-from ..experiment.run import Work, carry_out, check_data, check_place, describe_dataset
-from ..storage.experiments import Experiment, Trial, identity
+from ..driver.budget import Spent
+from ..driver.work import Work
+from ..experiment.checks import check_data, check_place, describe_dataset
+from ..experiment.run import carry_out
+from ..places import Data, open_place
+from ..results.progress import OnProgress
+from ..results.sweep import SweepResult, outcome, read_sweep
+from ..settings.config import ExperimentConfig
+from ..settings.evaluation import environment_to_play, measured
+from ..storage.experiments import CHOICE, Experiment, Trial, identity
 from ..uris import without_secrets, without_secrets_in
 from .config import SweepConfig
-from .results import CHOICE, SweepResult, outcome, read_sweep
 from .schedulers import make_scheduler, told
 from .search_space import ALGORITHM, DATASET, Configuration, applied
 from .searchers import Past, Searcher, make_searcher
@@ -70,7 +72,7 @@ class Search:
         self._known: set[str] = set()
         self._left: deque[Trial] = deque()
         places = {without_secrets(place): place for place in config.space.datasets or ()}  # with this command's credentials
-        found = {trial.number: trial.folder.read_json(CHOICE) for trial in experiment.trials() if trial.number is not None}
+        found = {trial.number: trial.choice or {} for trial in experiment.trials() if trial.number is not None}
         for choice in found.values():
             if DATASET in choice:
                 choice[DATASET] = places.get(choice[DATASET], choice[DATASET])
@@ -120,8 +122,7 @@ class Search:
 
     def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """Counts what an epoch has cost."""
-        gpus = result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0)
-        self._spent.add_epoch(result, float(gpus))
+        self._spent.add_epoch(result)
         self._spent.tick(len(self._running))
 
     def ended(self, trial: Trial) -> None:
@@ -203,17 +204,13 @@ def sweep_work(config: SweepConfig) -> Work:
     spaces = {coefficients[name]: space.spaces[name] for name in perturbed}
     population = config.max_configurations(searcher.end) or 0
 
-    def tell(config_now: ExperimentConfig, trial: Trial) -> dict[str, Any]:
-        objective = config.objective.model_dump(mode="json")
-        return {**trial_config(config_now, trial), "objective": objective, **told(config.scheduler, list(spaces))}
-
     return Work(
         config=config,
         configuration=config.decided(searcher.end),
         datasets=datasets,
         proposer=lambda experiment: Search(config, experiment, datasets, searcher),
         scheduler=lambda experiment: make_scheduler(config.scheduler, config, experiment, config.objective, spaces, population),
-        trial_config=tell,
+        also={"objective": config.objective.model_dump(mode="json"), **told(config.scheduler, list(spaces))},
         max_concurrent=config.searcher.max_concurrent,
     )
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from ...data.config import Config, by_name, setting
 from ...data.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from ..experiment.config import ExperimentConfig
+from ..settings.config import ExperimentConfig
 
 
 class _Scheduler(Config):

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
-from ..experiment.config import ExperimentConfig
-from ..experiment.decisions import Result, note_stop, results, stop_of
-from ..experiment.objective import Objective
+from ..settings.config import ExperimentConfig
+from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial
+from ..worker.decisions import Result, note_stop, results, stop_of
 from .population import Folders, Population
 from .scheduler_config import ASHA, PBT, Median, NoScheduler
 from .spaces import Space

@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
+from ...algos.registry import algorithm_class
 from ...data.errors import ConfigError, D3rayError, did_you_mean
-from ..experiment.config import AlgorithmChoice, ExperimentConfig
+from ..rllib.names import is_rllib
+from ..settings.algorithms import check_name, make_algorithm, subject_names
+from ..settings.config import AlgorithmChoice, ExperimentConfig
 from .spaces import KINDS, Choice, Space, read_space
 
 Configuration = dict[str, Any]
@@ -129,8 +132,6 @@ class SearchSpace:
                     applied(config, {**base, name: value})
 
     def _check_name(self, name: str) -> None:
-        from ..experiment.subjects import subject_names
-
         head, dot, rest = name.partition(".")
         if name in (*_PLAIN, ALGORITHM, PRESET):
             return
@@ -164,8 +165,6 @@ class SearchSpace:
 
 
 def _check_words(name: str, space: Space) -> None:
-    from ..experiment.subjects import check_name
-
     if not isinstance(space, Choice):
         raise ConfigError(f"search: {name} is a range of numbers; it needs choice or grid.")
     for value in space.choices:
@@ -181,12 +180,7 @@ def _check_words(name: str, space: Space) -> None:
 
 
 def _fields(algorithm: str) -> list[str]:
-    from ...algos.registry import algorithm_class
-    from ..rllib.names import is_rllib
-
     if is_rllib(algorithm):
-        from ..experiment.subjects import make_algorithm
-
         return list(make_algorithm({"name": algorithm}, seed=0).check_settings().model_dump())
     return ["preset", *algorithm_class(algorithm).Config.model_fields]
 

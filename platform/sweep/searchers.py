@@ -27,8 +27,8 @@ from pydantic import ConfigDict, model_validator
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean, reason
 from ...data.random import bits, fold, root_key, uniform
-from ..experiment.config import ExperimentConfig
-from ..experiment.objective import Mode
+from ..settings.config import ExperimentConfig
+from ..settings.objective import Mode
 from .search_space import ALGORITHM, PRESET, Configuration, SearchSpace, applied, current
 from .spaces import Choice, Space
 

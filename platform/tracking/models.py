@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..experiment.best import Best, best_configurations, seed_score
-from ..experiment.evaluation import evaluation_seed
+from ..results.best import Best, best_configurations, seed_score
+from ..settings.evaluation import evaluation_seed
 from ..storage.experiments import Experiment, Trial, is_better
 from .runs import Tracking
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from d3ray import AWAC, BCQ, BEAR, CQL, CRR, EDAC, MCQ, SACN, CalQL
-from d3ray.algos.actor_critic.shared import RATE, ActorCriticConfig
+from d3ray import AWAC, AWR, BCQ, BEAR, CQL, CRR, DQN, EDAC, IQL, MCQ, PLAS, SACN, SPOT, XQL, CalQL, DecisionTransformer, ReBRAC
+from d3ray.algos.actor_critic.shared import ActorCriticConfig
+from d3ray.algos.config import Preset
+from d3ray.algos.critics import RATE
+from d3ray.algos.networks.encoders import DefaultEncoder, VectorEncoder
+from d3ray.algos.presets import TaskPresets
+from d3ray.algos.values.dqn import DQNConfig
+from d3ray.data.errors import ConfigError
 
 LOG_STD = (-5.0, 2.0)
 
@@ -101,3 +110,96 @@ def test_inherited_settings_name_their_own_source(algorithm: Any, names: str) ->
         assert parents.json_schema_extra == {"source": RATE}
     assert algorithm().check_settings().tau == 0.005
     assert "d67dbe9" in CQL.Config.model_fields["conservative_weight"].json_schema_extra["source"]
+
+
+# ---- tables beside the pages
+
+TABLE = """
+DQN:
+  - source: "a paper, {task}.yml"
+    base: paper
+    presets:
+      d4rl-pong: {batch_size: 64, learning_rate: 1e-4}
+      breakout: {}
+  - source: other
+    base: &wide {encoder: {hidden_units: [8, 4]}, optimizer: adam}
+    presets:
+      on: {reward_scaler: {name: multiply, multiplier: 2.0}}
+  - source: more
+    base: *wide
+    presets:
+      off: {optimizer: sgd, tau: 1e-3}
+"""
+
+
+def of_tasks(folder: Path, table: str = TABLE) -> Any:
+    (folder / "presets.yaml").write_text(table)
+    return {"paper": Preset("a paper", {"batch_size": 16, "gamma": 0.9})} | TaskPresets(str(folder / "page.py"), DQNConfig)
+
+
+def test_a_table_is_read_group_by_group_after_what_the_page_writes(tmp_path: Path) -> None:
+    wide = VectorEncoder(hidden_units=(8, 4))
+    assert dict(of_tasks(tmp_path)) == {
+        "paper": Preset("a paper", {"batch_size": 16, "gamma": 0.9}),
+        "d4rl-pong": Preset("a paper, pong.yml", {"batch_size": 64, "gamma": 0.9, "learning_rate": 1e-4}),
+        "breakout": Preset("a paper, breakout.yml", {"batch_size": 16, "gamma": 0.9}),
+        "on": Preset("other", {"encoder": wide, "optimizer": "adam", "reward_scaler": {"name": "multiply", "multiplier": 2.0}}),
+        "off": Preset("more", {"encoder": wide, "optimizer": "sgd", "tau": 1e-3}),
+    }
+    assert list(of_tasks(tmp_path)) == ["paper", "d4rl-pong", "breakout", "on", "off"]
+
+
+def test_a_preset_of_a_table_makes_an_algorithm(tmp_path: Path) -> None:
+    class OfTasks(DQN):
+        presets = of_tasks(tmp_path)
+
+    one = config(OfTasks, "off")
+    assert (one.encoder, one.optimizer.name, one.tau) == (VectorEncoder(hidden_units=(8, 4)), "sgd", 1e-3)
+    with pytest.raises(ConfigError, match="has no preset 'breakouts'; did you mean 'breakout'"):
+        OfTasks.from_preset("breakouts")
+
+
+def test_tables_are_read_when_a_preset_is_asked_for() -> None:
+    code = """
+import sys
+from d3ray import ReBRAC
+ReBRAC(actor_beta=0.1).check_settings()
+assert "ruamel.yaml" not in sys.modules
+assert ReBRAC.presets["d4rl-walker2d-random"].settings == {"actor_beta": 0.01, "critic_beta": 0.0}
+assert "ruamel.yaml" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_every_entry_of_the_tables_is_a_preset_of_its_own() -> None:
+    of_task = {AWR: 4, BEAR: 2, CQL: 2, CalQL: 2, DecisionTransformer: 4, EDAC: 31, IQL: 3, MCQ: 2, PLAS: 1}
+    for algorithm, wanted in (of_task | {ReBRAC: 36, SACN: 30, SPOT: 15, XQL: 19}).items():
+        general: Any = algorithm.presets._general
+        assert len(algorithm.presets) - len(general) == wanted, algorithm.__name__
+        for name, preset in algorithm.presets.items():
+            assert preset.source, name
+            algorithm.from_preset(name).check_settings()
+
+
+def test_values_of_tables() -> None:
+    """Rows that one looks up: what they change, and nothing else."""
+    ant, hand = ReBRAC.presets["d4rl-antmaze-large-play"], ReBRAC.presets["d4rl-door-cloned"]
+    assert ant.source == "authors' code 694385b, configs/rebrac/antmaze"
+    rates = {"gamma": 0.999, "batch_size": 256, "actor_learning_rate": 3e-4, "critic_learning_rate": 5e-5}
+    scaled = {"reward_scaler": {"name": "multiply", "multiplier": 100.0}}
+    assert ant.settings == {"actor_beta": 0.002, "critic_beta": 0.001, **rates, **scaled}
+    fast = {"batch_size": 256, "actor_learning_rate": 3e-4, "critic_learning_rate": 3e-4}
+    assert hand.settings == {"actor_beta": 0.01, "critic_beta": 0.1, **fast}
+    maze = XQL.presets["d4rl-antmaze-medium-diverse"].settings
+    shifted = {"reward_scaler": {"name": "constant_shift", "shift": -1.0}, "weight_temp": 10.0, "actor_optimizer": "adam"}
+    assert maze == {**shifted, "gumbel_temp": 0.6, "n_value_updates": 4}
+    assert XQL.presets["d4rl-kitchen-mixed"].settings["actor_encoder"] == VectorEncoder(dropout_rate=0.1)
+    spot = SPOT.presets["d4rl-antmaze-large-play"]
+    assert spot.source.endswith("configs/offline/antmaze-large-play.yml; not how its last layers begin")
+    assert (spot.settings["support_weight"], spot.settings["imitator_encoder"].hidden_units) == (0.025, (750, 750))
+    reacher = config(DecisionTransformer, "reacher")
+    assert (reacher.context, reacher.target_returns, reacher.reward_scaler.multiplier) == (5, (76.0, 40.0), 0.1)
+    assert isinstance(reacher.encoder, DefaultEncoder)
+    assert IQL.presets["antmaze-finetune"].settings == {**IQL.presets["antmaze"].settings, "actor_optimizer": "adam"}
+    assert config(PLAS, "d3rlpy-paper-medium-replay").imitator_encoder.hidden_units == (128, 128)
+    assert config(AWR, "walker2d").actor_learning_rate == 2.5e-5

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.dataset import Dataset
-from d3ray.data.operations import difference, relabelled, tables
+from d3ray.data.operations import difference, relabelled
 from d3ray.data.storage import rows as rows_module
+from d3ray.data.storage import tables
 
 PLACES = {
     "memory": lambda data, path: data,

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from d3ray import Dataset, MDPDataset
+from d3ray.data.episodes import Transition
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.sampling import TransitionSampler
-from d3ray.data.transitions import Transition, TransitionMiniBatch
+from d3ray.data.transitions import TransitionMiniBatch
 
 RNG = np.random.default_rng(0)
 N = 60

@@ -12,13 +12,11 @@ from .cluster import LocalCluster
 from .runs import TRAIN, Runs, write_dataset
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They take minutes, on a cluster of their own: `make test-faults` runs them."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("ray"))
             item.add_marker(pytest.mark.timeout(600))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from d3ray.platform.experiment.fault_log import FILE
+from d3ray.platform.driver.fault_log import FILE
 
 from .cluster import LocalCluster
 from .processes import alive, kill, until

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.platform.experiment.decisions import exploits_of
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.worker.decisions import exploits_of
 
 from .cluster import LocalCluster
 from .processes import Command, alive, kill, until

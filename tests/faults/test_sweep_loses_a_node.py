@@ -11,7 +11,7 @@ import pytest
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.make import make
 from d3ray.algos.export.package import read_package
-from d3ray.platform.experiment.evaluation import evaluation_seed
+from d3ray.platform.settings.evaluation import evaluation_seed
 from d3ray.platform.tracking.registered import registered_package
 
 from .cluster import LocalCluster

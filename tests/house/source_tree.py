@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FLOORS = ("data", "algos", "platform", "jobs")  # each may import from itself and from those before it
 PACKAGE = "d3ray"
+Parts = tuple[str, ...]  # of a path from the root, without its suffix
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,6 @@ class Import:
     module: str
     name: str
     line: int
-    at_import_time: bool
 
 
 @dataclass(frozen=True)
@@ -30,37 +30,39 @@ class Module:
     root: Path
     path: Path
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.path.read_text(encoding="utf-8"))
+        return _parsed(self.path.read_text(encoding="utf-8"))
+
+    @property
+    def parts(self) -> Parts:
+        return self.path.relative_to(self.root).with_suffix("").parts
 
     @property
     def name(self) -> str:
-        parts = self.path.relative_to(self.root).with_suffix("").parts
-        return ".".join((PACKAGE, *(parts[:-1] if parts[-1] == "__init__" else parts)))
+        return ".".join((PACKAGE, *(self.parts[:-1] if self.parts[-1] == "__init__" else self.parts)))
 
     @property
     def floor(self) -> str:
         """The room that the file is in; "" for the root's own."""
-        parts = self.path.relative_to(self.root).parts
-        return parts[0] if len(parts) > 1 else ""
+        return self.parts[0] if len(self.parts) > 1 else ""
 
     def imports(self) -> Iterator[Import]:
         """Every import, wherever it stands, relative ones made absolute, and `import_module("name")` too."""
         package = self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
-        for node, late in _walk(self.tree, late=False):
+        for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    yield Import(alias.name, "", node.lineno, not late)
+                    yield Import(alias.name, "", node.lineno)
             elif isinstance(node, ast.ImportFrom):
                 base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
                 module = ".".join([*base, *([node.module] if node.module else [])])
                 for alias in node.names:
-                    yield Import(module, alias.name, node.lineno, not late)
+                    yield Import(module, alias.name, node.lineno)
             elif isinstance(node, ast.Call) and node.args and _called(node) in ("import_module", "__import__"):
                 first = node.args[0]
                 if isinstance(first, ast.Constant) and isinstance(first.value, str) and not first.value.startswith("."):
-                    yield Import(first.value, "", node.lineno, not late)
+                    yield Import(first.value, "", node.lineno)
 
     def identifiers(self) -> Iterator[tuple[str, int]]:
         """Every name in the code, dotted ones as a whole, and keywords of calls; not what strings and comments say."""
@@ -73,12 +75,10 @@ class Module:
             yield f"{imported.module}.{imported.name}".rstrip("."), imported.line
 
 
-def _walk(node: ast.AST, *, late: bool) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node below `node`, and whether it runs later than the module's import: in a function, or for type checkers only."""
-    for child in ast.iter_child_nodes(node):
-        yield child, late
-        checked = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
-        yield from _walk(child, late=late or checked or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+@cache
+def _parsed(source: str) -> ast.Module:
+    """Several tests look at the same files."""
+    return ast.parse(source)
 
 
 def _called(node: ast.Call) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from .source_tree import FLOORS, ROOT, modules
@@ -62,15 +63,56 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
     assert [str(r) for r in declared if r.name != "d3ray" and pinned.get(canonicalize_name(r.name), "0") not in r.specifier] == []
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_make_says_which_python_it_needs(tmp_path: Path) -> None:
+VERSIONS = [f"3.{minor}" for minor in range(9, 16)]
+SUPPORTED = [version for version in VERSIONS if version in SpecifierSet(PROJECT["project"]["requires-python"])]
+
+# A Python that says it is of another version than it is, and makes a folder in place of an environment.
+PRETENDS = """#!/bin/sh
+if [ "$1" = -m ]; then exec mkdir -p "$3"; fi
+exec {python} -c "import sys; sys.version_info = ({version}, 0)
+$2"
+"""
+
+
+def test_every_place_says_the_same_of_python() -> None:
+    assert len(SUPPORTED) >= 3
+    told = [line for line in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert told == [f"Programming Language :: Python :: {version}" for version in SUPPORTED]
+    assert PROJECT["tool"]["ruff"]["target-version"] == f"py{SUPPORTED[0].replace('.', '')}"
+    assert PROJECT["tool"]["basedpyright"]["pythonVersion"] == SUPPORTED[0]
+    for file in ("README.md", "CONTRIBUTING.md", "Makefile"):
+        assert f"Python {', '.join(SUPPORTED[:-1])} or {SUPPORTED[-1]}" in (ROOT / file).read_text()
+
+
+def made_with(folder: Path, names: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What `make` says of a machine that has these Pythons and nothing else."""
     for file in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / file, tmp_path)
-    for name in ("python3.11", "python3", "python"):
-        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")  # as a Python of another version answers the check
-        (tmp_path / name).chmod(0o755)
+        shutil.copy(ROOT / file, folder)
+    (folder / "mkdir").symlink_to(shutil.which("mkdir") or "mkdir")
+    for name, version in names.items():
+        (folder / name).write_text(PRETENDS.format(python=sys.executable, version=version.replace(".", ", ")))
+        (folder / name).chmod(0o755)
     make = shutil.which("make") or "make"
-    done = subprocess.run([make, "lint"], cwd=tmp_path, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "d3ray needs Python 3.11" in done.stderr
-    assert not (tmp_path / ".venv").exists()
+    return subprocess.run(
+        [make, ".venv/bin/python"], cwd=folder, env={"PATH": str(folder)}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["python3.{minor}", "python3", "python"])
+def test_make_takes_the_versions_that_are_supported(tmp_path: Path, name: str, version: str) -> None:
+    name = name.format(minor=version.removeprefix("3."))
+    done = made_with(tmp_path, {name: version})
+    assert (tmp_path / ".venv").exists() == (version in SUPPORTED)
+    if version in SUPPORTED:
+        assert done.stdout == f"{name} -m venv .venv\n"
+    else:
+        assert done.returncode != 0
+        assert "d3ray needs Python 3.11, 3.12 or 3.13" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_looks_past_a_python_of_another_version(tmp_path: Path) -> None:
+    done = made_with(tmp_path, {"python3": "3.9", "python": "2.7", "python3.12": "3.12", "python3.13": "3.13"})
+    assert done.stdout == "python3.12 -m venv .venv\n"

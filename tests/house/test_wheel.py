@@ -18,8 +18,6 @@ from .source_tree import FLOORS, ROOT
 SHIPPED = ROOT / "data" / "shipped" / "cartpole-replay"
 PARTS = ("__init__.py", "py.typed", "pyproject.toml", "README.md", "LICENSE", *FLOORS)
 
-pytestmark = pytest.mark.xdist_group("wheel")  # one build for all of them
-
 
 def run(*command: str | Path, cwd: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}

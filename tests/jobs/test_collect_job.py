@@ -10,7 +10,7 @@ import pytest
 from d3ray import TD3PlusBC
 from d3ray.algos.environments.collect import collect
 from d3ray.data.dataset import Dataset
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 
 
 @pytest.fixture(scope="module")

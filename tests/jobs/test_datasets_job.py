@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from d3ray.data.dataset import Dataset
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 
 
 @pytest.fixture

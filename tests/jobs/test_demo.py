@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.jobs.demo import DemoConfig, run
 
 
+@pytest.mark.usefixtures("local_ray")
 def test_the_demo_ends_with_scores_beside_the_datas_own(tmp_path: Path) -> None:
     config = DemoConfig.checked({"n_steps": 60, "seeds": (0,), "episodes": 2, "storage": str(tmp_path)})
     result = run(config)

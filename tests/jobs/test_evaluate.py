@@ -18,7 +18,7 @@ from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Discrete, Environment, Spec
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.jobs.evaluate import EvaluateConfig, run
 
 WITHOUT_TORCH = """

@@ -20,7 +20,7 @@ from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.saving.checkpoint import checkpoint_name, write_checkpoint
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.writer import Writer
 

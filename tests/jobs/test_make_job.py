@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from d3ray import Dataset
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 
 from ..platform.datasets.tiny_recipes import TINY, write_catalog
 

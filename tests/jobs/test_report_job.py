@@ -8,14 +8,12 @@ import json
 import os
 import re
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import BAD_INPUT, run_command
-from d3ray.jobs.options import resolve
+from d3ray.jobs.command.options import resolve
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.jobs.report import ReportConfig
 from d3ray.jobs.train import TrainConfig
 from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES
@@ -24,13 +22,11 @@ TRAIN = ["d3ray/cartpole-replay", "algorithm=DQN", "n_steps=40", "n_steps_per_ep
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def storage(local_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of two seeds that were trained as one stack."""
     folder = tmp_path_factory.mktemp("results")
-    command = [sys.executable, "-m", "d3ray.jobs", "train", *TRAIN, "seeds_per_trial=2", "name=tiny", f"storage={folder}"]
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    assert run_command("train", [*TRAIN, "seeds_per_trial=2", "name=tiny", f"storage={folder}"]) == 0
     return folder
 
 

@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError
-from d3ray.jobs import live_view
-from d3ray.jobs.base import BAD_INPUT, run_command
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.jobs.status import StatusConfig, run
+from d3ray.jobs.views import live_view
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
 from d3ray.platform.tracking.metric_files import MetricFiles
 from d3ray.platform.tracking.runs import Tracking
 from d3ray.platform.tracking.settling import settle
 
-from ..platform.experiment.fake_status import begin, write_trial
+from ..platform.results.fake_status import begin, write_trial
 
 TRAIN = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.preset=small", "n_steps=400000", "n_steps_per_epoch=200"]
 MORE = ["seeds=[0, 1]", "evaluation.episodes=1", "evaluation.every=400", "loggers=[csv, tensorboard]", "name=real"]

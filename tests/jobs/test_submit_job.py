@@ -24,7 +24,7 @@ import pytest
 from d3ray.data.errors import StorageError
 from d3ray.platform.cluster.jobs import Cluster
 from d3ray.platform.cluster.staging import cargo
-from d3ray.platform.tracking.surroundings import git_state
+from d3ray.platform.surroundings import git_state
 
 from ..platform.cluster.ray_head import RayHead, ray_head
 from ..platform.leaks import files_below

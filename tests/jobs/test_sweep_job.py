@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import BAD_INPUT, INTERRUPTED, run_command
-from d3ray.jobs.options import resolve
+from d3ray.jobs.command.options import resolve
+from d3ray.jobs.command.running import BAD_INPUT, INTERRUPTED, run_command
 from d3ray.jobs.sweep import SweepConfig, describe
-from d3ray.platform.experiment.objective import Objective
-from d3ray.platform.experiment.run import ExperimentResult
+from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.results.sweep import ConfigurationResult, Outcome, SweepResult
+from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Experiment
-from d3ray.platform.sweep.results import ConfigurationResult, Outcome, SweepResult
 
 YAML = """
 name: tiny

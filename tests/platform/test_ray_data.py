@@ -11,16 +11,17 @@ import ray
 import ray.data
 
 from d3ray.data.dataset import Dataset
-from d3ray.platform.cluster.session import quiet_ray_data, ray_session
+from d3ray.platform.cluster.session import quiet_ray_data
 from d3ray.platform.ray_data import to_ray
 
 
 @pytest.fixture(scope="module", autouse=True)
-def session() -> Generator[None]:
-    with ray_session(num_cpus=2):
-        quiet_ray_data()
-        ray.data.DataContext.get_current().execution_options.preserve_order = True
-        yield
+def session(local_ray: Path) -> Generator[None]:
+    quiet_ray_data()
+    options = ray.data.DataContext.get_current().execution_options
+    before, options.preserve_order = options.preserve_order, True
+    yield
+    options.preserve_order = before
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,12 @@ from d3ray.algos.learning.divergence import DivergenceWarning
 from d3ray.algos.registry import register_algorithm
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun, note_failure
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.outbox import lines
 from d3ray.platform.storage.writer import Writer
+from d3ray.platform.worker.trial_config import TrialConfig
+from d3ray.platform.worker.trial_run import TrialRun, note_failure
 
 ENCODER = {"name": "vector", "hidden_units": [16]}
 ROOT = Path(__file__).parents[2]
@@ -257,16 +256,10 @@ def test_a_failure_leaves_its_reason(tmp_path: Path, data: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    import ray
-
+def ray_here(local_ray: Path) -> None:
     from d3ray.platform.trainable import register
 
-    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     register()  # a cluster before this one, of another test, took the names with it
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.usefixtures("ray_here")

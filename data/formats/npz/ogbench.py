@@ -11,9 +11,10 @@ import numpy as np
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, same_rows, typed_actions
+from ..untrusted.archives import is_zip
 from ..untrusted.values import names_in
 from .steps import NAMES as NPZ_NAMES
-from .steps import is_zip, open_npz
+from .steps import open_npz
 
 NAMES = {  # d3ray's word: OGBench's
     "observations": ("observations",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import D3rayError, DataError, reason
+from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..imported import (
     STEP_NAMES,
@@ -28,6 +27,7 @@ from ..imported import (
     same_rows,
     typed_actions,
 )
+from ..untrusted.archives import damaged, is_zip
 
 NAMES = STEP_NAMES | {
     "final_observations": ("final_observations",),
@@ -36,7 +36,6 @@ NAMES = STEP_NAMES | {
 }
 OBSERVATIONS = ("observations", "next_observations", "final_observations")  # these may have parts, `observations/KEY`
 REQUIRED = ("observations", "actions", "rewards", "terminated")
-ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 LISTED = 8  # names in a message
 
 
@@ -107,21 +106,8 @@ def open_npz(path: Path | str, rename: Mapping[str, str] | None = None) -> Gener
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is not an .npz archive.")
-    try:
-        with zipfile.ZipFile(path) as file:
-            yield Archive(path, file, rename or {})
-    except D3rayError:
-        raise
-    except MemoryError as error:
-        raise DataError(f"{path}: {error or 'an array does not fit into memory'}.") from None
-    except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is an archive that is cut short or damaged ({reason(error)}).") from None
-
-
-def is_zip(path: Path) -> bool:
-    """Whether the file begins as an archive does."""
-    with path.open("rb") as file:
-        return file.read(4) in ZIP
+    with damaged(str(path)), zipfile.ZipFile(path) as file:
+        yield Archive(path, file, rename or {})
 
 
 def is_npz(path: Path) -> bool:

@@ -20,7 +20,7 @@ from d3ray.algos.networks.vectors import Flat, vector_size
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from d3ray.platform.experiment.evaluation import check_spaces
+from d3ray.platform.settings.evaluation import check_spaces
 
 SHOWN = spaces.Dict(
     {

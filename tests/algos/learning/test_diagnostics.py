@@ -44,7 +44,7 @@ def test_the_last_update_of_an_epoch_is_watched():
     assert metrics["train/critic_gradient_norm"] == pytest.approx(by_hand, rel=1e-5)
     twin.fit(DATA, 1, 1)
     with torch.no_grad():
-        action = twin.act(twin.fit_.nets(), batch.observation)
+        action = twin.act(twin.fit_.nets(), batch.observation, {}, {})[0]
         value = twin.value(twin.fit_.nets(), batch.observation, batch.action)
     assert metrics["train/action_saturation"] == float((action.abs() >= 0.99).float().mean())
     assert metrics["train/q_value_max"] == pytest.approx(float(value.max()), rel=1e-6)

@@ -121,7 +121,7 @@ def test_the_loss_and_the_actions_are_those_of_loops_in_numpy(anchor: str) -> No
     np.testing.assert_allclose((values * there).sum(1), np.array(slow), rtol=1e-9)
     _, mean, *_ = learner.gradients(made.imitation_loss, ("policy",), batch, learner.address(made.imitation_loss))
     assert mean.item() == pytest.approx(sum(slow) / n, rel=1e-9)  # over the steps that are there
-    np.testing.assert_allclose(made.act(nets, batch.seen).detach().numpy(), np.array(last), rtol=1e-9)
+    np.testing.assert_allclose(made.act(nets, batch.seen, {}, {})[0].detach().numpy(), np.array(last), rtol=1e-9)
 
 
 def test_returns_to_go_are_of_scaled_rewards_and_from_the_episode() -> None:
@@ -188,7 +188,7 @@ def by_hand(algorithm: Any, steps: Steps) -> np.ndarray:
         torch.ones(1, len(left), dtype=torch.bool),
     )
     with torch.no_grad():
-        return fit.scaling.action_affine.reverse(algorithm.act(fit.nets(), context))[0].numpy()
+        return fit.scaling.action_affine.reverse(algorithm.act(fit.nets(), context, {}, {})[0])[0].numpy()
 
 
 def check_recorded(algorithm: Any, data: Dataset, target: float) -> None:

@@ -268,20 +268,20 @@ class KeepsStateOfItsOwn(DQN):
 
 @caught_by(testing.check_predictions, "depends on the other observations of the batch")
 class ActsByTheBatch(BC):
-    def act(self, nets, observation):
-        return super().act(nets, observation - observation.mean(0))
+    def act(self, nets, observation, state, noise):
+        return super().act(nets, observation - observation.mean(0), state, noise)
 
 
 @caught_by(testing.check_actions_stay_in_their_space, r"predict leaves the space of actions: it gives .* and actions lie in -1\.9")
 class LeavesTheSpace(BC):
-    def act(self, nets, observation):
-        return 1.5 * super().act(nets, observation)
+    def act(self, nets, observation, state, noise):
+        return 1.5 * super().act(nets, observation, state, noise)[0], state
 
 
 @caught_by(testing.check_actions_stay_in_their_space, "predict leaves the space of actions: it gives .* and actions lie in 0 to 2")
 class CountsActionsFromOne(DiscreteBC):
-    def act(self, nets, observation):
-        return super().act(nets, observation) + 1
+    def act(self, nets, observation, state, noise):
+        return super().act(nets, observation, state, noise)[0] + 1, state
 
 
 @caught_by(testing.check_row_acts_by_its_own_coefficients, "predict_value of a row .*: it is in 'gamma'")
@@ -306,11 +306,11 @@ class ScalesInItsLoss(DQN):
 
 @caught_by(testing.check_scalers_act_once, "predict scales otherwise than the observation_scaler does")
 class ScalesWhereItActs(BC):
-    def act(self, nets, observation):
+    def act(self, nets, observation, state, noise):
         if scaler := self.config_.observation_scaler:
             scale, shift = (torch.as_tensor(part, dtype=observation.dtype) for part in scaler.numbers())
             observation = observation * scale + shift
-        return super().act(nets, observation)
+        return super().act(nets, observation, state, noise)
 
 
 @caught_by(testing.check_export_acts_as_predict, "its exported policy acts otherwise than predict")
@@ -325,8 +325,8 @@ class ScalesOutsideItsPolicy(BC):
 class BranchesWhereItActs(BC):
     """A trace takes it for a constant."""
 
-    def act(self, nets, observation):
-        return super().act(nets, observation) * (0.9 if len(observation) > 8 else 1.0)
+    def act(self, nets, observation, state, noise):
+        return super().act(nets, observation, state, noise)[0] * (0.9 if len(observation) > 8 else 1.0), state
 
 
 @caught_by(testing.check_padding_is_unseen, "imitation_loss depends on padding")
@@ -338,8 +338,8 @@ class LearnsFromPadding(DecisionTransformer):
 
 @caught_by(testing.check_padding_is_unseen, "act depends on padding")
 class ActsOnPadding(DecisionTransformer):
-    def act(self, nets, observation):
-        return super().act(nets, replace(observation, mask=torch.ones_like(observation.mask)))
+    def act(self, nets, observation, state, noise):
+        return super().act(nets, replace(observation, mask=torch.ones_like(observation.mask)), state, noise)
 
 
 # ---- settings

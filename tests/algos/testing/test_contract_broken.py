@@ -59,7 +59,7 @@ def test_exemptions_let_off_and_have_to_be_known_and_reasoned() -> None:
     class Exempt(DQN):
         exemptions: ClassVar = {"predictions": "there are none"}
 
-        def act(self, nets, observation):
+        def act(self, nets, observation, state, noise):
             return observation
 
     testing.check_predictions(testing.maker(Exempt))

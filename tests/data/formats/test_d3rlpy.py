@@ -206,13 +206,13 @@ def test_observations_after_which_nothing_was_done_are_no_steps(tmp_path: Path) 
     [
         ("2020", "rewards", None, "is not a d3rlpy file: it has no 'rewards'"),
         ("2020", "actions", np.zeros((3, 2)), "'observations' has 6 rows, but 'actions' has 3"),
-        ("2020", "rewards", np.array([0, 0, np.nan, 0, 0, 0]), "'rewards' is not finite in row 2"),
+        ("2020", "rewards", np.array([0, 0, np.nan, 0, 0, 0]), "'rewards' has NaN in row 2"),
         ("2020", "terminals", np.full(6, np.nan), "'terminals' is nan in row 0"),
         ("2x", "num_episodes", 0, "has no steps: num_episodes is 0"),
         ("2x", "num_episodes", 3, "it has no 'observations_2'"),
         ("2x", "rewards_1", None, "it has no 'rewards_1'"),
         ("2x", "rewards_1", np.zeros((4, 1)), "episode 1: 'observations' has 2 rows, but 'rewards' has 4"),
-        ("2x", "actions_1", np.array([[0, 1], [np.inf, 1]]), "episode 1: 'actions' is not finite in row 1"),
+        ("2x", "actions_1", np.array([[0, 1], [np.inf, 1]]), "episode 1: 'actions' has an infinite number in row 1"),
         ("2x", "observations_1", np.zeros((2, 9)), r"'observations' has shape \(2, 9\) in episode 1"),
     ],
 )

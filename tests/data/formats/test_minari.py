@@ -194,7 +194,7 @@ def broken(**change: Any) -> dict[str, Any]:
         (broken(observations=np.zeros((4, 3))), {}, r"episode 0: 'observations' has \(4,\) rows; 5 are due for 4 steps"),
         (broken(actions=np.zeros(3, int)), {}, r"episode 0: 'actions' has \(3,\) rows, 'rewards' has 4"),
         (broken(truncations=None), {}, "episode 0 has no 'truncations'"),
-        (broken(rewards=np.array([0, 1, np.nan, 0])), {}, "episode 0: 'rewards' is not finite in row 2"),
+        (broken(rewards=np.array([0, 1, np.nan, 0])), {}, "episode 0: 'rewards' has NaN in row 2"),
         (broken(actions=[b"left"] * 4), {}, "'actions' holds text; numbers are needed"),
         (broken(actions=np.array([0, 1, 2, 0])), {}, "are not those of its arrays: they have the actions 0 to 1 and the data has"),
         (

@@ -145,7 +145,7 @@ def test_code_is_refused_and_not_run(tmp_path: Path) -> None:
         ([cs285(2, 0) | {"action": np.ones((3, 2))}], r"file: path 0: 'reward' has 2 rows, but 'action' has 3\.$"),
         ([cs285(2, 0) | {"terminal": np.ones(3)}], r"file: path 0 has 2 steps, but 'terminal' has 3 rows\.$"),
         ([cs285(2, 0) | {"terminal": np.array([0, 3])}], r"file: path 0: 'terminal' is 3 in row 1; flags are 0 or 1\.$"),
-        ([cs285(2, 0) | {"reward": np.array([1, np.nan])}], r"file: path 0: 'reward' is not finite in row 1\.$"),
+        ([cs285(2, 0) | {"reward": np.array([1, np.nan])}], r"file: path 0: 'reward' has NaN in row 1\.$"),
         ([cs285(2, 0) | {"reward": np.array([])}], r"file: path 0 has no steps\.$"),
         ([cs285(2, 0) | {"action": np.array(["a", "b"])}], r"file: path 0: 'action' holds <U1, not numbers\.$"),
         ([cs285(2, 0), cs285(2, 0) | {"action": np.ones((2, 3))}], r"file has paths whose actions differ in shape\.$"),

@@ -213,7 +213,7 @@ def test_packed_dict_observations_and_objects(tmp_path: Path) -> None:
         ({"t_started": "x"}, "file: episode 1 has no id_ and t_started"),
         ({"observations": {"data": [[1.0, 2, 3]] * 3, "lookback": 0}}, "has 3 rewards, but observations for 2 steps"),
         ({"observations": {"data": [[1.0]] * 4, "lookback": 0}}, "file: observations differ in shape from episode to episode"),
-        ({"rewards": {"data": [1.0, float("nan"), 0.0], "lookback": 0}}, "episode 1: 'rewards' is not finite in row 1"),
+        ({"rewards": {"data": [1.0, float("nan"), 0.0], "lookback": 0}}, "episode 1: 'rewards' has NaN in row 1"),
         ({"actions": {"data": [1.0], "lookback": -1}}, "episode 1 has a lookback of -1"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_folder_of_packed_pieces(tmp_path: Path) -> None:
         ({"rewards": pa.array([1, 2, 3], pa.timestamp("ms"))}, r"file: column 'rewards' holds timestamp\[ms\], not numbers\.$"),
         ({"actions": pa.array([[1.0], [1.0, 2.0], [1.0]])}, r"file: column 'actions' has 2 entries in row 1 and 1 in row 0\.$"),
         ({"actions": pa.array([[1.0], [None], [1.0]])}, r"file: column 'actions' has no value in row 1\.$"),
-        ({"obs": pa.array([[1.0], [float("inf")], [1.0]])}, r"file: 'obs' is not finite in row 1\.$"),
+        ({"obs": pa.array([[1.0], [float("inf")], [1.0]])}, r"file: 'obs' has an infinite number in row 1\.$"),
         (
             {"new_obs": pa.array([[1.0], [1.0], [1.0]])},
             r"next_observations has entries of shape \[1\] and observations of \[3\]\.$",

@@ -118,7 +118,7 @@ def test_processes_that_come_together_build_it_once(tmp_path: Path, cache: Path)
 def test_a_builder_that_is_killed_leaves_nothing_that_counts(tmp_path: Path, cache: Path, builds: list[str]) -> None:
     data = walk(2000).write(tmp_path / "it", n_shards=4)
     code = """
-    from d3ray.data.storage.folder import ShardFiles
+    from d3ray.data.storage.shard_files import ShardFiles
     columns = ShardFiles.columns
     def stop(self, k, **more):
         if k == 2:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from d3ray import Dataset
-from d3ray.data.operations import relabelled, tables
+from d3ray.data.operations import relabelled
 from d3ray.data.storage import rows as rows_module
+from d3ray.data.storage import tables
 
 N, WIDTH = 400_000, 20  # 40 MB
 WHOLE = N * (WIDTH * 4 + 4 + 4 + 3)

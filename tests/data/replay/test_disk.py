@@ -47,6 +47,26 @@ while True:
 """
 
 
+# Makes a buffer where a file may have no more than 1 MB, with the system's call that reserves room or without.
+CRAMPED = """
+import os, resource, sys
+from d3ray.data.errors import StorageError
+from d3ray.data.replay import PersistentReplayBuffer
+from d3ray.data.spec import Box, Spec
+if sys.argv[2] == "without":
+    del os.posix_fallocate
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    PersistentReplayBuffer(sys.argv[1], 4000, Spec(observation=Box(shape=(300,)), action=Box(shape=(2,))))
+except StorageError as error:
+    print(error)
+"""
+FALLOCATE = [
+    pytest.param("with", marks=pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system has no such call")),
+    "without",
+]
+
+
 def check_rows(buffer: ReplayBuffer, first_unknown: int) -> int:
     """Every row that is there is whole and in its place; gives the number of the next one."""
     dataset, following = buffer.to_dataset(), None
@@ -91,6 +111,26 @@ def test_a_buffer_on_disk_survives_sigkill_at_any_moment(tmp_path: Path, capacit
             assert ((ahead == 0.5) | (ahead == 1)).all()
         buffer.close()
     assert begin > 100
+
+
+@pytest.mark.parametrize("call", FALLOCATE)
+def test_all_room_is_taken_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    if call == "without":
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)  # as on macOS
+    buffer = PersistentReplayBuffer(tmp_path / "buffer", 4000, WIDE)  # observations of 4.8 MB
+    files = [path.stat() for path in (tmp_path / "buffer").glob("*.raw")]
+    assert max(about.st_size for about in files) == 4000 * 300 * 4
+    assert all(about.st_blocks * 512 >= about.st_size for about in files)
+    buffer.add(np.ones(300), np.ones(2), 1.0, terminated=False)
+    assert buffer.n_transitions == 1
+    buffer.close()
+
+
+@pytest.mark.parametrize("call", FALLOCATE)
+def test_no_room_is_one_sentence(tmp_path: Path, call: str) -> None:
+    command = [sys.executable, "-c", CRAMPED, str(tmp_path / "buffer"), call]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("cannot be written: the file would be larger than is allowed here.\n"), done.stdout
 
 
 def test_every_moment_of_a_write_leaves_whole_rows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ ROUND = """
 import re
 from pathlib import Path
 import torch
-from d3ray.data.host_memory import keep_freed_memory
+from d3ray.data.sampling.host_memory import keep_freed_memory
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

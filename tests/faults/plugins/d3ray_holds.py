@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from d3ray.platform.experiment import trial_run
 from d3ray.platform.storage import outbox, writer
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.worker import trial_run
 
 
 def hold(moment: str, step: int, trial: Path) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from d3ray.algos.environments.scores import reference_score
 from d3ray.platform.benchmark.reading import read_benchmark
 from d3ray.platform.benchmark.results import Benchmark
@@ -21,7 +19,6 @@ VERSIONS = "d3ray 0.1.0, torch 2.13.0"
 MACHINE = "A Processor, 2 CPUs, no GPU, Linux x86_64"
 HOPPER, WALKER, PENDULUM = "d3ray-mujoco/hopper-medium-v4", "d3ray-mujoco/walker2d-medium-v4", "d3ray/pendulum-replay"
 ENVIRONMENTS = {HOPPER: "Hopper-v4", WALKER: "Walker2d-v4", PENDULUM: "Pendulum-v1"}
-GROUP = pytest.mark.xdist_group("benchmarks")  # of all tests that use the store
 Runs = Mapping[int, Sequence[float]]  # returns of a seed's evaluations, normalised where D4RL has a reference
 _counter = itertools.count()
 

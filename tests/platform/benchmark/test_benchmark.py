@@ -13,16 +13,18 @@ import torch
 from mlflow import MlflowClient
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.jobs.base import BAD_INPUT, run_command
 from d3ray.jobs.benchmark import BenchmarkConfig
-from d3ray.jobs.options import resolve
+from d3ray.jobs.command.options import resolve
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.platform.benchmark.data import Obtained, obtain, stood_in
 from d3ray.platform.benchmark.gate import protocol, read_bands, write_bands
 from d3ray.platform.benchmark.run import BenchmarkResult, Cells, benchmark_work, cell_trials
 from d3ray.platform.benchmark.suite import SUITES, SuiteConfig
-from d3ray.platform.experiment.budget import Limits, Spent
-from d3ray.platform.experiment.run import collect, describe_dataset
+from d3ray.platform.driver.budget import Spent
+from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.planning.rehearsal import rehearsal
+from d3ray.platform.results.experiment import collect
+from d3ray.platform.settings.config import Limits
 from d3ray.platform.storage.experiments import Experiment
 
 SMALL = {"hidden_units": [8]}
@@ -40,7 +42,7 @@ def runs_of(storage: Path) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def micro(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def micro(local_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The storage in which `d3ray benchmark micro` was run, with a dataset beside its own that nobody serves."""
     storage = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patched:

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import BAD_INPUT, run_command
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.platform.benchmark.report import SCORES
 from d3ray.platform.benchmark.suite import suite_of
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import GROUP, HOPPER, write_benchmark
-
-pytestmark = GROUP
+from .fake_benchmark import HOPPER, write_benchmark
 
 
 def test_a_further_name_is_that_suite() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d3ray.jobs.base import BAD_INPUT, run_command
+from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.platform.benchmark.charts import budget_figure, curves_figure, profiles_figure, styles
 from d3ray.platform.benchmark.formats import latex, markdown_table
 from d3ray.platform.benchmark.report import BUDGET, CURVES, PROFILES, SCORES, compose, page, write
@@ -26,7 +26,7 @@ from d3ray.platform.report import charts
 from d3ray.platform.tracking.runs import Tracking
 
 from ..report.test_report_seen import CHROMIUM, browse
-from .fake_benchmark import GROUP, HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, read, write_benchmark
+from .fake_benchmark import HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, read, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
 CELLS = {
@@ -37,9 +37,6 @@ CELLS = {
     (PENDULUM, "IQL"): {0: [-1200, -300, -150, -200], 1: [-1000, -900, -800, -300], 2: [-1500, -1400, -200, -250]},
     (PENDULUM, "BC"): {0: [-900, -900, -900, -910], 1: [-900, -900, -900, -900], 2: [-900, -900, -900, -920]},
 }
-
-
-pytestmark = GROUP
 
 
 @pytest.fixture(scope="module")

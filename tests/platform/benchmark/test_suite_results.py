@@ -16,12 +16,9 @@ from d3ray.platform.benchmark.reading import find_benchmark, read_benchmark
 from d3ray.platform.benchmark.results import Benchmark, grouped
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import GROUP, HOPPER, PENDULUM, WALKER, write_benchmark
+from .fake_benchmark import HOPPER, PENDULUM, WALKER, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
-
-
-pytestmark = GROUP
 
 
 def read(tracking: Tracking, parent: str) -> Benchmark:

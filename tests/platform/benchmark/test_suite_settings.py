@@ -11,9 +11,7 @@ from d3ray.platform.benchmark.settings import settings_of
 from d3ray.platform.storage.experiments import flatten
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import GROUP, HOPPER, WALKER, read
-
-pytestmark = GROUP
+from .fake_benchmark import HOPPER, WALKER, read
 
 
 def test_the_settings_are_told_by_preset_with_its_source_and_what_is_otherwise(tracking: Tracking) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.platform.cluster.launcher import ClusterFile
 
 ROOT = Path(__file__).parents[3]

@@ -10,8 +10,6 @@ import pytest
 
 from ..ports import Port, grpc_answers
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 _BUSY_THREAD = """
 import gc, threading, time
 import ray
@@ -58,6 +56,34 @@ def test_sigterm_interrupts_and_leaves_all_the_time_that_is_needed() -> None:
     """Ray's own handler aborts a process 3 s after it, in the middle of whatever it puts in order."""
     done = subprocess.run([sys.executable, "-c", _STOPPED], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "interrupted, seconds until an abort: 0\nTrue\n"), done.stderr
+
+
+_INTERRUPTED = """
+import threading, time
+import ray.data
+from d3ray.platform.cluster.session import quiet_ray_data, ray_session
+
+def slow(row):
+    time.sleep(0.2)
+    return row
+
+try:
+    with ray_session(num_cpus=1):
+        quiet_ray_data()
+        rows = iter(ray.data.from_items(list(range(100)), override_num_blocks=50).map(slow).iter_rows())
+        next(rows)
+        print([thread.name.partition("-")[0] for thread in threading.enumerate()].count("StreamingExecutor"))
+        raise KeyboardInterrupt  # its traceback, as `rows` here, holds what reads on
+except KeyboardInterrupt:
+    print([thread.name.partition("-")[0] for thread in threading.enumerate()].count("StreamingExecutor"))
+time.sleep(1)
+print(ray.is_initialized())
+"""
+
+
+def test_a_reader_that_is_interrupted_starts_no_other_ray() -> None:
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stdout) == (0, "1\n0\nFalse\n"), done.stderr
 
 
 _HARMLESS = ["/ray.rpc.NodeInfoGcsService/GetAllNodeInfo", "/ray.rpc.JobInfoGcsService/GetAllJobInfo"]

@@ -84,7 +84,6 @@ with ray_session(num_cpus=1):
 """
 
 
-@pytest.mark.xdist_group("ray")
 def test_a_local_ray_takes_the_token_of_its_owner(token: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _SESSION], umask=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +10,8 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
-from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.datasets import derive
 from d3ray.platform.datasets.derive import write_dataset
-
-
-@pytest.fixture(scope="module")
-def ray() -> Generator[None]:
-    with ray_session(num_cpus=2):
-        yield
 
 
 def walk(n: int, seed: int) -> Dataset:
@@ -39,7 +32,7 @@ OPERATIONS: list[Callable[[Dataset, Dataset], Dataset]] = [
 
 
 @pytest.mark.parametrize("k", range(len(OPERATIONS)))
-def test_a_derived_dataset_is_the_same_whoever_writes_which_shard(ray: None, tmp_path: Path, k: int) -> None:
+def test_a_derived_dataset_is_the_same_whoever_writes_which_shard(local_ray: Path, tmp_path: Path, k: int) -> None:
     a = walk(3000, 1).write(tmp_path / "a", n_shards=4, compression="zstd")
     b = walk(1000, 2).write(tmp_path / "b", n_shards=2)
     derived = OPERATIONS[k](a, b)
@@ -62,7 +55,7 @@ def test_a_derived_dataset_is_the_same_whoever_writes_which_shard(ray: None, tmp
     there.verify()
 
 
-def test_what_a_worker_finds_is_said_and_nothing_is_left(ray: None, tmp_path: Path) -> None:
+def test_what_a_worker_finds_is_said_and_nothing_is_left(local_ray: Path, tmp_path: Path) -> None:
     a = walk(3000, 1).write(tmp_path / "a", n_shards=4)
     with pytest.raises(DataError, match=r"^The new reward is inf in row"):
         write_dataset(a.relabel("1 / (step - 30)"), tmp_path / "new", n_shards=3, parallel=True)
@@ -88,7 +81,7 @@ def test_when_workers_are_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert derive._is_parallel(a, 2)
 
 
-def test_a_dataset_behind_a_uri_can_be_derived_from_itself(ray: None, tmp_path: Path) -> None:
+def test_a_dataset_behind_a_uri_can_be_derived_from_itself(local_ray: Path, tmp_path: Path) -> None:
     uri = f"fsspec+file://{tmp_path}/it"
     data = walk(2000, 1).write(uri, n_shards=3)
     with pytest.raises(DataError, match="new reward is inf"):

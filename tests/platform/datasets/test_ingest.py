@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import fsspec
@@ -21,17 +20,10 @@ from PIL import Image
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.formats import registry
-from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.datasets.ingest import ingest
 from d3ray.platform.datasets.sources import find_sources
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def ray() -> Generator[None]:
-    with ray_session(num_cpus=2):
-        yield
 
 
 def steps(n: int, seed: int = 0, entries: int = 3) -> dict[str, np.ndarray]:
@@ -75,7 +67,7 @@ def test_one_file_needs_no_ray_and_keeps_what_came_of_it(tmp_path: Path) -> None
     assert file["format"] == "d4rl"
 
 
-def test_the_dataset_is_the_same_whoever_read_which_file(ray: None, tmp_path: Path) -> None:
+def test_the_dataset_is_the_same_whoever_read_which_file(local_ray: Path, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     for k in range(5):
@@ -168,7 +160,7 @@ def test_bad_files_are_named_and_leave_nothing(tmp_path: Path, kind: str) -> Non
         assert [file.name for file in tmp_path.iterdir()] == ["logs"]
 
 
-def test_bad_files_are_named_and_leave_nothing_in_parallel_too(ray: None, tmp_path: Path) -> None:
+def test_bad_files_are_named_and_leave_nothing_in_parallel_too(local_ray: Path, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     for k in range(4):
@@ -186,7 +178,7 @@ def test_bad_files_are_named_and_leave_nothing_in_parallel_too(ray: None, tmp_pa
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_dataset_behind_a_uri_outlives_an_import_that_fails(ray: None, tmp_path: Path, parallel: bool) -> None:
+def test_a_dataset_behind_a_uri_outlives_an_import_that_fails(local_ray: Path, tmp_path: Path, parallel: bool) -> None:
     folder, uri = tmp_path / "logs", f"fsspec+file://{tmp_path}/set"
     folder.mkdir()
     for k in range(2):
@@ -290,7 +282,7 @@ def test_a_folder_that_is_one_dataset_is_read_by_its_parts(tmp_path: Path) -> No
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk")
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_full_disk_leaves_nothing(ray: None, tmp_path: Path, parallel: bool) -> None:
+def test_a_full_disk_leaves_nothing(local_ray: Path, tmp_path: Path, parallel: bool) -> None:
     sources = [npz(tmp_path / f"{k}.npz", steps(40_000, seed=k, entries=17)) for k in range(2)]
     disk = tmp_path / "disk"
     disk.mkdir()

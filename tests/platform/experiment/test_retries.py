@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ FAILED: dict[str, Any] = {"status": "FAILED", "reason": "no luck", "step": 0}
 BAD_LUCK = """
 import os
 from pathlib import Path
-from d3ray.platform.experiment import trial_run
+from d3ray.platform.worker import trial_run
 
 def epoch(self, call=trial_run.TrialRun.epoch):
     if (Path(__file__).parent / "bad_luck").exists():
@@ -63,18 +63,13 @@ def test_retries_are_counted_where_a_failure_is_reopened(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Files here decide over the luck of trials in a local Ray."""
-    import ray
-
-    folder = tmp_path_factory.mktemp("plugins")
-    (folder / "luck_of_retries.py").write_text(BAD_LUCK)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        patch.syspath_prepend(folder)
-        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        yield folder
-        ray.shutdown()
+def plugins(local_ray: Path) -> Iterator[Path]:
+    """Files here decide over the luck of trials, from when the plugin is imported, here too."""
+    (local_ray / "luck_of_retries.py").write_text(BAD_LUCK)
+    yield local_ray
+    for luck in ("bad_luck", "death"):
+        (local_ray / luck).unlink(missing_ok=True)
+    shutil.rmtree(local_ray / "mortal", ignore_errors=True)
 
 
 def attempt(storage: Path, *more: str) -> tuple[int, str, str]:
@@ -103,7 +98,7 @@ def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_pa
     """Tune pickles the error into the storage, and would read it back when all trials have ended."""
     from ray.tune.experiment import Trial as TuneTrial
 
-    from d3ray.platform.experiment import driver
+    from d3ray.platform.driver import trials as driver
 
     read: list[object] = []
     monkeypatch.setattr(driver, "_DEATHS", 0)
@@ -122,7 +117,7 @@ def test_a_trial_whose_workers_die_but_that_gets_on_is_trained(
     plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two deaths, where one without a checkpoint between is allowed."""
-    from d3ray.platform.experiment import driver
+    from d3ray.platform.driver import trials as driver
 
     monkeypatch.setattr(driver, "_DEATHS", 1)
     (plugins / "mortal").mkdir()
@@ -155,8 +150,8 @@ def test_a_worker_that_tune_throws_away_fences_nobody_off(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("plugins")  # a Ray
 def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path) -> None:
     """As when a node dies under two calls to one worker: the second failure finds the trial waiting, not running."""
-    from d3ray.platform.experiment.proposer import Listed
-    from d3ray.platform.experiment.trial_queue import Searcher, TrialQueue
+    from d3ray.platform.driver.proposer import Listed
+    from d3ray.platform.driver.trial_queue import TrialQueue, TuneSearcher
 
     trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 2}, (0,), {})
     queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})
@@ -166,14 +161,14 @@ def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path)
     assert queue.suggest("c") == first
     assert not queue.given_up("c", most=1)  # the second death
     queue.lost("c")
-    assert queue.suggest("d") == Searcher.FINISHED
+    assert queue.suggest("d") == TuneSearcher.FINISHED
 
 
 @pytest.mark.usefixtures("plugins")  # a Ray
 def test_only_deaths_since_the_newest_checkpoint_count(tmp_path: Path) -> None:
     """Machines that are taken away now and then do not fail a trial that gets on meanwhile."""
-    from d3ray.platform.experiment.proposer import Listed
-    from d3ray.platform.experiment.trial_queue import TrialQueue
+    from d3ray.platform.driver.proposer import Listed
+    from d3ray.platform.driver.trial_queue import TrialQueue
 
     trial = Trial.create(Folder(tmp_path / "trial"), {"n_steps": 9}, (0,), {})
     queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,10 @@ from d3ray import Dataset
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.run import ExperimentResult, Progress, carry_out, run_experiment, train_work
+from d3ray.platform.experiment.run import carry_out, run_experiment, train_work
+from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.results.progress import Progress
+from d3ray.platform.settings.config import ExperimentConfig
 
 PLUGIN = """
 '''A user's own algorithms: seed 1 of NotANumber1 begins with NaN; Stumbles raises at step 30 while a file is there.'''
@@ -45,28 +45,17 @@ class Stumbles(DQN):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a dataset and a plugin, and a Ray whose workers can import the plugin."""
-    import ray
-
+def place(local_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset and a plugin, which workers can import."""
     folder = tmp_path_factory.mktemp("runs")
     rng = np.random.default_rng(0)
     ends = np.zeros(600, bool)
     ends[19::20] = True
     arrays = rng.normal(size=(600, 4)).astype(np.float32), rng.integers(0, 2, 600), np.ones(600, np.float32), ends
     Dataset.from_arrays(*arrays, environment=Environment(id="CartPole-v1"), name="tiny").write(folder / "tiny")
-    (folder / "our_plugin.py").write_text(PLUGIN)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
-    sys.path.insert(0, str(folder))
+    (local_ray / "our_plugin.py").write_text(PLUGIN)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield folder
-    ray.shutdown()
-    sys.path.remove(str(folder))
-    os.environ.pop("PYTHONPATH")
-    if before:
-        os.environ["PYTHONPATH"] = before
+    return folder
 
 
 def config(place: Path, **changes: Any) -> ExperimentConfig:
@@ -189,15 +178,15 @@ def test_resuming_what_is_done_changes_nothing(
     assert "MLFLOW_TRACKING_URI" not in os.environ
 
 
-def test_what_failed_says_why_and_goes_on_when_it_is_mended(place: Path) -> None:
+def test_what_failed_says_why_and_goes_on_when_it_is_mended(local_ray: Path, place: Path) -> None:
     settings = config(place, name="stumbling", algorithm="Stumbles", seeds=(0,), evaluation=None, checkpoint={})
-    (place / "stumble").touch()
+    (local_ray / "stumble").touch()
     failed = run_experiment(settings)
     assert failed.seeds[0].status == "FAILED"
     assert failed.seeds[0].step == 20
     found = runs(failed)
     assert found["0"].data.tags["d3ray.reason"] == "RuntimeError: something is wrong with step 30"
-    (place / "stumble").unlink()
+    (local_ray / "stumble").unlink()
     mended = run_experiment(settings, resume=True)
     assert mended.status == "FINISHED"
     found = runs(mended)

@@ -15,15 +15,21 @@ import ray
 import torch
 
 from d3ray import Dataset
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.proposer import Listed
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trial_queue import slots
 from d3ray.platform.experiment.run import run_experiment, train_work
-from d3ray.platform.experiment.trial_queue import slots
-from d3ray.platform.experiment.trial_run import note_failure
-from d3ray.platform.planning.packing import Repacked, pack, resources, share
+from d3ray.platform.planning.packing import Repacked, pack, share
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
+from d3ray.platform.worker.trial_config import trial_config
+from d3ray.platform.worker.trial_run import note_failure
+
+CONFIG = ExperimentConfig.checked(
+    {"dataset": "data", "algorithm": {"name": "DQN", "batch_size": 32}, "resources": {"cpu": 1, "gpu": 0.3}}
+)
+DECIDED, DATA = CONFIG.configuration(), {"source": "data"}
 
 
 @pytest.mark.parametrize(
@@ -79,15 +85,12 @@ def out_of_memory(trial: Trial) -> None:
 
 
 def told(trial: Trial) -> Mapping[str, Any]:
-    return resources(
-        trial, {"algorithm": trial.configuration["algorithm"], "seeds": trial.seeds, "resources": {"cpu": 1, "gpu": 0.3}}
-    )
+    return trial_config(CONFIG, trial)
 
 
 def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_not(tmp_path: Path) -> None:
-    configuration = {"algorithm": {"name": "DQN", "batch_size": 32}, "n_steps": 10}
     made = (("a", (0, 1)), ("b", (2,)), ("c", (3, 4)), ("d", (5,)))
-    greedy, modest, later, other = (Trial.create(Folder(tmp_path / name), configuration, seeds, {}) for name, seeds in made)
+    greedy, modest, later, other = (Trial.create(Folder(tmp_path / name), DECIDED, seeds, DATA) for name, seeds in made)
     queue = Repacked(Listed([greedy, modest]), told)
     assert (queue.next(), queue.next()) == (greedy, modest)
     assert queue.next() is None  # either may come again

@@ -12,7 +12,6 @@ import pytest
 
 from d3ray.data.errors import ConfigError
 from d3ray.platform.cluster.session import ray_session
-from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
 from d3ray.platform.planning import plan as planning
 from d3ray.platform.planning.around import Tracked, tracked
 from d3ray.platform.planning.packing import pack
@@ -21,6 +20,8 @@ from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import sweep_work
+from d3ray.platform.worker.trial_config import TrialConfig
+from d3ray.platform.worker.trial_run import TrialRun
 
 PLUGIN = """
 '''Greedy runs out of GPU memory with batches of 64.'''
@@ -132,9 +133,7 @@ def test_what_mlflow_takes_is_measured_and_leaves_nothing(place: Path, monkeypat
         source = trials[0]
         nothing = tracked(work.config.storage_place, experiment, trials)
         own = Trial.create(source.folder / "own", source.configuration, source.seeds, source.dataset)
-        run = TrialRun(
-            TrialConfig.checked({**work.trial_config(work.config, own), "n_steps": 4, "n_steps_per_epoch": 2}, title="trial")
-        )
+        run = TrialRun(TrialConfig.checked({**work.told(own, in_full=True), "n_steps": 4, "n_steps_per_epoch": 2}, title="trial"))
         while not run.done:
             run.epoch()
         run.finish()

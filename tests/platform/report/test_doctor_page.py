@@ -11,7 +11,7 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.doctor import Histogram
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.platform.report import svg
 
 from .test_report_seen import CHROMIUM, browse, pixels

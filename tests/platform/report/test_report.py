@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.platform.experiment.results import RETURN, Configuration, read_results
 from d3ray.platform.report import charts
 from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES, Report, compose, group, panels, report
-from d3ray.platform.report.text import decimals, mlflow_command, number, run_link
+from d3ray.platform.report.text import decimals, number, run_link
+from d3ray.platform.results.experiment import mlflow_command
+from d3ray.platform.results.reading import RETURN, Configuration, read_results
 from d3ray.platform.storage.experiments import Experiment
 
-from ..experiment.fake_experiment import DATASET, write_experiment
+from ..results.fake_experiment import DATASET, write_experiment
 
 Write = Callable[..., Experiment]
 NAN = float("nan")

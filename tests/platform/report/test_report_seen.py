@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d3ray.platform.experiment.results import RETURN, read_results
 from d3ray.platform.report import charts
 from d3ray.platform.report.experiment import CURVES, group, panels, report
+from d3ray.platform.results.reading import RETURN, read_results
 from d3ray.platform.storage.experiments import Experiment
 
-from ..experiment.fake_experiment import write_experiment
+from ..results.fake_experiment import write_experiment
 
 Write = Callable[..., Experiment]
 NAN = float("nan")

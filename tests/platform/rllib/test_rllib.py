@@ -17,13 +17,13 @@ from d3ray.algos.export.package import read_package
 from d3ray.algos.export.packing import write_portable
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.data.spec import Box, Discrete, Environment, Spec
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.places import Playground, environment_place, open_place
-from d3ray.platform.experiment.subjects import make_algorithm
+from d3ray.platform.places import Playground, environment_place, open_place
 from d3ray.platform.rllib.offline import Transitions, fitted_scaler
 from d3ray.platform.rllib.policy import Bounds, Filter, RllibPolicy, RllibPolicyModule
 from d3ray.platform.rllib.settings import check_settings
 from d3ray.platform.rllib.tree import decode, encode
+from d3ray.platform.settings.algorithms import make_algorithm
+from d3ray.platform.settings.config import ExperimentConfig
 
 
 def small_data() -> Dataset:

@@ -15,7 +15,7 @@ import pytest
 from d3ray.data.formats.registry import parts_of, read
 from d3ray.platform.cluster.session import ray_session
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]  # RLlib takes ten seconds to import
+pytestmark = pytest.mark.slow  # RLlib takes ten seconds to import
 
 
 def test_what_json_writer_writes(tmp_path: Path) -> None:

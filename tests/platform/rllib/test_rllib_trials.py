@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,16 @@ from d3ray import Dataset
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.export.package import read_package
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.evaluation import evaluation_seed
-from d3ray.platform.experiment.places import environment_place
-from d3ray.platform.experiment.run import ExperimentResult, Progress, run_experiment
-from d3ray.platform.experiment.trial_run import TrialConfig, TrialRun
+from d3ray.platform.experiment.run import run_experiment
+from d3ray.platform.places import environment_place
+from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.results.progress import Progress
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.evaluation import evaluation_seed
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.worker.trial_config import TrialConfig
+from d3ray.platform.worker.trial_run import TrialRun
 
 from ...faults.processes import kill, processes
 
@@ -37,10 +39,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(local_ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset, and a Ray."""
-    import ray
-
     folder = tmp_path_factory.mktemp("rllib")
     rng = np.random.default_rng(0)
     ends = np.zeros(600, bool)
@@ -48,9 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     observation = rng.normal(size=(600, 4)).astype(np.float32)
     arrays = observation, (observation[:, 2] > 0).astype(np.int64), np.ones(600, np.float32), ends
     Dataset.from_arrays(*arrays, environment=Environment(id="CartPole-v1"), name="tiny").write(folder / "tiny")
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield folder
-    ray.shutdown()
+    return folder
 
 
 def worker() -> int:

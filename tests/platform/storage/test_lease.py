@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.experiment.driver import Progress
 from d3ray.platform.experiment.run import _checked
+from d3ray.platform.results.progress import Progress
 from d3ray.platform.storage.experiments import Experiment
-from d3ray.platform.storage.folders import Folder, Lock
+from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.lease import Clock, LostError
+from d3ray.platform.storage.locks import Lock
 
 from .bucket import Bucket, register_bucket
 

@@ -15,7 +15,8 @@ import torch
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.storage import experiments, folders
 from d3ray.platform.storage.experiments import Experiment, Trial, identity
-from d3ray.platform.storage.folders import Folder, Lock
+from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.locks import Lock
 from d3ray.platform.storage.writer import FencedError, Writer
 
 from .bucket import register_bucket
@@ -139,7 +140,7 @@ def test_resume_with_something_else_is_refused_by_name(
 def test_a_running_experiment_is_refused_and_a_killed_one_is_free(tmp_path: Path) -> None:
     begin(tmp_path).close()
     script = (
-        "import sys, time; from d3ray.platform.storage.folders import Folder, Lock; "
+        "import sys, time; from d3ray.platform.storage.folders import Folder; from d3ray.platform.storage.locks import Lock; "
         "lock = Lock(Folder(sys.argv[1])); assert lock.acquire(); print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "first")], stdout=subprocess.PIPE, text=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
+import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ray.tune.schedulers import TrialScheduler
 
 from d3ray import Dataset
 from d3ray.algos.registry import make_algorithm
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.objective import Objective
-from d3ray.platform.experiment.run import describe_dataset
-from d3ray.platform.experiment.trial_run import TrialConfig
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.work import Work
+from d3ray.platform.experiment.checks import describe_dataset
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.outbox import Outbox, lines
+from d3ray.platform.worker.trial_config import TrialConfig
 
 PLUGINS = Path(__file__).with_name("plugins")
 SCORE = Objective(metric="train/score")
@@ -29,23 +32,17 @@ ALGORITHM = {"name": "ScoredDQN", "encoder": {"name": "vector", "hidden_units": 
 
 @contextmanager
 def plugins() -> Generator[None]:
-    """The folder of plugins, for this process and for those that it starts."""
+    """The folder of plugins, for this process; `lend` is for those of a Ray."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PLUGINS)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(PLUGINS), os.environ.get("PYTHONPATH", "")]))
         importlib.import_module("scored_dqn")  # stays: an algorithm is registered once
         yield
 
 
-@contextmanager
-def ray_here() -> Generator[None]:
-    """A Ray of two CPUs."""
-    from d3ray.platform.cluster.session import ray_session
-    from d3ray.platform.experiment.driver import prepare_environment
-
-    prepare_environment()
-    with ray_session(num_cpus=2):
-        yield
+def lend(folder: Path) -> None:
+    """Puts the plugins where the workers of a Ray find them."""
+    for plugin in PLUGINS.glob("*.py"):
+        shutil.copy(plugin, folder)
 
 
 def write_dataset(place: Path) -> Path:
@@ -78,10 +75,12 @@ class Sweep:
 
     def told(self, trial: Trial, **more: Any) -> dict[str, Any]:
         """What its worker is told."""
-        from d3ray.platform.experiment.driver import trial_config
+        return self.work(None, **more).told(trial)
 
-        objective = SCORE.model_dump(mode="json")
-        return {**trial_config(self.config, trial), "objective": objective, "heeds": True, **more}
+    def work(self, scheduler: TrialScheduler | None, **more: Any) -> Work:
+        """What the driver is given, with a scheduler and with more that workers are told."""
+        also = {"objective": SCORE.model_dump(mode="json"), "heeds": True, **more}
+        return Work(self.config, {}, {}, lambda experiment: Listed([]), lambda experiment: scheduler, also)
 
     def worker(self, trial: Trial, **more: Any) -> TrialConfig:
         """The same, for a `TrialRun`."""

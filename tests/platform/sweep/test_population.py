@@ -12,18 +12,18 @@ import pytest
 import torch
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.experiment.decisions import Exploit, exploits_of, note_exploit
-from d3ray.platform.experiment.driver import run_trials
-from d3ray.platform.experiment.proposer import Listed
-from d3ray.platform.experiment.trial_run import TrialRun
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trials import run_trials
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.population import Population, coefficients, explore
 from d3ray.platform.sweep.scheduler_config import PBT
 from d3ray.platform.sweep.schedulers import make_scheduler, told
 from d3ray.platform.sweep.spaces import Integers, Uniform
 from d3ray.platform.trainable import Training
+from d3ray.platform.worker.decisions import Exploit, exploits_of, note_exploit
+from d3ray.platform.worker.trial_run import TrialRun
 
-from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, plugins, ray_here, write_dataset
+from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, lend, plugins, write_dataset
 
 SPACES = {"score": Uniform(0.0, 1.0), "learning_rate": Uniform(1e-4, 1e-2, log=True)}
 TOLD = {"perturbed": ["score", "learning_rate"]}
@@ -265,19 +265,15 @@ def test_weights_that_do_not_fit_are_left_alone(tmp_path: Path, data: Path) -> N
 
 
 @pytest.mark.parametrize("n", [2, pytest.param(5, marks=pytest.mark.slow)])
-def test_a_population_under_tune(tmp_path: Path, data: Path, n: int) -> None:
+def test_a_population_under_tune(local_ray: Path, tmp_path: Path, data: Path, n: int) -> None:
     """On two slots, where five take turns: they exploit one another, and each step is there once."""
     sweep = Sweep(tmp_path, data, seeds=(0, 1))
     trials = [sweep.trial(k, score=(k + 1) / 10, learning_rate=1e-3) for k in range(n)]
     chosen = PBT(interval=20, resample_probability=0.0, perturb_factors=(1.25,))
     spaces = {"score": SPACES["score"]}
-    with ray_here():
-        run_trials(
-            sweep.experiment,
-            Listed(trials),
-            lambda trial: {**sweep.told(trial), **told(chosen, ["score"])},
-            scheduler=make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, spaces, n),
-        )
+    lend(local_ray)
+    scheduler = make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, spaces, n)
+    run_trials(sweep.experiment, Listed(trials), sweep.work(scheduler, **told(chosen, ["score"])))
     identities = [trial.identity for trial in trials]
     for k, trial in enumerate(trials):
         expected, steps, score, offset = dict[int, float](), dict[int, float](), (k + 1) / 10, 0.0

@@ -14,18 +14,18 @@ import pytest
 from d3ray.algos.learning.divergence import DivergenceWarning
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
-from d3ray.platform.experiment.config import ExperimentConfig
-from d3ray.platform.experiment.decisions import note_stop, results, stop_of
-from d3ray.platform.experiment.driver import run_trials
-from d3ray.platform.experiment.objective import Objective
-from d3ray.platform.experiment.proposer import Listed
-from d3ray.platform.experiment.run import collect
-from d3ray.platform.experiment.trial_run import TrialRun
+from d3ray.platform.driver.proposer import Listed
+from d3ray.platform.driver.trials import run_trials
+from d3ray.platform.results.experiment import collect
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.scheduler_config import ASHA, PBT, Median, NoScheduler, SchedulerConfig
 from d3ray.platform.sweep.schedulers import Stopping, make_scheduler, told
+from d3ray.platform.worker.decisions import note_stop, results, stop_of
+from d3ray.platform.worker.trial_run import TrialRun
 
-from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, plugins, ray_here, write_dataset
+from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, lend, plugins, write_dataset
 
 
 @pytest.fixture(scope="module")
@@ -300,20 +300,20 @@ class Listening:
         self.rule.on_trial_complete(controller, trial, result)
 
 
-def test_asha_under_tune(tmp_path: Path, data: Path) -> None:
+def test_asha_under_tune(local_ray: Path, tmp_path: Path, data: Path) -> None:
     """Two slots, six configurations: those below the best so far end at the first rung, and actors are used again."""
     sweep = Sweep(tmp_path, data, checkpoint={"every": 40})
     scores = [0.5, 0.1, 0.9, 0.2, 0.3, 1.0]
     trials = [sweep.trial(number, score=score) for number, score in enumerate(scores)]
     chosen = ASHA(grace_steps=20, reduction_factor=2, stop_diverging=True)
     rules: list[Listening] = []
-    with ray_here():
-        for _ in range(2):  # the second time nothing is left to do
-            scheduler = make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, {}, 0)
-            assert isinstance(scheduler, Stopping)
-            rules.append(Listening(scheduler.rule))
-            scheduler.rule = rules[-1]  # pyright: ignore[reportAttributeAccessIssue]
-            run_trials(sweep.experiment, Listed(trials), lambda trial: {**sweep.told(trial), **told(chosen)}, scheduler=scheduler)
+    lend(local_ray)
+    for _ in range(2):  # the second time nothing is left to do
+        scheduler = make_scheduler(chosen, sweep.config, sweep.experiment, SCORE, {}, 0)
+        assert isinstance(scheduler, Stopping)
+        rules.append(Listening(scheduler.rule))
+        scheduler.rule = rules[-1]  # pyright: ignore[reportAttributeAccessIssue]
+        run_trials(sweep.experiment, Listed(trials), sweep.work(scheduler, **told(chosen)))
     numbers = {trial.identity: number for number, trial in enumerate(trials)}
     heard = [(numbers[name], step, score) for name, step, score in rules[0].told]
     assert sorted(heard) == sorted((k, one.step, one.objective) for k, trial in enumerate(trials) for one in results(trial, SCORE))

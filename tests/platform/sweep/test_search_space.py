@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.experiment.config import ExperimentConfig
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.sweep.search_space import SearchSpace, applied, current
 from d3ray.platform.sweep.spaces import Choice, Integers, Uniform, read_space
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.experiment.config import ExperimentConfig
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.sweep.search_space import Configuration, SearchSpace
 from d3ray.platform.sweep.searchers import OURS, RAYS, Past, Searcher, SearcherConfig, make_searcher
 

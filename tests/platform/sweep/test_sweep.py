@@ -13,11 +13,11 @@ import pytest
 from d3ray import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
-from d3ray.platform.experiment.budget import Spent
-from d3ray.platform.experiment.run import describe_dataset
+from d3ray.platform.driver.budget import Spent
+from d3ray.platform.experiment.checks import describe_dataset
+from d3ray.platform.results.sweep import SweepResult, read_sweep
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
-from d3ray.platform.sweep.results import SweepResult, read_sweep
 from d3ray.platform.sweep.run import Search, check_sweep, run_sweep
 from d3ray.platform.sweep.searchers import make_searcher
 
@@ -294,8 +294,8 @@ def test_gpu_hours_are_hours_times_shares(tmp_path: Path) -> None:
     from d3ray.platform.storage.folders import Folder
 
     spent = Spent(Folder(str(tmp_path)))
-    spent.add_epoch({"time_this_iter_s": 3600.0}, 0.25)
-    spent.add_epoch({"time_this_iter_s": 1800.0}, 2)
+    spent.add_epoch({"time_this_iter_s": 3600.0, "config": {"trial": {"resources": {"gpu": 0.25}}}})
+    spent.add_epoch({"time_this_iter_s": 1800.0, "config": {"trial": {"resources": {"gpu": 2}}}})
     assert spent.gpu_seconds == 900 + 3600
     assert not spent.is_over(None, 1.26)
     assert spent.is_over(None, 1.25)

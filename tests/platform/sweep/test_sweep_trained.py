@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from d3ray.data.errors import ConfigError
+from d3ray.platform.results.sweep import SweepResult
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
-from d3ray.platform.sweep.results import SweepResult
 from d3ray.platform.sweep.run import run_sweep
 
 from .small_sweep import sweep, write_data
@@ -23,15 +22,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SweepConfig, SweepResult, list[int]]]:
+def trained(local_ray: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepConfig, SweepResult, list[int]]:
     """A sweep over two datasets and two algorithms, three configurations of two seeds each."""
-    import ray
-
-    from d3ray.platform.experiment.driver import prepare_environment
-
-    prepare_environment()
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     search = {
         "dataset": {"grid": [str(data / "tiny"), str(data / "other")]},
         "algorithm.name": {"choice": ["DQN", "DiscreteBC"]},
@@ -44,8 +37,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     )  # fmt: skip
     seen: list[int] = []
     result = run_sweep(config, on_progress=lambda progress: seen.append(progress.done))
-    yield config, result, seen
-    ray.shutdown()
+    return config, result, seen
 
 
 def test_a_real_sweep(data: Path, trained: tuple[SweepConfig, SweepResult, list[int]]) -> None:

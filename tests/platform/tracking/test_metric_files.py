@@ -20,7 +20,7 @@ from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.outbox import Line, _text  # pyright: ignore[reportPrivateUsage]
 from d3ray.platform.tracking.metric_files import EVENTS, MetricFiles
 
-from ..experiment.fake_status import begin, write_trial
+from ..results.fake_status import begin, write_trial
 
 BOTH = ("csv", "tensorboard")
 T = 1_790_000_000.0

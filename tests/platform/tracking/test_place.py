@@ -13,7 +13,7 @@ import pytest
 
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.storage.experiments import Experiment
-from d3ray.platform.storage.folders import Lock
+from d3ray.platform.storage.locks import Lock
 from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.place import keep_place, recorded_place
 from d3ray.platform.tracking.runs import Tracking

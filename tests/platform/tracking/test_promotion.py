@@ -16,7 +16,7 @@ from d3ray.algos.export.package import read_package
 from d3ray.algos.export.packing import write_package
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.spec import Environment
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.platform.storage.experiments import Experiment, Status
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.tracking import promotion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -10,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from d3ray import __version__
-from d3ray.platform.experiment.system_metrics import SystemMetrics
+from d3ray.platform import surroundings
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
-from d3ray.platform.tracking import surroundings
-from d3ray.platform.tracking.runs import ServerAwayError, Tracking
-from d3ray.platform.tracking.surroundings import (
+from d3ray.platform.surroundings import (
     CARRIED,
     describe_git,
     describe_machine,
@@ -23,8 +22,11 @@ from d3ray.platform.tracking.surroundings import (
     note_surroundings,
     read_surroundings,
     this_machine,
+    usable_cpus,
 )
+from d3ray.platform.tracking.runs import ServerAwayError, Tracking
 from d3ray.platform.uris import without_password, without_secrets, without_secrets_in
+from d3ray.platform.worker.system_metrics import SystemMetrics
 
 from .test_tracking import Case, storage, tracking
 
@@ -133,6 +135,12 @@ def test_a_run_names_the_machine_of_its_worker_beside_that_of_the_command(
     assert tags["d3ray.node"] == "gpu-1"
     assert tags["d3ray.node_machine"] == "A Processor, 64 CPUs, NVIDIA H100, Linux x86_64"
     assert tags["d3ray.machine"] == describe_machine(this_machine())
+
+
+def test_where_the_system_does_not_tell_all_cpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
+    assert usable_cpus() == os.cpu_count()
+    assert this_machine()["cpus"] == os.cpu_count()
 
 
 def test_runs_name_code_versions_and_the_machine_of_the_newest_attempt(

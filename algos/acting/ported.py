@@ -1,0 +1,105 @@
+"""Policies whose graph takes more than observations: memory that is handed on, and random numbers.
+
+    inputs    observation (or observation/KEY), state/NAME of each memory, noise/NAME of each noise that is always drawn
+    outputs   action, and next/state/NAME of each memory
+
+Observations and actions are raw; memory and noise are as `act` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.random import fold, root_key
+from ...data.spec import Spec
+from ..ports import Ports, drawn, memories, noises
+from .graph_inputs import NoiseInput, StateInput
+from .inputs import named_inputs, raw_inputs
+from .policy import Policy, PolicyModule, module_input
+from .remembering import DECISIONS, Memory, Remembering
+
+Inputs = dict[str, Tensor]
+
+
+class PortedModule(PolicyModule):
+    """A greedy policy with its scalers inside: inputs by name to the action, and what each memory becomes.
+
+    Args:
+        *arguments: As `PolicyModule`'s.
+        spec: The spaces of the environment.
+    """
+
+    def __init__(self, *arguments: Any, spec: Spec) -> None:
+        super().__init__(*arguments)
+        self.spec = spec
+        self.states, self.noise_inputs = graph_inputs(self.ports, self.dtype)
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        shown = {name: inputs[name] for name in named_inputs(self.spec.observation)}
+        state = {name: inputs[f"state/{name}"] for name in memories(self.ports)}
+        noise = {name: inputs[f"noise/{name}"].to(self.dtype) for name in noises(self.ports, exploring=False)}
+        return self.acted(module_input(self.spec.observation, shown), state, noise)
+
+    def acted(self, observation: Any, state: Inputs, noise: Inputs) -> tuple[Tensor, ...]:
+        """Raw actions, and what each memory becomes."""
+        action, after = self.algorithm.act(self._nets(), self._seen(observation), state, noise)
+        return self.raw(action), *(after[name] for name in memories(self.ports))
+
+
+def graph_inputs(ports: Ports, dtype: torch.dtype) -> tuple[tuple[StateInput, ...], tuple[NoiseInput, ...]]:
+    """The memory and the noise of a graph."""
+    kind = str(dtype).removeprefix("torch.")
+    states = (
+        StateInput(name=f"state/{name}", dtype=kind, shape=("batch", *port.shape), becomes=f"next/state/{name}", start=port.start)
+        for name, port in memories(ports).items()
+    )
+    drawn = (
+        NoiseInput(name=f"noise/{name}", dtype="float32", shape=("batch", *port.shape), distribution=port.kind)
+        for name, port in noises(ports, exploring=False).items()
+    )
+    return tuple(states), tuple(drawn)
+
+
+class PortedPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The same over NumPy arrays, for n environments at once. Noise is drawn by seed, environment and decision."""
+
+    def __init__(self, module: PortedModule, device: torch.device, seed: int, **frames: Any) -> None:
+        Policy.__init__(self, module, module.spec, device, **frames)
+        self.ported, self.name, self.seed = module, module.algorithm.name, seed
+        self.states, self.noises = module.states, module.noise_inputs
+
+    def run_graph(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        with torch.no_grad():
+            outputs = self.ported({name: torch.as_tensor(rows, device=self.device) for name, rows in inputs.items()})
+        return tuple(output.cpu().numpy() for output in outputs)
+
+    def draw(self, observation: Any, *, step: int, seed: int) -> np.ndarray:
+        if self.states:
+            self.predict(observation)
+        return super().draw(observation, step=step, seed=seed)
+
+    def propose(self, what: str, state: Memory, observation: Any, *, step: int, seed: int) -> tuple[Memory, np.ndarray]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if what != "draw":
+            self.check_departs(what)
+            memory, action = self.step(state, observation)
+            return memory, action if what == "action" else super().propose(what, None, observation, step=step, seed=seed)[1]
+        memory, action = self._explored(state, observation, fold(fold(root_key(seed), "policy"), step))
+        return memory, action
+
+    def _explored(self, state: Memory, observation: Any, key: Tensor) -> tuple[Memory, np.ndarray]:
+        """A step with all noise drawn, at an address."""
+        rows = {name: torch.as_tensor(part, device=self.device) for name, part in raw_inputs(self.space, observation).items()}
+        n, ports = len(next(iter(rows.values()))), self.ported.ports
+        noise = {name: t.to(self.device) for name, t in drawn(ports, key, n, self.ported.dtype, exploring=True).items()}
+        memory = {name: torch.as_tensor(state[f"state/{name}"], device=self.device) for name in memories(ports)}
+        with torch.no_grad():
+            action, *new = self.ported.acted(module_input(self.space, rows), memory, noise)
+        after = {port.name: tensor.cpu().numpy() for port, tensor in zip(self.states, new, strict=True)}
+        if DECISIONS in state:
+            after[DECISIONS] = state[DECISIONS] + 1
+        return after, action.cpu().numpy()

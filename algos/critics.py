@@ -1,0 +1,54 @@
+"""What algorithms with critics share, whichever actions they are for: how critics are set, and how they and their targets move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ..data.batch import Batch
+from ..data.config import setting
+from .base import Algorithm
+from .config import AlgorithmConfig
+from .definition import LossValue, Verbs
+from .nets import Hyper, Nets
+from .networks.q_functions import Bootstrap, Mean, QFunction
+
+RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
+
+
+class CriticsConfig(AlgorithmConfig):
+    """Settings of algorithms with critics; the defaults are those of most for continuous actions."""
+
+    q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
+    n_critics: int = setting(2, "size of the ensemble", source=RATE, gt=0)
+    share_encoder: bool = setting(False, "whether the ensemble has one encoder")
+    bootstrap: Bootstrap = setting(
+        False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
+    )
+    tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", source=RATE, gt=0, le=1)
+    target_update_interval: int | None = setting(
+        None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
+    )
+
+
+class Critics(Algorithm):
+    """Algorithms whose network `critic` has a target: the kinds of update `critic` and `targets`, and Q(s, a) to predict.
+
+    One with another order, or with other targets, writes its own.
+    """
+
+    def critic(self, learner: Verbs, batch: Batch) -> None:
+        """The critics, down `critic_loss`."""
+        learner.minimise(self.critic_loss, "critic", batch)
+
+    def targets(self, learner: Verbs, batch: Batch) -> None:
+        """The critics' target, by the share τ."""
+        learner.track("critic", rate="tau")
+
+    def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L_Q of each member and sample, [members, B]."""
+        raise NotImplementedError
+
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return nets.critic(observation, action)

@@ -1,0 +1,66 @@
+"""What a policy takes beside the observation: memory that it hands on from step to step, and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..data.random import fold, normal, uniform
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is handed on from step to step, [B, *shape] floats.
+
+    Attributes:
+        shape: Of one.
+        start: What it holds where an episode begins.
+    """
+
+    shape: tuple[int, ...]
+    start: float = 0.0
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Random numbers [B, *shape], drawn anew for every decision.
+
+    Attributes:
+        shape: Of one decision's.
+        kind: Standard normal, or uniform on (0, 1).
+        always: Whether the greedy policy draws too, as one that starts from noise; else only exploring does.
+    """
+
+    shape: tuple[int, ...]
+    kind: Literal["normal", "uniform"] = "normal"
+    always: bool = False
+
+
+Ports = Mapping[str, Memory | Noise]
+Tensors = dict[str, Tensor]
+
+
+def memories(ports: Ports) -> dict[str, Memory]:
+    """The memory among them."""
+    return {name: port for name, port in ports.items() if isinstance(port, Memory)}
+
+
+def noises(ports: Ports, *, exploring: bool) -> dict[str, Noise]:
+    """The random numbers among them that greedy acting, or exploring, takes."""
+    return {name: port for name, port in ports.items() if isinstance(port, Noise) and (exploring or port.always)}
+
+
+def started(ports: Ports, n: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensors:
+    """The memory of n environments where episodes begin."""
+    return {name: torch.full((n, *port.shape), port.start, dtype=dtype, device=device) for name, port in memories(ports).items()}
+
+
+def drawn(ports: Ports, key: Tensor, n: int, dtype: torch.dtype, *, exploring: bool = False) -> Tensors:
+    """Random numbers for n decisions at an address, on its device."""
+    draw = {"normal": normal, "uniform": uniform}
+    found = noises(ports, exploring=exploring)
+    return {name: draw[port.kind](fold(key, name), (n, *port.shape), dtype) for name, port in found.items()}

@@ -1,0 +1,145 @@
+"""A dataset folder that is open: its manifest and episodes are read, its shards are read when they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import DataError
+from .storage.files import Place
+from .storage.fingerprint import fingerprint
+from .storage.manifest import MANIFEST, Manifest, read_manifest
+from .storage.rows import ArrayRows, Columns, Table
+from .storage.schema import Kinds
+from .storage.shard_files import ShardFiles, check_size, shard_files
+from .storage.shards import arrow_errors, to_numpy
+
+
+class Folder:
+    """An open dataset folder. `columns()` maps what is to be read, once; pickled it is opened anew.
+
+    Raises:
+        DataError: there is no dataset, its manifest is damaged, or a file of it is missing or of another size.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.manifest: Manifest = read_manifest(place)
+        self._columns: Columns | None = None
+        files = [self.manifest.episodes, *self.manifest.shards]
+        sizes = place.sizes(file.file for file in files)
+        for file in files:
+            check_size(sizes[file.file], file.bytes, f"{place}/{file.file}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.place, self.manifest.fingerprint)
+
+    def episodes(self) -> dict[str, np.ndarray]:
+        """Columns of the table of episodes."""
+        import pyarrow as pa
+
+        file = self.manifest.episodes
+        label = f"{self.place}/{file.file}"
+        content = self.place.read(file.file)
+        if content is None or hashlib.sha256(content).hexdigest() != file.sha256:
+            raise DataError(f"{label} is damaged: its content is not what was written (SHA-256 differs).")
+        with arrow_errors(label):
+            batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
+            arrays = {name: to_numpy(batch.column(name)) for name in batch.schema.names}
+        digests = {column.name: column.digest for column in self.manifest.columns}
+        if fingerprint(self.manifest.n_rows, self.manifest.kinds, digests, arrays["final_recorded"]) != self.manifest.fingerprint:
+            raise DataError(f"{self.place}/{MANIFEST} is damaged: its fingerprint is not that of its columns.")
+        return arrays
+
+    def columns(self) -> Columns:
+        """Views of the one shard of a local uncompressed dataset, or of the node map, which is built where there is none.
+
+        Raises:
+            DataError: a shard is damaged.
+            StorageError: the node map has no room.
+        """
+        if self._columns is None:
+            if self.is_mapped_as_it_is:
+                self._columns = self.shards().columns(0)
+            else:
+                from .node_maps.node_map import node_map
+
+                self._columns = node_map(self.place, self.manifest)
+        return self._columns
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `columns()` costs nothing more."""
+        return self._columns is not None or self.is_mapped_as_it_is
+
+    @property
+    def is_mapped_as_it_is(self) -> bool:
+        """Whether no node map is needed: one local shard without compression."""
+        return self.place.local is not None and len(self.manifest.shards) == 1 and self.manifest.compression is None
+
+    @property
+    def kinds(self) -> Kinds:
+        """The columns' types and entry shapes."""
+        return self.manifest.kinds
+
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """This one."""
+        return (self,)
+
+    @property
+    def in_memory(self) -> bool:
+        """False: other processes can read it too."""
+        return False
+
+    def table(self, *, in_order: bool) -> Table:
+        """Its rows, to be read piece by piece; a worker that gets it opens the folder anew."""
+        return _FolderRows(self, in_order)
+
+    def shards(self, scratch: Path | None = None, *, verify: bool = False) -> ShardFiles:
+        """The shards, to be read one after the other."""
+        return shard_files(self.place, self.manifest, scratch, verify=verify)
+
+    def verify(self) -> None:
+        """Reads every shard. Raises DataError where one is not what was written."""
+        files = self.shards()
+        for k in range(len(self.manifest.shards)):
+            files.columns(k, verify=True)
+            files.close(k)
+
+
+def _reopened(place: Place, expected: str) -> Folder:
+    """A folder, in another process. Raises DataError: another dataset lies there by now; episodes that were read are not its."""
+    folder = Folder(place)
+    if folder.manifest.fingerprint != expected:
+        raise DataError(f"{place} was replaced by another dataset while it was in use; open it anew.")
+    return folder
+
+
+class _FolderRows:
+    """Rows of an open folder: shard by shard where they are asked for in order, each verified, else from mapped columns."""
+
+    def __init__(self, folder: Folder, in_order: bool) -> None:
+        self._folder, self._in_order, self.n = folder, in_order, folder.manifest.n_rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _FolderRows, (self._folder, self._in_order)
+
+    @cached_property
+    def _table(self) -> Table:
+        if self._folder.is_mapped or not self._in_order:
+            return ArrayRows(self._folder.columns())
+        return self._folder.shards(verify=True)
+
+    def names(self) -> list[str]:
+        return list(self._folder.kinds)
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        return self._table.read(name, start, stop)
+
+    def take(self, name: str, rows: np.ndarray) -> np.ndarray:
+        return self._table.take(name, rows)

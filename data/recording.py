@@ -1,0 +1,295 @@
+"""Recorded episodes: what is written, measured, sampled, and what operations take and give. A `Dataset` is one that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from .episodes import ColumnSource, Episodes
+from .spec import Environment, Spec
+from .storage.memory import Memory
+from .storage.rows import Columns, EpisodeRows
+from .storage.scan import Summary, scan_blocks, summarise_scans
+from .storage.schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers
+from .storage.statistics import Statistics
+from .storage.steps import StepTable
+from .storage.tables import StepTables
+
+if TYPE_CHECKING:
+    from .folder import Folder
+    from .storage.shards import Compression
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """Where derived episodes come from: one operation on others. It is described only when that is asked for, since to name what is
+    in memory by its fingerprint reads all of it.
+    """  # noqa: D205 - one sentence of two
+
+    operation: str
+    parameters: Mapping[str, Any]  # JSON-able
+    parents: tuple[Recording, ...]
+
+    def provenance(self) -> dict[str, Any]:
+        """`{"derived": {"operation": …, "parameters": {…}, "parents": [{"name": …, "fingerprint": …, "provenance": {…}}, …]}}`.
+
+        A parent that is itself derived and was never written has `derived` of its own instead of a fingerprint, so what is
+        named by fingerprint is what exists: a folder, or arrays.
+        """
+        parents = [self._parent(parent) for parent in self.parents]
+        return {"derived": {"operation": self.operation, "parameters": dict(self.parameters), "parents": parents}}
+
+    @staticmethod
+    def _parent(parent: Recording) -> dict[str, Any]:
+        if parent.derivation is not None:
+            return {"name": parent.name, **parent.derivation.provenance()}
+        return {"name": parent.name, "fingerprint": parent.fingerprint, "provenance": parent.provenance}
+
+
+def say_function(function: Any) -> str:
+    """How provenance calls a Python function: it cannot be made again from this."""
+    module, name = getattr(function, "__module__", "?"), getattr(function, "__qualname__", type(function).__qualname__)
+    return f"the function {module}.{name}"
+
+
+class Recording:
+    """Episodes over columns that lie in memory, in a mapped file, in a node map, or follow from other recordings.
+
+    Attributes:
+        name: what tables and runs call it.
+        spec: the spaces of observations and actions.
+        environment: where the data comes from, if that is known.
+        source: where its columns come from.
+        derivation: the operation that made it of others; None for what was opened or made from arrays.
+        cuts: episodes that were cut where the source's next observations were not the next row.
+        episodes: a sequence of episodes, and arrays over them.
+    """
+
+    name: str
+    spec: Spec
+    environment: Environment | None
+    source: ColumnSource
+    derivation: Derivation | None
+    cuts: int
+    episodes: Episodes
+
+    def __init__(
+        self,
+        source: ColumnSource,
+        episodes: Episodes,
+        *,
+        name: str,
+        spec: Spec,
+        environment: Environment | None = None,
+        provenance: Mapping[str, Any] | Derivation | None = None,
+        cuts: int = 0,
+        summary: Callable[[], Summary] | None = None,  # where the source has it measured
+    ) -> None:
+        self.name, self.spec, self.environment, self.cuts = name, spec, environment, cuts
+        self.source, self.episodes = source, episodes
+        self._measured = summary
+        self.derivation = provenance if isinstance(provenance, Derivation) else None
+        if not isinstance(provenance, Derivation):
+            self.provenance = dict(provenance or {})
+
+    @classmethod
+    def of(cls, recording: Recording) -> Self:
+        """The same as it is now, as one of this class; nothing is copied."""
+        made = cls.__new__(cls)
+        made.__dict__.update(recording.__dict__)
+        return made
+
+    @classmethod
+    def from_steps(
+        cls,
+        table: StepTable,
+        *,
+        name: str,
+        spec: Spec | None = None,
+        environment: Environment | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Those of a table, in memory over its own columns. Raises DataError where they are not of the given spec."""
+        kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
+        spec = spec or infer_spec(kinds, largest)
+        check_spec(kinds, largest, spec)
+        source = Memory(table.columns)
+        episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)
+        about: dict[str, Any] = {"environment": environment, "provenance": provenance, "cuts": table.cuts}
+        return cls.of(Recording(source, episodes, name=name, spec=spec, **about))
+
+    @classmethod
+    def of_folder(cls, folder: Folder) -> Self:
+        """Those of an open folder, measured when it was written."""
+        manifest, arrays = folder.manifest, folder.episodes()
+        names = ("first_row", "steps", "terminated", "final_recorded", "return")
+        made = Recording(
+            folder,
+            Episodes(*(arrays[name] for name in names), source=folder, spec=manifest.spec),
+            name=manifest.name,
+            spec=manifest.spec,
+            environment=manifest.environment,
+            provenance=manifest.provenance,
+            cuts=manifest.cuts,
+        )
+        digests = {column.name: column.digest for column in manifest.columns}
+        made.summary = Summary(digests, manifest.fingerprint, manifest.statistics)
+        return cls.of(made)
+
+    @property
+    def columns(self) -> Columns:
+        """Arrays by name, closing rows included; read-only. A view's columns are those of the whole: see `episodes.rows()`."""
+        return self.source.columns()
+
+    @property
+    def kinds(self) -> Kinds:
+        """The columns' types and entry shapes, which cost nothing to know."""
+        return self.source.kinds
+
+    @property
+    def n_transitions(self) -> int:
+        """Every step, also those that no bootstrapping sampler may draw."""
+        return self.episodes.n_transitions
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+        return len(self.episodes)
+
+    @property
+    def n_rows(self) -> int:
+        """Transitions and closing rows of its episodes."""
+        return self.n_transitions + self.n_episodes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its episodes are all rows of its columns, in their order."""
+        return self.episodes.contiguous and self.n_rows == self.source.table(in_order=True).n
+
+    def rows(self, *, in_order: bool = True) -> EpisodeRows:
+        """Its logical rows, to be read in blocks, from first to last where `in_order`. Nothing is mapped for it
+        but the columns of a folder whose episodes are wanted in another order than that of their rows.
+        """  # noqa: D205 - one sentence of two
+        table = self.source.table(in_order=in_order and self.episodes.in_order)
+        return EpisodeRows(table, self.episodes.first_row, self.episodes.steps)
+
+    def tables(self) -> StepTables:
+        """Ranges of its episodes as tables in memory, one at a time; picklable where it lies in folders."""
+        return StepTables(self.rows(), self.kinds, self.episodes, piecewise=not all(f.is_mapped for f in self.folders))
+
+    @property
+    def statistics(self) -> Statistics:
+        """Measured when first asked for, where they were not stored."""
+        return self.summary.statistics
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the logical rows, 64 hexadecimal digits; the same whatever the name, shards, compression or place."""
+        return self.summary.fingerprint
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Digests, fingerprint and statistics, measured in one pass over the rows where they were not stored."""
+        if self._measured is not None:
+            return self._measured()
+        return summarise_scans(scan_blocks(self.rows(), self.spec), self.episodes, self.kinds)
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """JSON-able notes on how it was made. Of what was derived: the operation and its parents, by fingerprint."""
+        return self.derivation.provenance() if self.derivation else {}
+
+    def to_steps(self) -> StepTable:
+        """The rows of its episodes, in memory; views where they lie there back to back."""
+        return self.tables().read(0, self.n_episodes, self.cuts)
+
+    @property
+    def folder(self) -> Folder | None:
+        """The open folder that the columns are; None for others. For a view it is the folder of the whole."""
+        from .folder import Folder
+
+        return self.source if isinstance(self.source, Folder) else None
+
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """The open folders that columns are read from or worked out of; none where all is in memory."""
+        return self.source.folders
+
+    def prepare(self) -> None:
+        """Makes sure that `columns` gives what was written: builds the node map, or reads the one file that is mapped as it is.
+
+        Raises:
+            DataError: a shard is missing or not what was written.
+            StorageError: the node map has no room.
+        """
+        for folder in self.folders:
+            if folder.is_mapped_as_it_is:
+                folder.verify()
+        _ = self.columns
+
+    def verify(self) -> None:
+        """Compares every shard with its SHA-256 in the manifest. Raises DataError, which names the first that differs."""
+        for folder in self.folders:
+            folder.verify()
+
+    def write(
+        self,
+        path: str | Path,
+        *,
+        n_shards: int | None = None,
+        max_rows_per_shard: int | None = None,
+        compression: Compression = None,
+        overwrite: bool = False,
+    ) -> Self:
+        """Writes a dataset folder: all of it, or nothing. One shard at a time is in memory, whatever it is derived from.
+
+        Args:
+            path: a folder that is new or empty, or a URI.
+            n_shards: this many files of whole episodes.
+            max_rows_per_shard: rows of a file, closing rows included. None: about 1 GiB uncompressed.
+            compression: "zstd", or None for files that are mapped as they are.
+            overwrite: replace the dataset that is there.
+
+        Returns:
+            The same, opened where it was written.
+
+        Raises:
+            StorageError: there is a dataset already, the disk is full, or the place cannot be written.
+        """
+        from .folder import Folder
+        from .storage.files import Place
+        from .storage.shards import plan_shards, write_shard
+        from .storage.writing import Draft
+
+        plan = plan_shards(self.episodes.steps + 1, self.kinds, n_shards=n_shards, max_rows=max_rows_per_shard)
+        with Draft(path, overwrite=overwrite) as draft:
+            known = self.derivation is None or draft.target.local is None  # what is derived is worked out once: see `commit`
+            summary, tables = self.summary if known else self.__dict__.get("summary"), self.tables()
+            records = [
+                write_shard(draft.folder, k, len(plan), tables.read(*part), first_episode=part[0], compression=compression)
+                for k, part in enumerate(plan)
+            ]
+            draft.commit(
+                records,
+                name=self.name,
+                spec=self.spec,
+                environment=self.environment,
+                provenance=self.provenance,
+                summary=summary,
+                cuts=self.cuts,
+            )
+        return self.of_folder(Folder(Place(path)))
+
+    def snapshot(self) -> Recording:
+        """What it is now: itself, since only an `MDPDataset` changes."""
+        return self
+
+    def view(self, index: np.ndarray, name: str, operation: str, parameters: Mapping[str, Any]) -> Recording:
+        """The episodes `index` [E] over the same columns, with a note on what chose them."""
+        episodes, derivation = self.episodes.subset(index), Derivation(operation, parameters, (self.snapshot(),))
+        return Recording(self.source, episodes, name=name, spec=self.spec, environment=self.environment, provenance=derivation)

@@ -1,0 +1,58 @@
+"""What samplers draw from: recorded episodes, which stay as they are, or experience that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..episodes import Episode
+from ..errors import DataError
+from ..recording import Recording
+from ..spec import Spec
+from .windows import Until
+
+
+class Growing(Protocol):
+    """Experience that is still being gathered, as in a `ReplayBuffer`: it knows itself what of it may be drawn."""
+
+    spec: Spec
+    n_envs: int
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """Rings of rows, overwritten in place."""
+        ...
+
+    def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation", ahead: int = 0) -> Any:
+        """The transitions that may be drawn now, alike to `Windows` in what samplers use."""
+        ...
+
+    def whole(self, bootstrap: bool = False) -> Any:
+        """The finished episodes that may be drawn now, alike to `Runs`."""
+        ...
+
+    def episode(self, slot: int) -> Episode:
+        """The finished episode whose first row lies at `slot`."""
+        ...
+
+    def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]:
+        """[T] int64: the rows with an environment's finished episodes; and `since` of a later call, for new ones."""
+        ...
+
+
+Experience = Recording | Growing
+
+
+def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """The columns that a batch is made of.
+
+    Raises:
+        DataError: an extra one is missing.
+    """
+    for name in extra:
+        if name not in source.columns:
+            raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
+    names = ("action", "reward", "terminated", *extra)
+    return {name: c for name, c in source.columns.items() if name in names or name.partition("/")[0] == "observation"}

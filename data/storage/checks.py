@@ -1,0 +1,60 @@
+"""Checks of arrays with a row a step, without copies of them. A label is what a message calls an array, as "In FILE, rewards"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..errors import DataError
+
+CHUNK = 1 << 14  # rows looked at at once, so that a check of a large column needs little memory
+
+
+def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
+    """Slices of `size` rows that cover `n`."""
+    return (slice(k, min(k + size, n)) for k in range(0, n, size))
+
+
+def finite(label: str, column: np.ndarray, rows: np.ndarray | None = None, found: str = "") -> None:
+    """Refuses NaN and infinity.
+
+    Args:
+        label: of the array.
+        column: [N, ...]; what holds no floats is let through.
+        rows: [N], the numbers that its rows have for the user; None: from 0.
+        found: what a number that is not finite is called; empty: NaN or an infinite number.
+
+    Raises:
+        DataError: the first row that holds one is named.
+    """
+    if column.dtype.kind != "f":
+        return
+    for part in chunks(len(column)):
+        bad = ~np.isfinite(column[part]).reshape(part.stop - part.start, -1).all(1)
+        if bad.any():
+            k = int(part.start + bad.argmax())
+            kind = found or ("NaN" if np.isnan(column[k]).any() else "an infinite number")
+            raise DataError(f"{label} has {kind} in row {k if rows is None else int(rows[k])}.")
+
+
+def one_column(label: str, array: np.ndarray) -> np.ndarray:
+    """[N] from [N] or [N, 1]. Raises DataError for another shape."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        return array[:, 0]
+    if array.ndim != 1:
+        raise DataError(f"{label} has shape {list(array.shape)}; one value a step is needed.")
+    return array
+
+
+def flags(label: str, array: np.ndarray) -> np.ndarray:
+    """[N] bool from flags of any type of number, [N] or [N, 1].
+
+    Raises:
+        DataError: a value is neither 0 nor 1; row and value are named.
+    """
+    array = one_column(label, array)
+    if array.dtype != np.bool_ and (wrong := (array != 0) & (array != 1)).any():
+        k = int(wrong.argmax())
+        raise DataError(f"{label} is {array[k]} in row {k}; flags are 0 or 1.")
+    return array.astype(bool, copy=False)

@@ -1,0 +1,80 @@
+"""Where the episodes of a dataset lie and what they come to: arrays over all of them, as `episodes.arrow` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from .rows import ranges
+
+
+class EpisodeTable:
+    """`first_row`, `steps` [E] int64, `terminated`, `final_recorded` [E] bool, `returns` [E] float64.
+
+    Episode e is rows `first_row[e]` … `first_row[e] + steps[e]` of the columns, its closing row last.
+    """
+
+    def __init__(
+        self,
+        first_row: np.ndarray,
+        steps: np.ndarray,
+        terminated: np.ndarray,
+        final_recorded: np.ndarray,
+        returns: np.ndarray | Callable[[], np.ndarray],  # the latter where rewards have to be computed first
+    ) -> None:
+        self.first_row, self.steps, self._returns = first_row, steps, returns
+        self.terminated, self.final_recorded = terminated, final_recorded
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def returns(self) -> np.ndarray:
+        """[E] float64: undiscounted sums of rewards."""
+        if not isinstance(self._returns, np.ndarray):
+            self._returns = self._returns()
+        return self._returns
+
+    @cached_property
+    def contiguous(self) -> bool:
+        """Whether the episodes are back to back from row 0, so that transition i of episode e sits at row i + e."""
+        return bool((self.first_row == np.cumsum(self.steps + 1) - (self.steps + 1)).all())
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether no episode lies before the one that it follows, so that one pass over the rows meets them all."""
+        return bool((np.diff(self.first_row) > 0).all())
+
+    @cached_property
+    def n_transitions(self) -> int:
+        """Steps of all episodes."""
+        return int(self.steps.sum())
+
+    def transition_rows(self) -> np.ndarray:
+        """[n_transitions] int64: the row of each transition in the columns, episode after episode."""
+        return ranges(self.first_row, self.steps)
+
+    def rows(self) -> np.ndarray:
+        """[n_rows] int64: the row of each step and closing row in the columns, episode after episode."""
+        return ranges(self.first_row, self.steps + 1)
+
+
+def best_episodes(returns: np.ndarray, steps: np.ndarray, share: float, by: str) -> np.ndarray:
+    """[k] int64, rising: the episodes of the highest returns, one at least; of equal returns the earlier one comes first.
+
+    Args:
+        returns: [E].
+        steps: [E].
+        share: Above 0, at most 1.
+        by: "episodes": so large a share of the episodes, rounded down. "transitions": episodes from the best one on, until
+            another would give them more than so large a share of the transitions, as in the code of Chen et al. 2021
+            (kzl/decision-transformer, gym/experiment.py).
+    """
+    best = np.argsort(-np.asarray(returns, np.float64), kind="stable")
+    if by == "episodes":
+        n = max(1, int(share * len(best) + 1e-9))  # 0.1 of 30 is three, whatever floats make of it
+    else:
+        n = max(1, int(np.searchsorted(np.cumsum(steps[best]), share * steps.sum() + 1e-6, side="right")))
+    return np.sort(best[:n])

@@ -1,0 +1,44 @@
+"""What `train`, `sweep` and `benchmark` do with `--plan`: say what the work would take, and launch nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...data.errors import ConfigError
+from .base import RestartableConfig, Result, option
+from .console import note
+
+if TYPE_CHECKING:
+    from ...platform.driver.work import Work
+    from ...platform.planning.plan import Plan
+
+
+class PlannableConfig(RestartableConfig):
+    """The flags of a job that can be planned."""
+
+    plan: bool = option(
+        False, "say how long it would take, how many GPU hours and how much disk, from a probe of 30 s; train nothing"
+    )
+    format: Literal["text", "json"] = option("text", "of the plan; json: one JSON object, every number as it is")
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        if self.plan and self.replace:
+            raise ConfigError("plan changes nothing, and replace deletes the earlier run; say one of them.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanResult(Result):
+    """What the work would take."""
+
+    plan: Plan
+
+
+def planned(work: Work, config: PlannableConfig, **about: Any) -> PlanResult:
+    """The plan of some work; `about` as for `platform.planning.plan.plan`. Raises as the work itself would before it trains."""
+    from ...platform.planning.plan import plan
+
+    note("A few trials are trained for half a minute, to see how long they take.")
+    found = plan(work, resume=config.resume, **about)
+    return PlanResult(made=found.json() if config.format == "json" else str(found), plan=found)

@@ -1,0 +1,81 @@
+"""Finds the jobs that there are, and runs one as a command."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from ...data.config import Config
+from ...data.errors import ConfigError, D3rayError, did_you_mean
+from .describe import example, help_text, print_config
+from .options import JobConfig, read_line, resolve
+
+_JOBS = Path(__file__).parents[1]
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+def job_names() -> dict[str, str]:
+    """Every job of `jobs/` with its one line for `--help`, read without importing any."""
+    found: dict[str, str] = {}
+    for file in sorted(_JOBS.glob("[a-z]*.py")):
+        head = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n", 1)[0]
+        command, _, about = head.partition("`: ")
+        if command.split(" ")[:2] == ["`d3ray", file.stem]:
+            found[file.stem] = about
+    return found
+
+
+def load_job(name: str) -> tuple[ModuleType, type[Config]]:
+    """The module of a job and its config class. Raises ConfigError: there is no such job."""
+    if name not in (names := job_names()):
+        raise ConfigError(f"d3ray has no job {name!r}{did_you_mean(name, names)}")
+    module = importlib.import_module(f"..{name}", __package__)
+    config_class = getattr(module, "".join(part.title() for part in name.split("_")) + "Config")
+    return module, config_class
+
+
+def run_command(name: str, arguments: Iterable[str]) -> int:
+    """`d3ray NAME ARGUMENTS`: resolves the config, runs the job, prints what it made.
+
+    Returns:
+        The exit status: 0, 1 where the job says that a part of it failed, 2 for input that the user can mend (one sentence on
+        stderr), 130 after Ctrl-C. Other errors are bugs and are raised. `D3RAY_DEBUG=1` shows the traceback of the second kind too.
+    """
+    arguments, config = list(arguments), None
+    command = shlex.join(["d3ray", name, *arguments])
+    try:
+        module, config_class = load_job(name)
+        title = f"d3ray {name}"
+        action = read_line(config_class, arguments, title).action
+        if action == "help":
+            print(help_text(name, config_class, job_names()[name]))
+            return 0
+        if action == "example":
+            print(example(name, config_class), end="")
+            return 0
+        config, provenance = resolve(config_class, None, arguments, title=title)
+        if action == "print-config":
+            print(print_config(config, provenance), end="")
+            return 0
+        result = module.run(config)
+        if lines := result.summary():
+            print("\n".join(lines))
+        if failed := getattr(result, "failed", ""):
+            print(failed, file=sys.stderr)
+        return getattr(result, "exit_status", 0) or (FAILED if failed else 0)
+    except D3rayError as error:
+        if os.environ.get("D3RAY_DEBUG", "") not in ("", "0"):
+            traceback.print_exc()
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt as interrupt:
+        known = config if isinstance(config, JobConfig) else JobConfig()
+        print("\n" + (str(interrupt) or known.after_interrupt(command)), file=sys.stderr)
+        return INTERRUPTED

@@ -1,0 +1,1 @@
+"""Experiments and datasets as they look on a terminal."""

@@ -1,0 +1,210 @@
+"""What `inspect` says in a terminal: tables of numbers, small histograms, and the doctor's findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.text import Text
+
+from ...data.doctor import Finding, Histogram, Report
+from ...data.doctor.estimate import BATCH, N_STEPS, in_words
+from ...data.storage.statistics import Moments, Statistics
+
+if TYPE_CHECKING:
+    from ...data.dataset import Dataset
+
+_ENTRIES = 20  # entries of a vector that are shown
+_LETTERS = 500  # of a provenance in no form known here
+_BARS = "▁▂▃▄▅▆▇█"
+_COLUMNS = 40  # of a histogram
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "blue"}
+
+
+def lines(dataset: Dataset, description: dict[str, Any], report: Report | None) -> Iterator[str | Text]:
+    """The description for a person."""
+    statistics, ends = dataset.statistics, description["ends"]
+    yield f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes"
+    yield f"  environment   {dataset.environment.id if dataset.environment else 'not known'}"
+    yield f"  observation   {space(dataset.spec.observation)}"
+    yield f"  action        {space(dataset.spec.action)}"
+    yield f"  ends          {', '.join(f'{count:,} {end}' for end, count in ends.items() if count)}"
+    if files := description["files"]:
+        yield f"  files         {files['shards']:,} of {files['bytes'] / 1e6:,.1f} MB in all"
+    yield f"  fingerprint   {dataset.fingerprint}"
+    yield ""
+    yield f"{'':24}{'mean':>12}{'std':>12}{'min':>12}{'max':>12}"
+    for label, values in moments(statistics):
+        yield label if not values else f"{label:24}" + "".join(f"{value:>12}" for value in values)
+    if (counts := statistics.action_counts) is not None:
+        yield ""
+        yield "actions taken: " + ", ".join(f"{k}: {n:,} ({n / dataset.n_transitions:.1%})" for k, n in enumerate(counts))
+    if n := statistics.action_outside:
+        yield ""
+        yield f"{n:,} actions ({n / dataset.n_transitions:.2%}) lie outside the action space; they are kept as they are."
+    yield ""
+    yield "returns by share of episodes: " + ", ".join(f"{s}: {v:,.5g}" for s, v in description["return_quantiles"].items())
+    if report is not None:
+        yield ""
+        yield from small_histograms(report)
+        yield ""
+        yield from (f"{term.lower():14}{words}" for term, words in estimates(report))
+        yield ""
+        yield from findings(report)
+    yield ""
+    yield from provenance(dataset.provenance)
+
+
+def moments(statistics: Statistics) -> Iterator[tuple[str, list[str]]]:
+    """A label and mean, std, min and max of each quantity; a label alone says what is left out."""
+    yield from _rows("return of an episode", statistics.return_)
+    yield from _rows("steps of an episode", statistics.steps)
+    yield from _rows("reward", statistics.reward)
+    observation = statistics.observation
+    for key, found in observation.items() if isinstance(observation, dict) else [("", observation)]:
+        yield from _rows(f"observation {key}".strip(), found)
+    if statistics.action is not None:
+        yield from _rows("action", statistics.action)
+
+
+def _rows(label: str, found: Moments) -> Iterator[tuple[str, list[str]]]:
+    columns = [np.atleast_1d(np.asarray(getattr(found, name))) for name in ("mean", "std", "min", "max")]
+    n = len(columns[0])
+    for k in range(min(n, _ENTRIES)):
+        yield label + (f" {k}" if n > 1 else ""), [number(column[k]) for column in columns]
+    if n > _ENTRIES:
+        yield f"{label} {_ENTRIES} to {n - 1}: format=json shows them", []
+
+
+def number(value: float) -> str:
+    """Five digits."""
+    return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:.4g}"
+
+
+def space(found: Any) -> str:
+    """A space in a few words."""
+    if found.kind == "discrete":
+        return f"one of {found.n}"
+    if found.kind != "box":
+        return _compound(found)
+    shape = " x ".join(map(str, found.shape))
+    bounds = found.bounds()
+    if bounds is None:
+        return f"{shape} {found.dtype}, bounds not known"
+    low, high = bounds
+    if np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
+        return f"{shape} {found.dtype} from {low.flat[0]:g} to {high.flat[0]:g}"
+    return f"{shape} {found.dtype}, each entry with bounds of its own"
+
+
+def _compound(found: Any) -> str:
+    if found.kind == "dict":
+        return "; ".join(f"{key}: {space(part)}" for key, part in found.spaces.items())
+    if found.kind == "tuple":
+        return "; ".join(f"{key}: {space(part)}" for key, part in enumerate(found.spaces))
+    if found.kind == "multi_discrete":
+        return f"one each of {', '.join(map(str, found.nvec))}"
+    return f"{found.n} zeros and ones"
+
+
+# ---- the doctor
+
+
+def small_histograms(report: Report) -> Iterator[str]:
+    """A line for each of the main distributions."""
+    shown = [report.returns, report.steps, report.rewards, *report.actions[:4]]
+    for one in shown:
+        if one.counts:
+            half = 0.5 if one.whole else 0.0  # bins of whole numbers end half a unit beyond them
+            yield f"{one.title:24}{_end(one.edges[0] + half):>10} {bars(one)} {_end(one.edges[-1] - half)}"
+
+
+def bars(one: Histogram) -> str:
+    """A histogram in one line, at most `_COLUMNS` wide; a bin that holds anything is never blank."""
+    counts = np.asarray(one.counts)
+    most = max(int(counts.max()), 1)
+    each = max(1, _COLUMNS // len(counts)) if len(counts) < _COLUMNS // 2 else 1
+    marks = [" " if count == 0 else _BARS[min(int(count / most * len(_BARS)), len(_BARS) - 1)] for count in counts]
+    return "".join(mark * min(each, 4) for mark in marks)
+
+
+def _end(edge: float) -> str:
+    return number(edge) if abs(edge) < 1e4 else f"{edge:,.0f}"
+
+
+def estimates(report: Report) -> Iterator[tuple[str, str]]:
+    """What is not counted but estimated: how random the behaviour is, how observations spread, what training takes."""
+    yield "Behaviour", _behaviour(report)
+    yield "Coverage", _coverage(report)
+    takes = report.estimate
+    yield "Memory", f"{in_words(takes.total_bytes)} mapped or on the device, {in_words(takes.batch_bytes)} a batch of {BATCH}"
+    for name, hours in takes.hours.items():
+        yield "Time", f"{N_STEPS:,} updates of {name} took {hours:.2g} hours on {takes.machine}"
+
+
+def _behaviour(report: Report) -> str:
+    """How far the state settles the action."""
+    seen = report.behaviour
+    if seen is None:
+        return "too few steps to say"
+    most = "" if seen.largest is None else f" of at most {seen.largest:.3g}"
+    open_ = "actions that neighbouring states do not settle" if report.actions[0].labels else "variance that the state leaves open"
+    return f"entropy about {seen.entropy:.3g} nats{most}; {open_}: {seen.unexplained:.1%}"
+
+
+def _coverage(report: Report) -> str:
+    """How observations spread."""
+    seen = report.coverage
+    return (
+        f"{seen['entries']:g} entries of observations vary like {seen['effective_rank']:.2g} independent ones; "
+        f"{seen['distinct']:.0%} of those sampled are distinct"
+    )
+
+
+def findings(report: Report) -> Iterator[str | Text]:
+    """The findings, the gravest first."""
+    yield f"the doctor: {report.verdict}"
+    for one in report.findings:
+        yield from _finding(one)
+
+
+def _finding(one: Finding) -> Iterator[str | Text]:
+    yield Text.assemble("  ", (f"{one.severity:8}", _STYLES[one.severity]), (one.title, "bold"), f"  [{one.name}]")
+    yield f"          {one.sentence}"
+    if one.severity != "note":
+        yield f"          {one.meaning}"
+    yield f"          → {one.remedy}"
+
+
+def provenance(found: dict[str, Any]) -> Iterator[str]:
+    """Where the data came from."""
+    files: list[dict[str, Any]] = found.get("ingested", {}).get("files", [])
+    if "derived" in found:
+        yield "provenance: derived by d3ray"
+        yield from _derived(found["derived"], "  ")
+        return
+    if not files:
+        text = json.dumps(found) if found else "not recorded"
+        yield "provenance: " + (text if len(text) <= _LETTERS else f"{text[:_LETTERS]}… (format=json shows the rest)")
+        return
+    yield f"provenance: {len(files):,} file{'s' if len(files) > 1 else ''} read by {found['ingested']['by']}"
+    for file in files[:5]:
+        counts = f"{file['n_transitions']:,} transitions in {file['n_episodes']:,} episodes"
+        size = f"{file['bytes']:,} bytes, SHA-256 {file['sha256'][:16]}…"
+        yield f"  {file['source']}: {counts}, {file.get('format', 'own')} format, {size}"
+        yield from (f"    {sentence}" for sentence in file["notes"])
+    if len(files) > 5:
+        yield f"  and {len(files) - 5:,} more: format=json shows them"
+
+
+def _derived(found: dict[str, Any], indent: str) -> Iterator[str]:
+    """An operation, and what it was done to, one below the other."""
+    about = ", ".join(f"{name} {value}" for name, value in found["parameters"].items())
+    yield f"{indent}{found['operation']}{about and f' ({about})'} of"
+    for parent in found["parents"]:
+        if "derived" in parent:
+            yield from _derived(parent["derived"], f"{indent}  ")
+        else:
+            yield f"{indent}  {parent['name']}, fingerprint {parent['fingerprint'][:16]}…"

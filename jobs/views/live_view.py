@@ -1,0 +1,176 @@
+"""What a command shows of the experiment that it runs or follows: a table that stays in place, or lines in a log."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+
+from ...data.errors import D3rayError
+from .view_text import Drawing, end_of, line
+
+if TYPE_CHECKING:
+    from ...platform.results.progress import Progress
+    from ...platform.results.status import View
+
+_SECONDS_BETWEEN = 0.5  # redraws; moments and times left go on between two readings
+_READ_SECONDS = 1.0
+_SHARE = 0.03  # of the time may go into reading, and into drawing, however large the experiment is
+_SECONDS_BETWEEN_LINES = 60.0
+Read = Callable[[], "View | None"]
+
+
+@contextmanager
+def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], None]]:
+    """Shows the experiment that this process runs, from when it does until the context ends.
+
+    Args:
+        storage: Folder or URI of all results.
+        name: The experiment's.
+
+    Yields:
+        What to give `run_experiment` as `on_progress`.
+    """
+    from ...platform.results.status_reader import StatusReader
+    from ...platform.storage.folders import Folder
+
+    newest: list[Progress] = []
+    reader: list[StatusReader] = []
+    ours = {"host": socket.gethostname(), "pid": os.getpid()}
+
+    def read() -> View | None:
+        if not reader:  # what lies there may be what is about to be replaced, or another's
+            try:
+                state = (Folder(storage) / name).read_json("state.json") or {}
+            except D3rayError:  # what is wrong with the storage the command says itself
+                return None
+            if state.get("status") != "RUNNING" or {key: state.get(key) for key in ours} != ours:
+                return None
+            reader.append(StatusReader(storage, name))
+        return reader[0].read(newest[0] if newest else None)
+
+    def on_progress(progress: Progress) -> None:
+        newest[:] = [progress]
+
+    with showing(read, f"{name}: starting"):
+        yield on_progress
+
+
+@contextmanager
+def showing(read: Read, waiting: str = "", console: Console | None = None) -> Generator[threading.Event]:
+    """Shows what `read` gives, again and again, on stderr; nothing of it stays on a terminal.
+
+    Args:
+        read: Gives the view; None: there is none yet. Called in a thread of its own.
+        waiting: What is said on a terminal until there is one.
+        console: Where to; stderr.
+
+    Yields:
+        Set once the experiment does not run any more.
+    """
+    console = console or Console(stderr=True, highlight=False)
+    show = _Table(console, waiting) if console.is_terminal else _Lines(console)
+    stop, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=_work, args=(read, show, stop, over), name="d3ray-view", daemon=True)
+    with show:
+        thread.start()
+        try:
+            yield over
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _work(read: Read, show: _Table | _Lines, stop: threading.Event, over: threading.Event) -> None:
+    view: View | None = None
+    due = wait = 0.0
+    last = False
+    while not last:
+        last = stop.wait(wait)
+        begun = time.monotonic()
+        if begun >= due or (last and isinstance(show, _Lines)):
+            try:
+                view = read() or view
+            except D3rayError as error:  # half-deleted, or a storage that is away for a moment: the next reading may do better
+                show.failed(str(error))
+            due = time.monotonic() + max(_READ_SECONDS, (time.monotonic() - begun) / _SHARE)
+        if view is not None and not (last and isinstance(show, _Table)):
+            drawn = time.monotonic()
+            show(view)
+            wait = max(_SECONDS_BETWEEN, (time.monotonic() - drawn) / _SHARE)
+            if view.state not in ("RUNNING", "PENDING"):
+                over.set()
+        else:
+            wait = _SECONDS_BETWEEN
+
+
+class _Table:
+    """A table in place."""
+
+    def __init__(self, console: Console, waiting: str) -> None:
+        self._console = console
+        spinner = Spinner("dots", waiting) if waiting else ""
+        aside = sys.stdout.isatty() and console.stderr  # what others print appears above the table
+        self._live = Live(
+            spinner, console=console, auto_refresh=False, transient=True, redirect_stdout=aside, redirect_stderr=console.stderr
+        )
+        self._size = console.size
+
+    def __enter__(self) -> None:
+        self._live.start(refresh=True)
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, view: View) -> None:
+        if (size := self._console.size) != self._size:  # lines that were drawn are wrapped now: where they begin nobody knows
+            self._size = size
+            self._live.stop()
+            self._console.clear()
+            self._live.start()
+        self._live.update(Drawing(view.at(time.time())), refresh=True)
+
+    def failed(self, why: str) -> None:
+        """Nothing: what is shown is the newest that could be read."""
+
+
+class _Lines:
+    """A line a minute, and one for each trial that ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._spoken = console, -_SECONDS_BETWEEN_LINES
+        self._ended: set[str] | None = None  # trials of which that was said, or that had ended before
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, view: View) -> None:
+        now, ended = time.monotonic(), {trial.identity: trial for trial in view.trials if trial.ended}
+        if self._ended is not None:
+            for identity in ended.keys() - self._ended:
+                self._say(end_of(view, ended[identity]))
+        self._ended = set(ended)
+        if now - self._spoken >= _SECONDS_BETWEEN_LINES:
+            self._spoken = now
+            self._say(line(view))
+
+    def failed(self, why: str) -> None:
+        """Says it, as often as a line is due."""
+        if time.monotonic() - self._spoken >= _SECONDS_BETWEEN_LINES:
+            self._spoken = time.monotonic()
+            self._say(why)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)

@@ -1,0 +1,251 @@
+"""Between Tune and d3ray: Tune asks a queue what to run next, the queue a proposer; a callback watches what comes of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ray import tune
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.search import Searcher as TuneSearcher
+
+from ...data.errors import StorageError
+from ..cluster.growth import SEEN, growth, room_on
+from ..results.progress import OnProgress, Progress, overall
+from ..storage.experiments import Experiment, Trial
+from ..uris import without_password
+from .fault_log import FILE
+from .proposer import Proposer
+
+_SECONDS_BETWEEN_COUNTS = 5.0  # nodes come and go
+
+
+def slots(wanted: dict[str, float]) -> int:
+    """Trials with these resources, `cpu` and `gpu`, that the nodes of the cluster have room for at once."""
+    import ray
+
+    return sum(room_on(node["Resources"], wanted) for node in ray.nodes() if node["Alive"])
+
+
+def most_out(wanted: dict[str, float], grow_to: int | None = None) -> int:
+    """Trials that Tune may have at once: those that run, and a few that wait.
+
+    On a cluster of a fixed size a twentieth more than run, so that a worker that is done finds another; more would be proposed
+    before the results are there that they could learn from. A cluster that can grow starts nodes for what waits, and for that
+    alone: there as many are out as it will have room for, but no more of them wait than its autoscaler is told of.
+
+    Args:
+        wanted: Resources of a trial, `cpu` and `gpu`.
+        grow_to: Trials that the cluster will have room for; None: what its autoscaler may start, where that is known.
+    """
+    now, may = max(slots(wanted), 1), growth()
+    will = grow_to or (may.room(wanted) if may else 0)
+    most = now + max(1, now // 20)
+    return max(most, min(will + will // 20, now + SEEN)) if will > now else most
+
+
+class TrialQueue(TuneSearcher):
+    """A proposer as Tune's searcher. It keeps no state of its own: what it knows lies in the trials' folders.
+
+    Args:
+        proposer: Who is asked.
+        config: What a trial's worker is told, as JSON.
+        take_turns: Whether trials wait for one another, as those of a population do: then all are out at once, and Tune has more
+            than run.
+        grow_to: See `most_out`.
+        max_concurrent: Trials that may be out at once, whatever there is room for; None: no limit.
+    """
+
+    def __init__(
+        self,
+        proposer: Proposer,
+        config: Callable[[Trial], dict[str, Any]],
+        *,
+        take_turns: bool = False,
+        grow_to: int | None = None,
+        max_concurrent: int | None = None,
+    ) -> None:
+        super().__init__(metric="step", mode="max")
+        self._proposer, self._config, self._take_turns = proposer, config, take_turns
+        self._grow_to, self._max_concurrent = grow_to, max_concurrent
+        self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
+        self._wanted: dict[str, float] | None = None  # resources of the newest trial
+        self._deaths: dict[str, tuple[int, int]] = {}  # of a trial: its newest checkpoint's step, workers that died since
+        self._again = deque[Trial]()
+        self.trials: dict[str, Trial] = {}  # that Tune has and that have not ended, by Tune's id
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Tune's question for the next trial. As many as the cluster has room for are out at once, and a few that wait for it."""
+        if self._max_concurrent is not None and len(self.trials) >= self._max_concurrent:
+            return None
+        if not self._take_turns and self._wanted is not None and len(self.trials) >= self._room(self._wanted):
+            return None
+        try:
+            trial = self._again.popleft() if self._again else self._proposer.next()
+        except StopIteration:
+            return None if self.trials else TuneSearcher.FINISHED  # one that is out may have to be handed out again
+        if trial is None:
+            return None
+        self.trials[trial_id] = trial
+        told = self._config(trial)
+        if told["resources"] != self._wanted:
+            self._wanted, self._until = told["resources"], 0.0
+        return {"trial": told}
+
+    def _room(self, wanted: dict[str, float]) -> int:
+        """`most_out`, counted anew now and then."""
+        if time.monotonic() > self._until:
+            self._most, self._until = most_out(wanted, self._grow_to), time.monotonic() + _SECONDS_BETWEEN_COUNTS
+        return self._most
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Hands an epoch on."""
+        if trial_id in self.trials:
+            self._proposer.reported(self.trials[trial_id], result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Hands the end on. After an error `lost` does it, once the folder says why."""
+        if not error and trial_id in self.trials:
+            self._proposer.ended(self.trials.pop(trial_id))
+
+    def died(self, trial_id: str) -> int:
+        """Counts a death of a trial's worker; how many there were since its newest checkpoint."""
+        trial = self.trials[trial_id]
+        at, deaths = self._deaths.get(trial.identity, (-1, 0))
+        with suppress(StorageError):  # which cannot be seen just now: then this is one more since the last that was
+            committed = trial.committed
+            at, deaths = committed, deaths if committed <= at else 0
+        self._deaths[trial.identity] = at, deaths + 1
+        return deaths + 1
+
+    def deaths(self, trial_id: str) -> int:
+        """Of a trial's worker since its newest checkpoint, as far as `died` has counted."""
+        return self._deaths.get(self.trials[trial_id].identity, (-1, 0))[1]
+
+    def given_up(self, trial_id: str, most: int) -> bool:
+        """Hands a trial out again that Tune gave up before its worker had died more often than `most`; False where it had.
+
+        Where two calls to a worker fail one after the other, as when its node dies, Tune begins the trial again after the first,
+        and takes the second for a failure of one that has not begun, which it does not try again.
+        """
+        if self.died(trial_id) > most:
+            return False
+        self._again.append(self.trials.pop(trial_id))
+        return True
+
+    def lost(self, trial_id: str) -> None:
+        """A trial's worker died for good, and its folder says so now."""
+        if trial_id in self.trials:
+            self._proposer.ended(self.trials.pop(trial_id))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune keeps a pickle of its searcher, which nobody reads
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the folders are the memory."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing."""
+
+
+class Watch(tune.Callback):
+    """Keeps a `Progress`, and settles the trials whose workers could not.
+
+    Args:
+        queue: That gives Tune its trials.
+        experiment: Theirs.
+        progress: What is kept.
+        tell: Called with it whenever it changed.
+    """
+
+    def __init__(self, queue: TrialQueue, experiment: Experiment, progress: Progress, tell: OnProgress | None) -> None:
+        self._queue, self._experiment, self._progress, self._tell = queue, experiment, progress, tell
+        self._down = set[str]()  # trials whose worker died, until another takes them up
+
+    def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """A worker takes it up."""
+        if (ours := self._queue.trials.get(trial.trial_id)) is not None:
+            trial.run_metadata.num_failures = self._queue.deaths(trial.trial_id)  # Tune's own count knows of no checkpoint
+            self._progress.add(ours).state = "RUNNING"
+            self._down.discard(ours.identity)
+            self._changed()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """An epoch."""
+        one = self._progress.trials[_identity(trial)]
+        one.step, one.state = max(result["step"], one.step), "RUNNING"
+        one.objective = result.get("objective", one.objective)
+        one.moments.append((time.time(), one.step))
+        one.metrics.update({int(seed): metrics for seed, metrics in result.get("seeds", {}).items()})
+        self._changed()
+
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Its end, good or bad: the folder says which, or where that could not be written the last result."""
+        self._end(_identity(trial), str((trial.last_result or {}).get("failed") or "it ended without saying why"))
+
+    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Its worker died, and Tune starts another."""
+        if (ours := self._queue.trials.get(trial.trial_id)) is not None:
+            self._queue.died(trial.trial_id)
+            self._say_died(ours)
+
+    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Its worker died, for good or as Tune believes."""
+        if (ours := self._queue.trials.get(trial.trial_id)) is not None:
+            if self._queue.given_up(trial.trial_id, trial.max_failures):
+                self._progress.add(ours).state = None
+                self._say_died(ours)
+                self._changed()
+            else:
+                last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
+                times = f"{self._queue.deaths(trial.trial_id)} times without a checkpoint between"
+                self._end(ours.identity, f"its worker died {times}, at last: {last}")
+                self._queue.lost(trial.trial_id)
+        trial.run_metadata.pickled_error_filename = None  # a pickle in the storage, which Tune would read at its end
+
+    def _say_died(self, trial: Trial) -> None:
+        """Once for what Tune may take for two failures."""
+        if trial.identity not in self._down:
+            self._down.add(trial.identity)
+            logging.getLogger("d3ray").warning(
+                "%s: its worker died, another goes on from the newest checkpoint. What Ray says of it: %s/%s",
+                trial.identity,
+                without_password(self._experiment.folder.name),
+                FILE,
+            )
+
+    def _end(self, identity: str, reason: str) -> None:
+        one = self._progress.trials[identity]
+        folder = Trial(self._experiment.folder / "trials" / identity)
+        _settle_lost(folder, reason)
+        one.state, one.reason = overall(folder.status)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._experiment.lock.check()  # where another command has taken the experiment over, this one ends
+        if self._tell is not None:
+            self._tell(self._progress)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune keeps a pickle of its callbacks, which nobody reads
+
+
+def _settle_lost(trial: Trial, reason: str) -> None:
+    """Says of a trial that ended without a word why: its worker died, or could not write it down. Raises StorageError."""
+    if not trial.status:
+        reason = reason.rstrip(".")
+        ended = {"status": "FAILED", "reason": reason, "step": max(trial.committed, 0)}
+        try:
+            trial.settle(dict.fromkeys(trial.seeds, ended))
+        except StorageError:  # of the same cause, most likely: a disk that is full
+            raise StorageError(f"The trial {trial.identity} failed: {reason}; once that is mended, --resume goes on.") from None
+
+
+def _identity(trial: TuneTrial) -> str:
+    return str(trial.config["trial"]["folder"]).partition("?")[0].rpartition("/")[2]

@@ -1,0 +1,130 @@
+"""Trials under Tune: one driver for `train`, `sweep` and `benchmark`. What is to run a proposer says; how far it is, `Progress`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...data.storage.files import storage_errors
+from ..results.progress import OnProgress, Progress
+from ..storage.experiments import Experiment, Trial
+from .proposer import Proposer
+from .work import Work
+
+_TUNE = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # metrics go to the outbox
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the command
+    "RAY_AIR_NEW_OUTPUT": "0",  # prints tables whatever it is told
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # else a searcher's start one after another; the queue says how many may wait
+}
+_DEATHS = 5  # of a trial's worker, without a checkpoint between, that Tune starts again; what a trial raises is not tried again
+
+
+def prepare_environment() -> None:
+    """What Ray and Tune read when they start: quiet."""
+    os.environ.update({name: value for name, value in _TUNE.items() if name not in os.environ})
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)  # its snapshots are not read
+
+
+def run_trials(
+    experiment: Experiment,
+    proposer: Proposer,
+    work: Work,
+    on_progress: OnProgress | None = None,
+    started: Callable[[Trial], None] | None = None,
+) -> None:
+    """Runs what the proposer gives, until it has nothing more. Every trial that was given is settled afterwards.
+
+    Args:
+        experiment: Whose folder Tune may keep its notes in.
+        proposer: What to run, the work's own or one around it.
+        work: What workers are told, the scheduler, and how many trials there may be at a time.
+        on_progress: Called after epochs.
+        started: Called with each trial before it is handed to Tune.
+
+    Raises:
+        StorageError: something could not be written, as on a full disk, where a trial could not even say why it failed.
+    """
+    from ray import tune
+    from ray.tune.schedulers import TrialScheduler
+
+    from ..trainable import Training
+    from .fault_log import FaultLog
+    from .guard import Guard
+    from .trial_queue import TrialQueue, Watch
+
+    progress = Progress({})
+    for trial in experiment.trials():
+        progress.add(trial)
+
+    def hand_out(trial: Trial) -> dict[str, Any]:
+        experiment.lock.check()
+        trial.reopen()
+        one = progress.add(trial)
+        one.state, one.reason, one.step = None, "", max(trial.committed, 0)
+        if started is not None:
+            started(trial)
+        return work.told(trial)
+
+    scheduler, places = work.scheduler(experiment), work.secret_places
+    queue = TrialQueue(
+        proposer,
+        hand_out,
+        take_turns=getattr(scheduler, "takes_turns", False),
+        grow_to=work.config.resources.grow_to,
+        max_concurrent=work.max_concurrent,
+    )
+    watch = Watch(queue, experiment, progress, on_progress)
+    with _tune_folder(experiment) as folder, FaultLog(experiment.folder), Guard(folder) as guard:
+        guard.before(queue, suggest=None, on_trial_result=None, on_trial_complete=None)
+        guard.before(watch, on_trial_start=None, on_trial_result=None, on_trial_recover=None, on_trial_complete=None)
+        guard.before(watch, on_trial_error=None)
+        if scheduler is not None:
+            guard.before(scheduler, on_trial_add=None, on_trial_complete=None, on_trial_error=None)
+            guard.before(scheduler, on_trial_result=TrialScheduler.CONTINUE)
+        tune.Tuner(
+            tune.with_resources(tune.with_parameters(Training, places=places) if places else Training, _resources),
+            tune_config=tune.TuneConfig(
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+                search_alg=queue,
+                scheduler=scheduler,
+                num_samples=-1,
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=folder,
+                callbacks=[guard, watch],
+                verbose=0,
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                failure_config=tune.FailureConfig(max_failures=_DEATHS),
+            ),
+        ).fit()
+
+
+def _resources(config: Mapping[str, Any]) -> Any:
+    """What Tune reserves for a trial: its own config says it, so a trial that is handed out again may get other resources."""
+    from ray.tune import PlacementGroupFactory
+
+    wanted = config["trial"]["resources"]
+    return PlacementGroupFactory([{"CPU": wanted["cpu"], "GPU": wanted["gpu"]}])
+
+
+@contextlib.contextmanager
+def _tune_folder(experiment: Experiment) -> Any:
+    """Where Tune keeps its own notes. Nothing is read from them again."""
+    if experiment.folder.local is None:
+        with tempfile.TemporaryDirectory(prefix="d3ray-tune-", ignore_cleanup_errors=True) as scratch:
+            yield scratch
+    else:
+        folder = experiment.folder / "tune"
+        folder.remove()
+        with storage_errors("written", folder.name):
+            experiment.folder.local.joinpath("tune").mkdir(mode=0o700)  # Tune keeps pickles there
+        yield folder.name

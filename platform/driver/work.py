@@ -1,0 +1,63 @@
+"""What an experiment is made of: all that the driver has to know of `train`, a sweep or a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..settings.config import ExperimentConfig
+from ..storage.experiments import Experiment, Trial
+from ..uris import without_secrets
+from ..worker.trial_config import trial_config
+from .proposer import Proposer
+
+if TYPE_CHECKING:  # Ray takes seconds, and is not needed before trials run
+    from ray.tune.schedulers import TrialScheduler
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an experiment is made of.
+
+    Attributes:
+        config: Name, storage, resources, and what else trials have in common.
+        configuration: What decides the results, JSON; a resumed experiment must have the same.
+        datasets: Description of each dataset (`describe_dataset`) by place.
+        proposer: Makes who says which trials there are.
+        scheduler: Makes Tune's scheduler.
+        also: What every trial's worker is told beside its `trial_config`.
+        data: The description of the experiment's own data; None: the first of `datasets`.
+        tags: Of the experiment's run in MLflow, beside those that every run has.
+        max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
+    """
+
+    config: ExperimentConfig
+    configuration: Mapping[str, Any]
+    datasets: Mapping[str, Mapping[str, Any]]
+    proposer: Callable[[Experiment], Proposer]
+    scheduler: Callable[[Experiment], TrialScheduler | None] = lambda experiment: None
+    also: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data: Mapping[str, Any] | None = None
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    max_concurrent: int | None = None
+
+    def told(self, trial: Trial, *, in_full: bool = False) -> dict[str, Any]:
+        """What the worker of a trial is told: JSON.
+
+        Args:
+            trial: Which.
+            in_full: Whether the dataset's place has the credentials of this command, which no file may hold.
+        """
+        told = {**trial_config(self.config, trial), **self.also}
+        return {**told, "dataset": self.secret_places.get(told["dataset"], told["dataset"])} if in_full else told
+
+    @property
+    def secret_places(self) -> dict[str, str]:
+        """Places of datasets that hold credentials, by what is kept of them."""
+        return {kept: place for place in self.datasets if (kept := without_secrets(place)) != place}
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the experiment as a whole is said to learn from."""
+        return next(iter(self.datasets.values())) if self.data is None else self.data

@@ -1,0 +1,54 @@
+"""What an experiment cannot run without, looked at before any work, and how its data are described."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...algos.environments.make import make
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError, did_you_mean
+from ..cluster.session import node_count
+from ..places import Data
+from ..settings.config import ExperimentConfig
+from ..settings.evaluation import check_spaces, environment_to_play, measured
+from ..storage.experiments import check_name
+from ..tracking.runs import check_tracking
+from ..uris import without_secrets
+from ..worker.subjects import check_data as check_learning
+
+
+def check_place(config: ExperimentConfig) -> None:
+    """Raises ConfigError where results or runs could not be kept."""
+    check_name(config.experiment)
+    check_tracking(config.storage_place, 1 if os.environ.get("MLFLOW_TRACKING_URI") else node_count())
+
+
+def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
+    """What the tracking server is told about the data, and what a resumed experiment is compared with. JSON."""
+    returns = dataset.statistics.return_ if isinstance(dataset, Dataset) else None
+    return {
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "source": without_secrets(place),
+        "n_transitions": dataset.n_transitions,
+        "n_episodes": dataset.n_episodes,
+        "environment": dataset.environment.id if dataset.environment else None,
+        "return_mean": returns and returns.mean,
+        "return_std": returns and returns.std,
+        "schema": {name: [dtype, *shape] for name, (dtype, shape) in dataset.kinds.items()},
+    }
+
+
+def check_data(config: ExperimentConfig, dataset: Data) -> None:
+    """Raises before any work what a trial would raise in its first second, or after its first evaluation."""
+    algorithm, best = config.make_algorithm(config.seeds[0]), config.checkpoint.best
+    check_learning(algorithm, dataset, config.evaluation)
+    environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)
+    if environment is not None:
+        with make(environment) as vector:
+            check_spaces(dataset, vector.spec, environment if isinstance(environment, str) else environment.id)
+    known = measured(config.evaluation, environment, dataset, algorithm)
+    if best is not None and best not in known and not (best.startswith("train/") or best.endswith("_loss")):  # the algorithm's own
+        raise ConfigError(f"checkpoint.best: there is no metric {best!r}{did_you_mean(best, [*known, 'train/td_error'])}")
+    dataset.prepare()

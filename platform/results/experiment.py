@@ -1,0 +1,130 @@
+"""What came of an experiment: a status for the whole, and a line for each seed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..storage.experiments import Experiment, Status, Trial
+from ..uris import without_password
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """What came of a seed."""
+
+    seed: int
+    number: int | None  # of its configuration in a sweep
+    status: Status
+    reason: str  # why it failed; empty otherwise
+    final: bool  # whether it ended in a way that --resume leaves as it is
+    step: int  # gradient steps done
+    metrics: dict[str, float]  # the last of each
+    best: dict[str, Any] | None  # metric, value, step
+    folder: str  # of its trial
+    policy: str | None  # its policy package; of seeds that a scheduler stopped, the best until then where that was kept
+    run_id: str | None = None  # in MLflow
+    model_version: str | None = None
+    warning: str = ""  # what its metrics give cause to doubt, as diverging values
+
+    @property
+    def score(self) -> float | None:
+        """The best metric, else the last return in an environment; None where neither was measured."""
+        if self.best is not None:
+            return float(self.best["value"])
+        return self.metrics.get("evaluation/return")
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """What came of an experiment, and where it lies."""
+
+    name: str
+    status: Status
+    seeds: list[SeedResult]
+    folder: str
+    tracking_uri: str
+    parent_run_id: str | None
+    models: tuple[str, ...]  # the registered models: one, where configurations learned from several datasets one for each
+    undelivered: str = ""  # what the tracking server has not got, and why
+
+    @property
+    def model(self) -> str | None:
+        """The registered model, the first of them."""
+        return next(iter(self.models), None)
+
+    @property
+    def look(self) -> str:
+        """The command that shows the runs."""
+        return mlflow_command(self.tracking_uri)
+
+
+def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
+    """The status of an experiment whose trials have ended, and why it failed.
+
+    In a sweep a configuration that diverged, or that a scheduler stopped, is an outcome like any; the sweep fails where others
+    failed, or where nothing finished. What is left where a budget ended it, or data are missing now, a resume goes on with.
+    """
+    if left := sum(not trial.status for trial in trials):
+        return "KILLED", f"{left} of {len(trials)} trials are left"
+    ended = [(trial, seed, about) for trial in trials for seed, about in trial.status.items()]
+    failed = [(trial, seed, about) for trial, seed, about in ended if about["status"] != "FINISHED"]
+    if any(about["status"] == "FINISHED" for _, _, about in ended):
+        failed = [one for one in failed if one[0].number is None or not one[2].get("final")]
+    if not failed:
+        return "FINISHED", ""
+    trial, seed, about = failed[0]
+    which = f"seed {seed}" if trial.number is None else f"configuration {trial.number}, seed {seed}"
+    return "FAILED", f"{len(failed)} of {len(ended)} seeds failed; {which}: {about['reason']}"
+
+
+def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
+    """What an experiment has come to, as its folders say; also of one that is running or was stopped."""
+    seeds: list[SeedResult] = []
+    models: dict[str, None] = {}
+    overall: Status = experiment.state["status"]
+    for trial in experiment.trials():
+        ended, delivered, committed = trial.status, trial.delivered, max(trial.committed, 0)
+        for seed in trial.seeds:
+            about, note = ended.get(seed, {}), delivered.get(seed, {})
+            status: Status = about.get("status", "RUNNING" if overall == "RUNNING" else "KILLED")
+            policy = trial.folder / "policy" / f"seed-{seed}"
+            final = status == "FINISHED" or bool(about.get("final"))
+            result = SeedResult(
+                seed=seed,
+                number=trial.number,
+                status=status,
+                reason=about.get("reason", ""),
+                final=final,
+                step=about.get("step", committed),
+                metrics=about.get("metrics", {}),
+                best=about.get("best"),
+                folder=trial.folder.name,
+                policy=policy.name if final and policy.names() else None,
+                run_id=note.get("run"),
+                model_version=note.get("model"),
+                warning=about.get("warning", ""),
+            )
+            seeds.append(result)
+            if "registered" in note:
+                models[note["registered"]] = None
+    tracked = experiment.folder.read_json("tracking.json") or {}
+    return ExperimentResult(
+        name=experiment.name,
+        status=overall,
+        seeds=sorted(seeds, key=lambda result: (result.number or 0, result.seed)),
+        folder=experiment.folder.name,
+        tracking_uri=tracked.get("uri", ""),
+        parent_run_id=tracked.get("run"),
+        models=tuple(models),
+        undelivered=undelivered,
+    )
+
+
+def mlflow_command(uri: str) -> str:
+    """How to look at the runs: a command for a local database, an address for a server, without a password in it."""
+    if uri.startswith("sqlite:"):
+        return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return without_password(uri)

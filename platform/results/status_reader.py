@@ -1,0 +1,269 @@
+"""Reads how an experiment stands from its storage alone: no lock is kept, nothing is written, no Ray and no MLflow is asked."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ...data.errors import StorageError
+from ..settings.objective import Objective
+from ..storage.experiments import Experiment, Status, Trial
+from ..storage.outbox import newest_lines
+from .best import objective_of
+from .progress import Progress, TrialProgress
+from .reading import differences, find_experiment
+from .status import State, TrialView, View, arrange, rate_of
+
+T = TypeVar("T")
+R = TypeVar("R")
+_AT_ONCE = 32  # requests to an object store
+_POINTS = 6  # lines that a rate is measured from
+_SPEED = "time/updates_per_second"
+
+
+class StatusReader:
+    """Reads an experiment as often as is asked; trials that are done with are read once.
+
+    Args:
+        storage: Folder or URI of all results.
+        name: The experiment's.
+
+    Raises:
+        ConfigError: there is no experiment of that name; the nearest is named.
+        StorageError: the storage cannot be read.
+    """
+
+    def __init__(self, storage: str, name: str) -> None:
+        self.experiment = find_experiment(storage, name)
+        self._created = float(self.experiment.folder.read_json("experiment.json")["created"])
+        self._about: dict[str, Trial] = {}  # by identity
+        self._labels: dict[str, tuple[str, dict[str, str]]] = {}  # by identity: a name of its configuration, and what was chosen
+        self._settled: dict[str, TrialView] = {}
+        self._since = 0.0
+
+    def read(self, progress: Progress | None = None) -> View:
+        """The experiment now.
+
+        Args:
+            progress: Of the driver, where this process is the one that runs the experiment: it knows of epochs that no checkpoint
+                stands for yet.
+
+        Raises:
+            StorageError: the experiment's own files cannot be read. Trials that cannot are left out, and `trouble` says so.
+        """
+        experiment, now = self.experiment, time.time()
+        kept = experiment.folder.read_json("state.json")
+        state, reason = self._state(kept)
+        since = float((kept or {}).get("since", self._created))
+        if since != self._since:  # another command has begun or ended it since: what was settled may have been taken up again
+            self._settled, self._since = {}, since
+        trouble: list[str] = []
+        self._learn(trouble)
+        objective = _objective(experiment, self._about.values())
+        metric = None if objective is None else objective.metric
+
+        def view(identity: str) -> TrialView | None:
+            try:
+                return self._trial(identity, state, metric)
+            except StorageError as error:
+                trouble.append(str(error))
+                return None
+
+        left = [identity for identity in self._about if identity not in self._settled]
+        read = {one.identity: one for one in self._each(view, left) if one is not None}
+        self._settled.update({identity: one for identity, one in read.items() if one.ended and one.is_final})
+        known = {**self._settled, **read}
+        views = [known[identity] for identity in self._about if identity in known]
+        if progress is not None:
+            views = [_fresher(one, progress.trials.get(one.identity), metric) for one in views]
+        search = experiment.configuration
+        budget = {key: value for key, value in (search.get("budget") or {}).items() if value is not None}
+        scheduler = (search.get("scheduler") or {}).get("name", "none")
+        return View(
+            name=experiment.name,
+            folder=experiment.folder.name,
+            state=state,
+            reason=reason,
+            created=self._created,
+            since=since,
+            now=now,
+            metric=metric,
+            mode="max" if objective is None else objective.direction,
+            trials=tuple(views),
+            configurations=arrange(views, objective),
+            expected=budget.get("configurations"),
+            budget=budget,
+            spent=self._spent() if {"hours", "gpu_hours"} & set(budget) else {},
+            may_stop="" if scheduler in ("none", "pbt") else scheduler,
+            trouble=trouble,
+        )
+
+    def _state(self, kept: Mapping[str, Any] | None) -> tuple[State, str]:
+        if kept is None:
+            free = self.experiment.lock.is_free()
+            return ("KILLED", "its command died before training began") if free else ("PENDING", "its command is starting")
+        status: Status = kept["status"]
+        if status == "RUNNING" and self.experiment.lock.is_free():
+            return "KILLED", "its command died"
+        return status, str(kept.get("reason", ""))
+
+    def _spent(self) -> dict[str, float]:
+        kept = self.experiment.folder.read_json("spent.json") or {}
+        return {"hours": kept.get("seconds", 0.0) / 3600, "gpu_hours": kept.get("gpu_seconds", 0.0) / 3600}
+
+    def _each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Work on many small files: side by side where each is a request to a server."""
+        if self.experiment.folder.local is not None:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(work, items))
+
+    # ---- trials
+
+    def _learn(self, trouble: list[str]) -> None:
+        """Reads what trials there are that were not there before."""
+        folder = self.experiment.folder / "trials"
+        names = [name for name in folder.names() if not name.startswith(".")]
+        if gone := set(self._about) - set(names):  # --replace
+            self._about = {name: trial for name, trial in self._about.items() if name not in gone}
+
+        def learn(name: str) -> Trial | None:
+            try:
+                return Trial(folder / name)
+            except StorageError as error:
+                if (folder / name).read("trial.json") is not None:  # else it is being made
+                    trouble.append(str(error))
+                return None
+
+        new = [trial for trial in self._each(learn, [name for name in names if name not in self._about]) if trial is not None]
+        if new or gone:
+            self._about.update({trial.identity: trial for trial in new})
+            in_order = sorted(self._about.values(), key=lambda trial: (trial.number or 0, trial.seeds))
+            self._about = {trial.identity: trial for trial in in_order}
+            self._label(new)
+
+    def _label(self, new: Iterable[Trial]) -> None:
+        """What tells a trial's configuration from others: its number and what was chosen for it, or where they differ."""
+        new = list(new)
+        if all(trial.number is not None for trial in new):
+            chosen = self._each(lambda trial: trial.choice or {}, new)
+            self._labels |= {t.identity: (str(t.number), _chosen(choice)) for t, choice in zip(new, chosen, strict=True)}
+            return
+        keys = {i: json.dumps([t.dataset.get("fingerprint"), t.configuration], sort_keys=True) for i, t in self._about.items()}
+        settings = {keys[identity]: trial.configuration for identity, trial in self._about.items()}
+        chosen = map(_chosen, differences(list(settings.values())) if len(settings) > 1 else [{}])
+        told = {key: (str(n), choice) for n, (key, choice) in enumerate(zip(settings, chosen, strict=True))}
+        self._labels = {identity: told[key] for identity, key in keys.items()}
+
+    def _trial(self, identity: str, overall: State, metric: str | None) -> TrialView:
+        trial = self._about[identity]
+        configuration, chosen = self._labels[identity]
+        kind = f"{trial.configuration.get('algorithm', {}).get('name')} on {trial.dataset.get('fingerprint')}"
+        about: dict[str, Any] = {
+            **{"identity": identity, "number": trial.number, "configuration": configuration, "chosen": chosen, "kind": kind},
+            **{"seeds": trial.seeds, "n_steps": trial.n_steps, "data": str(trial.dataset.get("fingerprint"))},
+        }
+        ended = trial.status
+        if len(ended) == len(trial.seeds):
+            return TrialView(**about, **_ended(trial, ended, metric))
+        attempts = int(trial.folder.read("attempt") or 0)
+        if not attempts:
+            return TrialView(**about, state="PENDING", step=0)
+        begun = trial.folder.written("attempt")
+        committed = max(trial.committed, 0)
+        scores, points, speed = _going(trial, committed, metric)
+        at = max([when for when in (begun, points[-1][0] if points else None) if when is not None], default=None)
+        state: State = "KILLED"
+        if overall == "RUNNING":  # a trial that an earlier command began waits until this one begins it too
+            state = "RUNNING" if begun is None or begun >= self._since - 1 or (at or 0) > self._since else "PENDING"
+        elif overall == "PENDING":
+            state = "PENDING"
+        rate = _rate(points, len(trial.seeds), speed)
+        return TrialView(**about, state=state, step=committed, scores=scores, rate=rate, at=at, attempts=attempts)
+
+
+def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | None) -> dict[str, Any]:
+    """What the folder of a trial says that has ended."""
+    bad = {seed: about for seed, about in ended.items() if about["status"] != "FINISHED"}
+    failed = {seed: str(about.get("reason", "")) for seed, about in bad.items() if about["status"] == "FAILED"}
+    first = next(iter(bad.values()), None)
+    times = [about["time"] / 1000 for about in ended.values() if "time" in about]
+    speeds = [about["metrics"][_SPEED] for about in ended.values() if _SPEED in about.get("metrics", {})]
+    scores = {seed: about["metrics"][metric] for seed, about in ended.items() if metric in about.get("metrics", {})}
+    return {
+        "state": "FINISHED" if first is None else "FAILED" if failed else first["status"],
+        "is_final": all(about["status"] == "FINISHED" or about.get("final") for about in ended.values()),
+        "reason": "" if first is None else str(first.get("reason", "")),
+        "step": max((int(about.get("step", 0)) for about in ended.values()), default=0),
+        "scores": _finite({seed: float(value) for seed, value in scores.items() if seed not in failed}),
+        "failed": failed,
+        "rate": speeds[0] if speeds else None,
+        "at": max(times) if times else trial.folder.written("status.json"),
+    }
+
+
+def _going(trial: Trial, committed: int, metric: str | None) -> tuple[dict[int, float], list[tuple[float, int]], float | None]:
+    """Of a trial that has not ended: the metric by seed, the moments of its newest lines, and the speed that it measured."""
+    found: dict[int, float] = {}
+    points: list[tuple[float, int]] = []
+    speed: float | None = None
+    for seed in trial.seeds:
+        for n, line in enumerate(newest_lines(trial.outbox(seed), committed)):
+            if seed == trial.seeds[0] and n < _POINTS:
+                points.append((line.time / 1000, line.step))
+                speed = line.metrics.get(_SPEED) if speed is None else speed
+            if metric in line.metrics and seed not in found:
+                found[seed] = line.metrics[metric]
+            if (metric is None or seed in found) and (n + 1 >= _POINTS or seed != trial.seeds[0]):
+                break
+    return _finite(found), points[::-1], speed
+
+
+def _finite(scores: Mapping[int, float]) -> dict[int, float]:
+    """Scores without those that are no numbers, which nothing can be compared with."""
+    return {seed: value for seed, value in scores.items() if math.isfinite(value)}
+
+
+def _rate(points: list[tuple[float, int]], n_seeds: int, speed: float | None) -> float | None:
+    """Updates a second: as the clock says, evaluations included; after one epoch as the trial measured it, without them."""
+    measured = rate_of(points)
+    return speed if measured is None else measured * n_seeds
+
+
+def _fresher(view: TrialView, now: TrialProgress | None, metric: str | None) -> TrialView:
+    """What the driver knows beyond the folder of a trial."""
+    if now is None or view.ended:
+        return view
+    if now.state != "RUNNING":  # handed out and waiting for a place, or not handed out yet
+        return replace(view, state="PENDING") if now.state is None else view
+    scores = _finite({seed: float(last[metric]) for seed, last in now.metrics.items() if metric in last} if metric else {})
+    rate = _rate(list(now.moments), len(view.seeds), view.rate)
+    at = max([when for when in (view.at, now.moments[-1][0] if now.moments else None) if when is not None], default=None)
+    return replace(view, state="RUNNING", step=max(now.step, view.step), scores={**view.scores, **scores}, rate=rate, at=at)
+
+
+def _objective(experiment: Experiment, trials: Iterable[Trial]) -> Objective | None:
+    """By what configurations are compared; None where nothing is measured but losses."""
+    settings, found = experiment.configuration, objective_of(experiment.configuration)
+    if settings.get("objective") or settings.get("best"):
+        return found
+    evaluation = settings.get("evaluation") or next((trial.configuration.get("evaluation") for trial in trials), None)
+    data = next((trial.dataset for trial in trials), experiment.dataset)
+    if not evaluation or evaluation.get("environment") or data.get("environment"):
+        return found if evaluation else None
+    discrete = str(data.get("schema", {}).get("action", ["float32"])[0]).startswith(("int", "uint"))
+    return Objective.checked({"metric": "holdout/action_match" if discrete else "holdout/action_error"})
+
+
+def _chosen(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings with their values, short, by the last part of their names: alpha, learning_rate."""
+    return {name.removesuffix(".name").rpartition(".")[2]: _short(value) for name, value in settings.items()}
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,265 @@
+"""The settings of an experiment: what `d3ray train`, `sweep` and `benchmark` have in common."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from ...data.config import Config, setting
+from ...data.errors import ConfigError
+from ...data.spec import Environment
+from ..places import environment_place
+from ..rllib.names import is_online, is_rllib
+from ..uris import without_password
+
+if TYPE_CHECKING:
+    from ...algos.base import Algorithm
+
+
+_EXTRAS = {"gymnasium_robotics": "robotics"}  # of d3ray, that bring modules which suites name under plugins
+
+
+def all_seeds_together() -> Any:
+    """`seeds_per_trial` of configurations that are compared by all their seeds: as many as there are, where it is not said."""
+    return Field(
+        default_factory=lambda known: len(known.get("seeds", (0,))),
+        description="seeds that train as one stack in one process; left out: all of them",
+        gt=0,
+    )
+
+
+class AlgorithmChoice(Config):
+    """An algorithm by name, perhaps with a preset, and its settings beside them. `algorithm: CQL` is short for its name."""
+
+    model_config = ConfigDict(extra="allow")
+    shorthand: ClassVar[str] = "name"
+
+    name: str = setting(..., "which algorithm, as TD3PlusBC; its settings stand beside it")
+    preset: str | None = setting(None, "a named set of values, as paper")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that were given, without name and preset."""
+        return dict(self.model_extra or {})
+
+
+class EvaluationConfig(Config):
+    """How policies are scored while they learn. `evaluation: Hopper-v4` is short for its environment."""
+
+    shorthand: ClassVar[str] = "environment"
+
+    environment: str | Environment | None = setting(None, "gymnasium id, or {id: …, kwargs: {…}}; null: the dataset's own")
+    episodes: int = setting(10, "episodes of an evaluation", gt=0)
+    every: int | None = setting(None, "gradient steps between evaluations; null: after every epoch", gt=0)
+    n_envs: int | None = setting(None, "environments stepped at once; null: as many as episodes, at most 10", gt=0)
+    holdout: float = setting(0.0, "share of the episodes that is not trained on, and measured on instead; 0: none", ge=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"environment": value} if isinstance(value, str) else value
+
+
+class CheckpointConfig(Config):
+    """What is kept to go on from, and which policy is taken away."""
+
+    every: int | None = setting(None, "gradient steps between checkpoints; null: after every epoch", gt=0)
+    keep: int = setting(2, "newest checkpoints kept", gt=0)
+    best: str | None = setting(
+        None,
+        "metric whose best checkpoint is kept and packaged in place of the last, as evaluation/return; the largest counts, of "
+        "losses and errors the smallest",
+    )
+
+
+class ResourcesConfig(Config):
+    """What a trial may use."""
+
+    cpu: float = setting(1.0, "CPUs of a trial, also its number of threads", gt=0)
+    gpu: Annotated[float, Field(ge=0)] | Literal["auto"] = setting(
+        0.0, "GPUs of a trial; a fraction shares one; auto: the share that its memory asks for, as a first one shows"
+    )
+    grow_to: int | None = setting(
+        None, "trials at once that the cluster may grow to; null: what the file of its launcher says, where there is one", gt=0
+    )
+
+    @property
+    def wanted(self) -> dict[str, float]:
+        """As Ray names them; of `auto` any part of a GPU will do."""
+        return {"CPU": self.cpu, "GPU": 0.0001 if self.gpu == "auto" else self.gpu}
+
+
+class Limits(Config):
+    """When nothing new begins any more; what runs then goes on to its end. Counted over every resume."""
+
+    hours: float | None = setting(None, "hours during which trials run", gt=0)
+    gpu_hours: float | None = setting(None, "hours of GPUs that trials hold, those of a fraction in proportion", gt=0)
+
+
+class Conditions(Config):
+    """How experiments run, whatever it is that they train: steps, seeds, evaluation, and what runs may use."""
+
+    n_steps: int = setting(500_000, "gradient steps of a seed", gt=0)
+    n_steps_per_epoch: int = setting(10_000, "gradient steps between two rows of metrics", gt=0)
+    seeds: tuple[int, ...] = setting((0,), "seeds, each a run of its own", min_length=1)
+    seeds_per_trial: int = setting(1, "seeds that train as one stack in one process", gt=0)
+    evaluation: EvaluationConfig | None = setting(None, "environment or held-out share; null: losses only")
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what is kept")
+    resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="CPUs and GPUs of a trial")
+    retries: int = setting(3, "how often --resume tries again what failed; then it stays failed", ge=0)
+    loggers: tuple[Literal["csv", "tensorboard"], ...] = setting(
+        (), "metrics as files too, beside MLflow: csv, tensorboard; folders of these names in the experiment's own"
+    )
+    system_metrics: bool = setting(False, "metrics of CPUs, memory and GPUs too, as `system/…`, an epoch each")
+    storage: str = setting("./d3ray_results", "folder or URI of all results")
+    plugins: tuple[str, ...] = setting((), "modules to import first: your own algorithms, environments, scalers")
+
+    @model_validator(mode="after")
+    def _check_conditions(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds are {list(self.seeds)}; each may stand there once.")
+        import_plugins(self.plugins)
+        for name, every in (
+            ("checkpoint.every", self.checkpoint.every),
+            ("evaluation.every", self.evaluation and self.evaluation.every),
+        ):
+            if every is not None and every % self.n_steps_per_epoch:
+                raise ConfigError(
+                    f"{name} is {every}; it must be a multiple of n_steps_per_epoch, which is {self.n_steps_per_epoch}."
+                )
+        if self.evaluation is None and (self.checkpoint.best or "").startswith(("evaluation/", "holdout/")):
+            raise ConfigError(f"checkpoint.best is {self.checkpoint.best}, which nothing measures: say evaluation too.")
+        return self
+
+    @property
+    def storage_place(self) -> str:
+        """The storage, a local one as an absolute path."""
+        return absolute(self.storage)
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Seeds of each trial."""
+        return [self.seeds[i : i + self.seeds_per_trial] for i in range(0, len(self.seeds), self.seeds_per_trial)]
+
+
+class _Subject(Config):
+    """What an experiment trains; pydantic lists the fields of a last base first."""
+
+    name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
+    dataset: str | None = Field(
+        description="dataset folder, URI or catalog name; null for algorithms of RLlib that learn in an environment alone",
+        json_schema_extra={"operand": True, "example": "d3ray/cartpole-replay"},
+    )
+    algorithm: AlgorithmChoice = Field(
+        description="name, preset and settings of the algorithm", json_schema_extra={"example": {"name": "DQN"}}
+    )
+
+
+class ExperimentConfig(Conditions, _Subject):
+    """One algorithm on one dataset, with some seeds."""
+
+    title: ClassVar[str] = "experiment"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_dataset(cls, value: Any) -> Any:
+        """Who learns in an environment need not say that there is no dataset."""
+        if not isinstance(value, dict) or "dataset" in value:
+            return value
+        algorithm = value.get("algorithm")
+        name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
+        return {**value, "dataset": None} if isinstance(name, str) and is_online(name) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self._check_dataset()
+        self.make_algorithm(self.seeds[0])
+        if is_rllib(self.algorithm.name):
+            self._check_rllib()
+        return self
+
+    def _check_dataset(self) -> None:
+        """A dataset may be missing only where an environment stands in its place."""
+        if self.dataset is None and not is_online(self.algorithm.name):
+            raise ConfigError(f"the dataset is missing, and {self.algorithm.name} learns from one: a folder, URI or catalog name.")
+        if self.dataset is None and (self.evaluation is None or self.evaluation.environment is None):
+            raise ConfigError(f"there is no place for {self.algorithm.name} to learn in: say evaluation=ENVIRONMENT, or a dataset.")
+
+    def _check_rllib(self) -> None:
+        if self.evaluation is not None and self.evaluation.holdout:
+            raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}; it measures d3ray's own algorithms only.")
+        if self.resources.gpu == "auto":
+            raise ConfigError(f"resources.gpu is auto, which is for d3ray's own algorithms: {self.algorithm.name} needs a number.")
+
+    def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:
+        """The algorithm, unfitted. Raises ConfigError."""
+        from .algorithms import make_algorithm  # brings torch, which `--help` does without
+
+        choice = {"name": self.algorithm.name, "preset": self.algorithm.preset, **self.algorithm.settings}
+        return make_algorithm(choice, seed=seed, device=device)
+
+    @property
+    def experiment(self) -> str:
+        """The experiment's name, given or derived."""
+        if self.name is not None:
+            return self.name
+        return f"{self.algorithm.name.replace('/', '-')}-{self.data_name}"
+
+    @property
+    def data_name(self) -> str:
+        """The dataset's or the environment's name, as part of a folder's."""
+        if self.dataset is None:
+            return self._environment.id.replace("/", "-")
+        return without_password(self.dataset).rstrip("/").rpartition("/")[2].removesuffix(".d3ray") or "data"
+
+    @property
+    def _environment(self) -> Environment:
+        environment = self.evaluation.environment if self.evaluation else None
+        return environment if isinstance(environment, Environment) else Environment(id=environment or "")
+
+    @property
+    def dataset_place(self) -> str:
+        """The dataset, a folder as an absolute path; or the environment in its place."""
+        if self.dataset is None:
+            return environment_place(self._environment)
+        return absolute(self.dataset) if Path(self.dataset).expanduser().exists() else self.dataset
+
+    def configuration(self) -> dict[str, Any]:
+        """What decides the results of a trial, whichever its seeds: JSON. Defaults and presets are written out."""
+        algorithm = self.make_algorithm(self.seeds[0])
+        settings = algorithm.check_settings().model_dump(mode="json")
+        return {
+            "algorithm": {"name": algorithm.name, **settings, "dtype": algorithm.dtype},
+            "n_steps": self.n_steps,
+            "n_steps_per_epoch": self.n_steps_per_epoch,
+            "evaluation": self.evaluation.model_dump(mode="json") if self.evaluation else None,
+            "best": self.checkpoint.best,
+        }
+
+
+def absolute(place: str) -> str:
+    """A local path made absolute, a URI as it is."""
+    return (
+        place
+        if "://" in place and not place.startswith("file://")
+        else str(Path(place.removeprefix("file://")).expanduser().absolute())
+    )
+
+
+def import_plugins(names: Sequence[str]) -> None:
+    """Imports modules that register what is the user's own. Raises ConfigError naming the one that cannot be imported."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            missing = isinstance(error, ModuleNotFoundError) and error.name == name
+            extra = f"; pip install 'd3ray[{_EXTRAS[name]}]' brings it" if missing and name in _EXTRAS else ""
+            raise ConfigError(f"The plugin {name!r} cannot be imported: {type(error).__name__}: {error}{extra}.") from error

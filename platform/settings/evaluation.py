@@ -1,0 +1,75 @@
+"""What settings of an evaluation mean for a dataset: where policies play, whether they can, and what is measured there."""
+
+from __future__ import annotations
+
+from ...algos.base import Algorithm
+from ...algos.environments.scores import reference_in
+from ...data.errors import ConfigError
+from ...data.random import bits, fold, root_key
+from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+from ..places import Data
+from .config import EvaluationConfig
+
+
+def evaluation_seed(seed: int, step: int) -> int:
+    """The seed of the episodes that are played after gradient step `step` of a trial with `seed`."""
+    return int(bits(fold(fold(root_key(seed), "evaluation"), step), 1)) & 0x7FFFFFFF
+
+
+def environment_to_play(config: EvaluationConfig, dataset: Data) -> str | Environment | None:
+    """The environment named, or the dataset's own.
+
+    Raises:
+        ConfigError: there is neither, and nothing is held out.
+    """
+    environment = config.environment or dataset.environment
+    if environment is None and not config.holdout:
+        raise ConfigError(
+            f"evaluation: the dataset {dataset.name!r} does not say where it was recorded; name one, or say holdout: 0.1."
+        )
+    return environment
+
+
+def check_spaces(dataset: Data, spec: Spec, environment: str) -> None:
+    """Raises ConfigError where what is trained on a dataset cannot act in an environment with these spaces."""
+    for what in ("observation", "action"):
+        ours, theirs = _described(getattr(dataset.spec, what)), _described(getattr(spec, what))
+        same = ours == theirs
+        if isinstance(dataset.spec.action, Discrete) and isinstance(spec.action, Discrete) and what == "action":
+            same = dataset.spec.action.n <= spec.action.n  # the data may lack the last ones
+        if not same:
+            raise ConfigError(
+                f"evaluation: {dataset.name!r} has {what}s of {ours}, and {environment} has {theirs}: "
+                "name the environment that the data are from."
+            )
+
+
+def _described(space: ObservationSpace) -> str:
+    match space:
+        case Discrete():
+            return f"{space.n} kinds"
+        case MultiDiscrete():
+            return f"{list(space.nvec)} kinds"
+        case Dict() | Tuple():
+            leaves = {name.partition("/")[2]: leaf for name, leaf in sorted(space_columns(space).items())}
+            return "{" + ", ".join(f"{key}: {_described(leaf).removeprefix('the shape ')}" for key, leaf in leaves.items()) + "}"
+        case _:
+            return f"the shape {list(space.shape)}"
+
+
+def measured(
+    config: EvaluationConfig | None, environment: str | Environment | None, dataset: Data, algorithm: Algorithm
+) -> list[str]:
+    """The metrics that every trial has beside the algorithm's own losses."""
+    found = [] if environment is None else ["evaluation/return", "evaluation/length"]
+    if environment is not None:
+        found += ["evaluation/normalized_return"] * (reference_in(environment_id(environment), dataset.name) is not None)
+    if config is not None and config.holdout:
+        found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
+        found += ["holdout/td_error"] * algorithm.learns_values()
+    return [*found, "time/updates_per_second"]
+
+
+def environment_id(environment: str | Environment) -> str:
+    """The name of an environment."""
+    return environment if isinstance(environment, str) else environment.id

@@ -1,0 +1,70 @@
+"""What a trial trains and what it leaves: d3ray's own algorithms and RLlib's, one seed or several, behind the same calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from ...algos.base import Algorithm
+from ...algos.export.packing import write_package as write_own_package
+from ...algos.learning.setup import config_for_dataset
+from ...algos.saving.checkpoint import read_checkpoint
+from ...algos.saving.saving import load
+from ...algos.stack import Stack
+from ...data.dataset import Dataset
+from ...data.spec import Environment
+from ..places import Data
+from ..rllib.algorithm import RllibAlgorithm
+from ..rllib.export import write_package as write_rllib_package
+from ..rllib.names import is_rllib
+from ..rllib.stack import RllibStack
+from ..settings.algorithms import make_algorithm
+from ..settings.config import EvaluationConfig
+from ..settings.evaluation import environment_to_play
+
+
+def make_subject(
+    choice: Mapping[str, Any], seeds: Sequence[int], device: str | None, dataset: Data, evaluation: EvaluationConfig | None
+) -> Algorithm | Stack:
+    """What a trial trains: the algorithm of one seed, or a stack of several. Raises ConfigError."""
+    first = make_algorithm(choice, seed=seeds[0], device=device)
+    if not is_rllib(first.name):
+        return first if len(seeds) == 1 else Stack(first, seeds)
+    return cast("Stack", RllibStack(cast("RllibAlgorithm", first), seeds, dataset, learns_in(first, dataset, evaluation)))
+
+
+def learns_in(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None) -> str | Environment | None:
+    """Where an algorithm learns that learns in an environment: that of the evaluation, else the dataset's own.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    if not getattr(algorithm, "is_online", False):
+        return None
+    return environment_to_play((evaluation or EvaluationConfig()).model_copy(update={"holdout": 0.0}), dataset)
+
+
+def check_data(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None) -> None:
+    """Raises ConfigError or DataError before any work where an algorithm cannot be trained on a dataset."""
+    if is_rllib(algorithm.name):
+        algorithm.for_run(algorithm.seed, dataset, learns_in(algorithm, dataset, evaluation)).spec_of()
+    else:
+        config_for_dataset(algorithm, cast("Dataset", dataset))
+
+
+def write_package(algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
+    """The policy of a trained algorithm as a package. Raises as `algos.package.write_package`."""
+    if is_rllib(algorithm.name):
+        write_rllib_package(cast("RllibAlgorithm", algorithm), folder, dataset, environment)
+    else:
+        write_own_package(algorithm, folder, cast("Dataset", dataset), environment)
+
+
+def load_best(algorithm: Algorithm, folder: Path, device: str | None) -> Algorithm:
+    """The algorithm of a kept checkpoint, where `algorithm` is what the trial has reached. Raises StorageError."""
+    if not is_rllib(algorithm.name):
+        return load(folder, device)
+    tensors, meta, _ = read_checkpoint(folder)
+    reached = cast("Any", algorithm)
+    return reached.for_run(reached.seed, reached.dataset, reached.environment).load_state(tensors, meta)

@@ -1,0 +1,69 @@
+"""What the worker of a trial is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from ...data.config import Config
+from ..settings.config import CheckpointConfig, EvaluationConfig, ExperimentConfig
+from ..settings.objective import Objective
+from ..storage.experiments import Trial
+from ..uris import without_secrets
+
+_SHARE = "resources.json"  # of a trial's folder
+
+
+class TrialConfig(Config):
+    """What a worker is told. A user's own Tuner gives the first seven; the driver of `d3ray train` all of them."""
+
+    dataset: str = Field(description="dataset folder, URI or catalog name")
+    algorithm: dict[str, Any] = Field(description="name, preset and settings")
+    n_steps: int = Field(500_000, gt=0)
+    n_steps_per_epoch: int = Field(10_000, gt=0)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    evaluation: EvaluationConfig | None = None
+    plugins: tuple[str, ...] = ()
+    system_metrics: bool = False
+    device: str | None = None
+    threads: int = Field(1, gt=0)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    resources: dict[str, float] = Field(default_factory=dict[str, float], description="what the driver reserved: cpu, gpu")
+    objective: Objective | None = Field(None, description="what trials are compared by, the `objective` of a result")
+    heeds: bool = Field(False, description="whether a scheduler's decisions may come to lie in the folder")
+    stop_diverging: bool = Field(False, description="whether a seed fails whose objective is not finite or whose values diverge")
+    perturbed: tuple[str, ...] = Field((), description="coefficients that exploits change: they are metrics then")
+    folder: str | None = Field(None, description="the trial's folder; None: whoever asked for the trial keeps its checkpoints")
+
+
+def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
+    """What the worker of a trial is told: JSON, without credentials. What decides the trial's results its folder says.
+
+    Args:
+        config: The experiment's, which says the rest.
+        trial: Which.
+    """
+    decided, gpu, needed = trial.configuration, config.resources.gpu, trial.folder.read_json(_SHARE)
+    if needed is not None:
+        gpu = max(float(gpu), needed["gpu"])
+    return {
+        "dataset": without_secrets(trial.dataset["source"]),
+        "algorithm": decided["algorithm"],
+        "n_steps": decided["n_steps"],
+        "n_steps_per_epoch": decided["n_steps_per_epoch"],
+        "seeds": list(trial.seeds),
+        "evaluation": decided["evaluation"],
+        "plugins": list(config.plugins),
+        "system_metrics": config.system_metrics,
+        "device": None if config.resources.gpu else "cpu",
+        "threads": max(1, int(config.resources.cpu)),
+        "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},
+        "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": gpu},
+        "folder": trial.folder.name,
+    }
+
+
+def note_share(trial: Trial, gpu: float) -> None:
+    """Keeps the share of a GPU that a trial was found to need: from now on its worker is told no smaller one."""
+    trial.folder.write_json(_SHARE, {"gpu": gpu})

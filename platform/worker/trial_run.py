@@ -1,0 +1,376 @@
+"""A trial as it runs in a worker: training, checkpoints, outboxes, and how each seed ends. Without Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ...algos.base import Algorithm
+from ...algos.config import AlgorithmConfig
+from ...algos.judging.held_out import HeldOut
+from ...algos.stack import Stack
+from ...data.config import Config
+from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
+from ..settings.config import import_plugins
+from ..settings.evaluation import environment_to_play
+from ..storage.experiments import Trial, is_better
+from ..storage.folders import Folder
+from ..storage.outbox import Outbox
+from ..storage.writer import FencedError, Writer
+from ..surroundings import describe_machine, this_machine
+from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
+from .opened_data import check_recorded, open_dataset
+from .returns import Every, Returns
+from .subjects import load_best, make_subject, write_package
+from .system_metrics import SystemMetrics
+from .trial_config import TrialConfig
+
+Rows = list[dict[str, float]]  # metrics, one dictionary a seed
+_PROGRAM = ("n_steps", "n_steps_per_epoch", "seeds", "evaluation", "dataset", "device", "threads", "folder", "plugins")
+
+
+class TrialRun:
+    """One trial: some seeds of a configuration, trained epoch by epoch.
+
+    Attributes:
+        failed: The seeds that failed and why; the others go on.
+        writer: The trial's folder, where it has one.
+        stopped: Why a scheduler ended it; None: none has.
+    """
+
+    def __init__(self, config: TrialConfig) -> None:
+        self.config = config
+        self.writer: Writer | None = None
+        self.failed: dict[int, dict[str, Any]] = {}
+        self.best: dict[int, tuple[float, int]] = {}  # seed to (value, step)
+        self.last: dict[int, dict[str, float]] = {seed: {} for seed in config.seeds}
+        self.offset = 0  # logging step minus the learner's step: not 0 after weights of another trial were taken over
+        self._outboxes: dict[int, Outbox] = {}
+        self._committed = -1
+        self._taken_over = False
+        self.stopped: str | None = None
+        self._exploited = 0  # how many of the exploits that were decided are done
+        self._epochs: Iterator[Rows] | None = None
+        self._evaluators: list[Returns | HeldOut] = []
+        self._system = SystemMetrics() if config.system_metrics else None
+        torch.set_num_threads(config.threads)
+        if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
+            torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
+        import_plugins(config.plugins)
+        self.dataset = open_dataset(config.dataset)
+        self.subject: Algorithm | Stack = make_subject(
+            config.algorithm, config.seeds, config.device, self.dataset, config.evaluation
+        )
+        if config.folder is not None:
+            self._take_up(Trial(Folder(config.folder)))
+
+    # ---- where it stands
+
+    @property
+    def step(self) -> int:
+        """The logging step: gradient steps that this trial has done, whosever weights it went on from."""
+        return self.subject.step + self.offset
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to train."""
+        all_failed = len(self.failed) == len(self.config.seeds)
+        return self.step >= self.config.n_steps or all_failed or self.stopped is not None
+
+    def one(self, seed: int) -> Algorithm:
+        """A seed as an ordinary algorithm."""
+        return self.subject if isinstance(self.subject, Algorithm) else self.subject.seed(self.config.seeds.index(seed))
+
+    # ---- training
+
+    def epoch(self) -> Rows:
+        """Trains an epoch, and commits a checkpoint where one is due. Metrics, one dictionary a seed, `step` the logging step."""
+        if self._epochs is None:
+            self._epochs = self._start()
+        rows = next(self._epochs)
+        system = self._system() if self._system is not None else {}
+        for k, (seed, metrics) in enumerate(zip(self.config.seeds, rows, strict=True)):
+            metrics["step"] = float(self.step)
+            metrics.update(system)
+            if seed in self.failed:  # it failed in an earlier epoch: its numbers mean nothing
+                continue
+            if self.config.perturbed:
+                values = self.subject.fit_.learner.values
+                metrics |= {f"hyper/{name}": values[name][k] for name in self.config.perturbed}
+                metrics["time/gradient_steps"] = float(self.subject.step)  # that its weights have seen, a donor's included
+            if (why := self._divergence(seed, metrics)) is not None:
+                metrics.setdefault("first_bad_step", float(self.subject.step))
+            self.last[seed] = {**self.last[seed], **metrics}
+            if seed in self._outboxes:
+                self._outboxes[seed].add(self.step, {name: value for name, value in metrics.items() if name != "step"})
+            if why is not None:
+                step = int(metrics["first_bad_step"]) + self.offset
+                reason = f"diverged at step {step}: {why}"
+                self.failed[seed] = {"status": "FAILED", "reason": reason, "first_bad_step": step, "final": True}
+            else:
+                self._look_at_best(seed, metrics)
+        every = self.config.checkpoint.every or self.config.n_steps_per_epoch
+        if self.writer is not None and (self.step % every == 0 or self.done):
+            self.commit()
+        return rows
+
+    def _divergence(self, seed: int, metrics: Mapping[str, float]) -> str | None:
+        """Why a seed is given up; None: it goes on."""
+        if "first_bad_step" in metrics:
+            return "its losses are not finite from there on"
+        if not self.config.stop_diverging:
+            return None
+        name = self.config.objective.metric if self.config.objective else ""
+        if not math.isfinite(metrics.get(name, 0.0)):
+            return f"its {name} is {metrics[name]}"
+        warned = self.subject.fit_.divergence.warned.get(seed)
+        return warned and warned.partition(": ")[2]
+
+    def _start(self) -> Iterator[Rows]:
+        train, evaluators = self.prepare()
+        left = self.config.n_steps - self.step
+        for one in self.subject.fitter(train, left, self.config.n_steps_per_epoch, evaluators):
+            yield one.metrics if isinstance(one.metrics, list) else [one.metrics]
+
+    def prepare(self) -> tuple[Any, dict[str, Every]]:
+        """What is trained on, and the evaluators by name."""
+        config, train, found = self.config.evaluation, cast("Any", self.dataset), dict[str, Every]()
+        if config is None:
+            return train, found
+        when = config.every or self.config.n_steps_per_epoch, self.config.n_steps, self.offset
+        if config.holdout:
+            train, test = train.split(config.holdout, seed=0)  # the same for every seed, so that seeds compare
+            held_out = HeldOut(test)
+            self._evaluators.append(held_out)
+            found["holdout"] = Every(held_out, *when)
+        if (environment := environment_to_play(config, self.dataset)) is not None:
+            returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name)
+            self._evaluators.append(returns)
+            found["evaluation"] = Every(returns, *when)
+        return train, found
+
+    def _look_at_best(self, seed: int, metrics: Mapping[str, float]) -> None:
+        name = self.config.checkpoint.best
+        if name is not None and name not in self.last[seed] and self._measured_all():
+            raise ConfigError(f"checkpoint.best: there is no metric {name!r}{did_you_mean(name, self.last[seed])}")
+        if name is None or name not in metrics or not math.isfinite(metrics[name]):
+            return
+        value, before = metrics[name], self.best.get(seed)
+        if before is not None and not is_better(name, value, before[0]):
+            return
+        self.best[seed] = (value, self.step)
+        if self.writer is not None:
+            tensors, meta = self.one(seed).state()
+            about = {"seed": seed, "metric": name, "value": value, "logging_step": self.step}
+            self.writer.keep_best(seed, tensors, {**meta, **about})
+
+    def _measured_all(self) -> bool:
+        """Whether every metric of the trial has come at least once."""
+        every = self.config.evaluation and self.config.evaluation.every
+        return self.done or every is None or self.step >= every
+
+    # ---- state
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything to go on from."""
+        tensors, meta = self.subject.state()
+        trial = {
+            "trial": self.writer.trial.key if self.writer else None,
+            "logging_step": self.step,
+            "exploits": self._exploited,
+            "failed_seeds": {str(seed): ended for seed, ended in self.failed.items()},
+            "best": {str(seed): list(best) for seed, best in self.best.items()},
+            "last": {str(s): {k: v if math.isfinite(v) else str(v) for k, v in m.items()} for s, m in self.last.items()},
+        }
+        return tensors, {**meta, "seed": self.config.seeds[0], "trial_state": trial}
+
+    def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, own: bool, reached: int | None = None) -> None:
+        """Goes on from a state.
+
+        Args:
+            tensors: As `state` gave them.
+            meta: As `state` gave it.
+            own: Whether it is this trial's, to be continued bit for bit. Otherwise weights, optimisers and the learner's step
+                are taken over; seeds, random keys, the logging step and the coefficients of the configuration stay this trial's.
+            reached: The logging step that this trial had reached; None: the state's.
+        """
+        trial = meta["trial_state"]
+        if own:
+            self.failed = {int(seed): ended for seed, ended in trial["failed_seeds"].items()}
+            self.best = {int(seed): (value, step) for seed, (value, step) in trial["best"].items()}
+            self.last = {int(s): {k: float(v) for k, v in metrics.items()} for s, metrics in trial["last"].items()}
+        else:
+            tensors, meta = self._adopted(tensors, meta)
+        if self._taken_over:  # the set-up learner stays: whatever was compiled or captured for it holds
+            self.subject.fit_.learner.load_state(tensors, int(meta["step"]))
+        else:
+            self.subject.load_state(tensors, meta)
+        if own and (exploits := trial.get("exploits", 0)):  # its coefficients are no longer those of its configuration
+            self._exploited = exploits
+            self.subject.set_params(**{name: meta["config"][name] for name in _coefficients(self._settings())})
+        self.offset = (trial["logging_step"] if reached is None else reached) - self.subject.step
+        self._epochs = None
+
+    def _adopted(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """A state of another trial with this trial's seeds and coefficients."""
+        if len(meta["seeds"]) != len(self.config.seeds):
+            raise ConfigError(f"A checkpoint of {len(meta['seeds'])} seeds cannot be taken over by {len(self.config.seeds)}.")
+        floats = _coefficients(self._settings())
+        config = {**meta["config"], **floats}
+        hyper = {f"hyper/{name}": torch.full_like(tensors[f"hyper/{name}"], value) for name, value in floats.items()}
+        return {**tensors, **hyper}, {**meta, "config": config, "seeds": list(self.config.seeds), "failed": {}}
+
+    def _settings(self) -> Any:
+        return self._algorithm.check_settings()
+
+    @property
+    def _algorithm(self) -> Algorithm:
+        return self.subject if isinstance(self.subject, Algorithm) else self.subject.algorithm
+
+    def take_over(self, other: TrialRun) -> bool:
+        """Takes the set-up learner of a run of the same program, coefficients written in place; False where programs differ.
+
+        What follows is a `load`: weights are not this trial's yet.
+        """
+        before, now = other._settings(), self._settings()
+        same = all(getattr(self.config, n) == getattr(other.config, n) for n in _PROGRAM) and type(before) is type(now)
+        if not same or not isinstance(now, AlgorithmConfig) or not hasattr(other.subject, "fit_") or other.failed:
+            return False
+        shapes = [{name: value for name, value in one if name not in one.coefficients()} for one in (before, now)]
+        if shapes[0] != shapes[1]:
+            return False
+        self.subject, self._taken_over = other.subject.set_params(**now.coefficients()), True
+        return True
+
+    # ---- what a scheduler has decided
+
+    def heed(self) -> None:
+        """Does what was decided about the step that it has reached; to be called between two epochs.
+
+        Raises:
+            StorageError: the folder cannot be read, or the checkpoint that an exploit takes is gone.
+        """
+        if self.writer is None or not self.config.heeds:
+            return
+        for exploit in exploits_of(self.writer.trial)[self._exploited :]:
+            if exploit.step <= self.step:
+                self._exploit(self.writer.trial, exploit)
+        stop = stop_of(self.writer.trial)
+        if stop is not None and self.step >= stop[0]:
+            self.stopped = stop[1]
+
+    def _exploit(self, trial: Trial, exploit: Exploit) -> None:
+        """Goes on from the donor's weights with new coefficients, both written into the learner that there is."""
+        tensors, meta = donated(trial, exploit)
+        self.close()
+        self.subject.set_params(**exploit.coefficients)
+        self._taken_over = True
+        self.load(tensors, meta, own=False, reached=self.step)
+        self._exploited += 1
+
+    # ---- the trial's own folder
+
+    def _take_up(self, trial: Trial) -> None:
+        """Begins an attempt and goes on from the newest checkpoint that is whole. Raises DataError where the data are others."""
+        check_recorded(self.dataset, trial.dataset)
+        self.writer = Writer(trial, describe_machine(this_machine()))
+        self._outboxes = self.writer.begin_outboxes()
+        if (found := self.writer.newest()) is not None:
+            self.load(*found, own=True)
+            self._committed = self.step
+
+    def commit(self) -> None:
+        """Puts what was reached into the trial's folder, with the metrics up to it. Raises StorageError."""
+        if self.writer is not None and self._committed != self.step:
+            tensors, meta = self.state()
+            self.writer.commit(self.step, tensors, meta, list(self._outboxes.values()), self.config.checkpoint.keep)
+            self._committed = self.step
+            if self._exploited:
+                forget_donated(self.writer.trial)
+
+    def finish(self) -> dict[int, dict[str, Any]]:
+        """Writes the policy packages, and how each seed ended."""
+        ended, now = dict[int, dict[str, Any]](), time.time_ns() // 1_000_000
+        for seed in self.config.seeds:
+            about: dict[str, Any] = {
+                "time": now,
+                "step": self.step,
+                "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)},
+            }
+            if warned := self.subject.fit_.divergence.warned.get(seed):
+                about["warning"] = warned
+            if seed in self.best:
+                value, step = self.best[seed]
+                about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}
+            if seed in self.failed:
+                ended[seed] = {**self.failed[seed], **about}
+            elif self.stopped is not None:
+                if seed in self.best:
+                    self._write_policy(seed)
+                ended[seed] = {"status": "KILLED", "reason": self.stopped, "final": True, **about}
+            else:
+                self._write_policy(seed)
+                ended[seed] = {"status": "FINISHED", **about}
+        if self.writer is not None:
+            self.commit()
+            self.writer.settle(ended)
+            if self.config.heeds:
+                (self.writer.trial.folder / "donated").remove()
+        return ended
+
+    def _write_policy(self, seed: int) -> None:
+        """The package of the best checkpoint where a metric chooses one, else of the last weights."""
+        if self.writer is None:
+            return
+        folder = self.writer.trial.folder
+        algorithm = self.one(seed)
+        if seed in self.best:
+            with (folder / "best" / f"seed-{seed}").as_local() as best:
+                algorithm = load_best(algorithm, best, self.config.device)
+        evaluation = self.config.evaluation
+        environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
+        with (folder / "policy").scratch() as scratch:
+            write_package(algorithm, scratch / "package", self.dataset, environment)
+            with folder.commit_lock():
+                self.writer.check()
+                (folder / "policy").put_tree(scratch / "package", f"seed-{seed}")
+
+    def fail(self, error: BaseException) -> None:
+        """Keeps why the trial ended early; what was committed stays, and `--resume` tries again."""
+        if self.writer is not None:
+            note_failure(self.writer, error, self.failed)
+
+    def close(self) -> None:
+        """Closes environments and ends the loop."""
+        if self._epochs is not None:
+            with contextlib.suppress(Exception):
+                self._epochs.close()  # pyright: ignore[reportAttributeAccessIssue]
+        for one in (*self._evaluators, self.subject):
+            if hasattr(one, "close"):  # RLlib's algorithms have processes and threads of their own
+                one.close()  # pyright: ignore[reportAttributeAccessIssue]
+        self._evaluators, self._epochs = [], None
+        if self._system is not None:
+            self._system.close()
+
+
+def _coefficients(settings: Config) -> dict[str, float]:
+    """Settings that a learner holds as tensors; RLlib's algorithms have none."""
+    return settings.coefficients() if isinstance(settings, AlgorithmConfig) else {}
+
+
+def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapping[str, Any]]) -> None:
+    """Keeps why a trial ended early. A worker that was fenced off keeps quiet: the trial is another's."""
+    if isinstance(error, FencedError):
+        return
+    reason = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}"
+    ended = {"status": "FAILED", "reason": reason.strip().rstrip("."), "step": max(writer.trial.committed, 0)}
+    if isinstance(error, torch.OutOfMemoryError):
+        ended["out_of_memory"] = True  # the driver hands it out again with more of a GPU
+    with contextlib.suppress(StorageError):  # the disk may be full for this too; then the driver says it
+        writer.settle({seed: failed.get(seed, ended) for seed in writer.trial.seeds})

@@ -1,0 +1,247 @@
+"""The live view: on terminals of any size, in a real one that is resized and interrupted, and in a log."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from d3ray.jobs.views import live_view
+from d3ray.jobs.views.live_view import showing
+from d3ray.jobs.views.view_text import Drawing, duration, line, number, seeds_words, time_left
+from d3ray.platform.results.status import View
+from d3ray.platform.results.status_reader import StatusReader
+from d3ray.platform.storage.experiments import Experiment
+
+from ...platform.results.fake_status import METRIC, SEARCH, begin, write_trial
+from .terminal import Terminal
+
+DIVERGED = "diverged at step 217: its losses are not finite from there on"
+
+
+def sweep(storage: Path, n_configurations: int = 40) -> Experiment:
+    """Every seventh failed, every fifth was stopped, the last two wait, six before them run; the return is -number."""
+    experiment = begin(storage, "pendulum-sweep", **{**SEARCH, "budget": {"configurations": 60, "hours": 8.0}})
+    now = time.time()
+    for n in range(n_configurations):
+        settings = {"alpha": 1 + n / 10, "actor_learning_rate": 3e-4}
+        epochs = [(100 * k, now - 50 + 10 * k, {seed: -1.0 * n - seed for seed in range(3)}) for k in range(1, 4)]
+        end: Any = "FINISHED"
+        if n >= n_configurations - 8:
+            end = None
+            epochs = epochs if n < n_configurations - 2 else []
+        elif n % 7 == 3:
+            end = {seed: {"status": "FAILED", "reason": DIVERGED, "final": True, "step": 217} for seed in range(3)}
+        elif n % 5 == 2:
+            stopped = {"status": "KILLED", "reason": "stopped by asha at step 300", "final": True, "step": 300}
+            end = {seed: {**stopped, "metrics": {METRIC: -1.0 * n - seed}} for seed in range(3)}
+        write_trial(experiment, (0, 1, 2), n, settings=settings, epochs=epochs, ended=end)
+    return experiment
+
+
+def drawn(view: View, width: int, height: int, rows: int | None = None) -> list[str]:
+    console = Console(width=width, height=height, file=io.StringIO(), highlight=False, color_system=None)
+    console.print(Drawing(view, rows), height=height - 1)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> View:
+    folder = tmp_path_factory.mktemp("sweep")
+    experiment = sweep(folder)
+    view = StatusReader(str(folder), experiment.name).read()
+    experiment.close()
+    return view
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60), (80, 14), (50, 20), (30, 12)])
+def test_it_fits_the_terminal(seen: View, width: int, height: int) -> None:
+    lines = drawn(seen, width, height)
+    assert len(lines) <= height - 1 or height <= 14
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert "pendulum-sweep" in text
+    assert "Best so far: evalu" in text
+    assert "Last errors (" in text or height <= 14
+    numbers = [int(found[1]) for found in re.finditer(r"^ +(\d+)  (?:running|pending|finished|stopped|failed)", text, re.MULTILINE)]
+    hidden = re.search(r"^… and (\d+) configurations more", text, re.MULTILINE)
+    assert len(numbers) + (int(hidden[1]) if hidden else 0) == 40
+
+
+def test_what_runs_and_the_best_of_the_rest_come_first(seen: View) -> None:
+    lines = drawn(seen, 80, 24)
+    rows = [row.split()[:2] for row in lines if re.match(r" +\d+  ", row)]
+    running = [row for row in rows if row[1] == "running"]
+    others = [row for row in rows if row[1] != "running"]
+    assert [row[0] for row in running] == [str(n) for n in range(32, 32 + len(running))]
+    assert [row[0] for row in others] == ["0", "1", "2", "4", "5", "6"][: len(others)]  # 3 failed
+    assert len(others) >= 3
+    assert any(row.startswith("Best so far: evaluation/return -1.000, 95 % [-2, 0], 3 seeds") for row in lines)
+    assert "             #0 alpha=1, actor_learning_rate=0.0003" in lines
+    assert [row for row in lines if row.startswith("40 of 60 configurations: ")]
+    wide = drawn(seen, 140, 30)
+    assert [row for row in wide if re.search(r"95 % interval +updates/s +alpha +actor_learning_rate", row)]
+    assert [row for row in wide if re.search(r"33  running .* 4\.3 +0\.0003$", row.rstrip())]
+    in_full = drawn(seen, 80, 24, rows=100)
+    assert not [row for row in in_full if row.startswith("…")]
+
+
+def test_seeds_of_one_configuration_have_a_row_each(tmp_path: Path) -> None:
+    experiment = begin(tmp_path, "three")
+    now = time.time()
+    write_trial(experiment, (0, 1), epochs=[(100 * k, now - 50 + 10 * k, {0: -480.0, 1: -520.0}) for k in range(1, 5)], attempt=2)
+    write_trial(
+        experiment, (2,), ended={2: {"status": "FAILED", "reason": DIVERGED, "final": True, "step": 217, "time": now * 1000}}
+    )
+    write_trial(experiment, (3,))
+    view = StatusReader(str(tmp_path), "three").read()
+    lines = [row.rstrip() for row in drawn(view, 80, 24)]
+    assert lines[0].startswith("three  running for ")
+    assert re.search(r"about .* left, until \d\d:\d\d$", lines[0])
+    assert lines[2] == "4 seeds of 1,000 updates: 1 running, 1 pending, 1 failed"
+    assert lines[4].split() == ["seed", "state", "step", "done", "return", "updates/s"]
+    assert lines[5].split() == ["0", "running", "400", "40", "%", "-480.00", "10", "attempt", "2"]
+    assert lines[6].split() == ["1", "running", "400", "40", "%", "-520.00", "10", "attempt", "2"]
+    assert lines[7].split()[:5] == ["2", "failed", "217", "21", "%"]
+    assert lines[8].split() == ["3", "pending", "0", "0", "%"]
+    assert lines[-1].endswith(f"seed 2: {DIVERGED}")
+    assert max(map(len, lines)) <= 80
+    said = line(view)
+    assert said.startswith("three: 45 % of 4 seeds of 1,000 updates, 20 updates/s, about ")
+    assert said.endswith("; 1 running, 1 pending, 1 failed")  # no mean: seed 3 has not been measured
+
+
+def test_an_epoch_that_takes_longer_than_those_before_it_has_no_time_left_that_is_known(tmp_path: Path) -> None:
+    experiment = begin(tmp_path, "one")
+    now = time.time()
+    write_trial(experiment, (0,), epochs=[(100 * k, now - 90 + 10 * k, {0: 1.0}) for k in range(1, 10)])  # the last is due in 10 s
+    view = StatusReader(str(tmp_path), "one").read()
+    assert time_left(view.at(now + 5)).startswith("about 5 s left, until ")
+    assert time_left(view.at(now + 15)) == "time left: unknown, this epoch takes longer than those before it"
+
+
+def test_words() -> None:
+    seconds = {0.4: "0 s", 59: "59 s", 485: "8 min 5 s", 600: "10 min", 1127: "18 min", 4800: "1 h 20 min", 90_000: "1 d 1 h"}
+    assert {value: duration(value) for value in seconds} == seconds
+    numbers = {
+        1.0: "1.000",
+        0.0: "0",
+        -79.4261: "-79.43",
+        1234.56: "1234.6",
+        123456.7: "123,457",
+        0.000123456: "0.0001235",
+        1e12: "1e+12",
+    }
+    assert {value: number(value) for value in numbers} == numbers
+    assert seeds_words([0, 1, 2, 3, 7]) == "seeds 0-3, 7"
+    assert seeds_words([5]) == "seed 5"
+    assert seeds_words([0, 1]) == "seeds 0, 1"
+
+
+def test_in_a_log_there_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_view, "_READ_SECONDS", 0.05)
+    monkeypatch.setattr(live_view, "_SECONDS_BETWEEN", 0.05)
+    monkeypatch.setattr(live_view, "_SECONDS_BETWEEN_LINES", 0.5)
+    experiment = begin(tmp_path, "one", **SEARCH)
+    now = time.time()
+    first = write_trial(experiment, (0, 1), 0, settings={"alpha": 1.5}, epochs=[(500, now - 9, {0: 1.0, 1: 2.0})])
+    second = write_trial(experiment, (0, 1), 1, settings={"alpha": 2.5})
+    said = io.StringIO()
+    reader = StatusReader(str(tmp_path), "one")
+
+    def until(text: str) -> None:
+        deadline = time.monotonic() + 60
+        while text not in said.getvalue():
+            assert time.monotonic() < deadline, said.getvalue()
+            time.sleep(0.01)
+
+    with showing(reader.read, console=Console(file=said, width=80)) as over:
+        until("one: 25 % of 2 configurations, ")
+        bad = {"status": "FAILED", "reason": DIVERGED, "final": True, "step": 600}
+        first.settle({0: {"status": "FINISHED", "step": 1000, "metrics": {METRIC: 3.0}}, 1: bad})
+        until(f"one: #0 (alpha=1.5), seeds 0, 1 failed at step 1,000, evaluation/return 3.000: {DIVERGED}\n")
+        until("one: 50 % of 2 configurations, ")
+        assert not over.is_set()
+        second.settle({seed: {"status": "FINISHED", "step": 1000, "metrics": {METRIC: 5.0}} for seed in (0, 1)})
+        experiment.set_state("FINISHED")
+    assert "one: #1 (alpha=2.5), seeds 0, 1 finished at step 1,000, evaluation/return 5.000, 5.000\n" in said.getvalue()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", said.getvalue())
+
+
+PROGRAM = """
+import sys, time
+from d3ray.jobs.views.live_view import showing
+from d3ray.platform.results.status_reader import StatusReader
+reader = StatusReader(sys.argv[1], "pendulum-sweep")
+print("before", file=sys.stderr)
+try:
+    with showing(reader.read) as over:
+        print("a remark", file=sys.stderr)
+        over.wait()
+except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+"""
+
+
+def test_in_a_terminal_it_stays_in_place_follows_its_size_and_leaves_nothing(tmp_path: Path) -> None:
+    experiment = sweep(tmp_path)
+    ours, theirs = pty.openpty()
+
+    def resize(height: int, width: int) -> None:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    resize(24, 80)
+    environment = {**os.environ, "TERM": "xterm-256color"} | dict.fromkeys(("COLUMNS", "LINES"), "")
+    environment = {name: value for name, value in environment.items() if value}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True)
+    terminal = Terminal(80, 24)
+
+    def until(condition: Callable[[], bool], seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, terminal.text
+            if select.select([ours], [], [], 0.1)[0]:
+                terminal.feed(os.read(ours, 65536).decode())
+
+    def is_whole() -> bool:
+        return terminal.text.startswith("a remark\npendulum-sweep  running") and "Last errors" in terminal.text
+
+    try:
+        until(is_whole)
+        assert not terminal.cursor_is_shown
+        first = terminal.text
+        until(lambda: is_whole() and terminal.text != first)  # time goes on, in place
+        assert terminal.text.count("pendulum-sweep") == 1
+        resize(40, 60)
+        terminal.resize(60, 40)
+        until(lambda: terminal.text.startswith("pendulum-sweep") and terminal.text.count("Last errors") == 1)
+        settled = terminal.text
+        until(lambda: terminal.text != settled and "Last errors" in terminal.text)
+        assert terminal.text.count("pendulum-sweep  running") == 1
+        os.kill(process.pid, signal.SIGINT)
+        until(lambda: "interrupted" in terminal.text)
+        assert process.wait(60) == 0
+        assert terminal.text == "interrupted"
+        assert terminal.cursor_is_shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+        experiment.close()
