@@ -208,7 +208,7 @@ class Definition:
         It is greedy with the noise that is always drawn, and explores with all noise that its ports name. Coefficients are
         `nets.h.NAME`.
         """
-        raise NotImplementedError
+        raise ConfigError(f"{self.name} has no policy.")
 
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Log density of scaled actions [B, A] at scaled observations, [B]."""

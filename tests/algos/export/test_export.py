@@ -252,9 +252,11 @@ def test_an_export_that_acts_otherwise_is_refused(name: str, write: Callable[[Po
 def test_golden_actions_of_discrete_policies_are_those_that_rounding_cannot_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the action changes every 0.004 of a scaled observation's first entry; golden ones stay away from where it does."""
     algorithm = scaled("DQN")
-    monkeypatch.setattr(
-        type(algorithm), "act", lambda self, nets, observation, *ports: ((observation[:, 0] * 250).floor().long() % 3, {})
-    )
+
+    def act(self: Any, nets: Any, observation: torch.Tensor, *ports: Any) -> Any:
+        return (observation[:, 0] * 250).floor().long() % 3, {}
+
+    monkeypatch.setattr(type(algorithm), "act", act)
     golden = portable(algorithm.policy()).golden
     moved = golden["batch_32/observation"] + np.float32(2e-4 * 10)  # the data's spread is 10
     back = golden["batch_32/observation"] - np.float32(2e-4 * 10)

@@ -251,6 +251,8 @@ def test_a_judge_has_values_and_no_policy():
     made = judge(mlp(5, 3))(observation_scaler="standard").fit(DATA, 5, 5)
     assert made.predict_value(DATA.columns["observation"][:4], DATA.columns["action"][:4]).shape == (4,)
     assert set(HeldOut(DATA)(made, 1)) == {"critic_loss"}
+    with pytest.raises(ConfigError, match=r"^ToyFQE has no policy\.$"):
+        made.predict(DATA.columns["observation"][:4])
     assert not [name for epoch in made.fitter(DATA, 2, 2) for name in epoch.metrics if "saturation" in name]
 
 

@@ -14,6 +14,7 @@ from d3ray.algos.base import Algorithm
 from d3ray.algos.config import ContinuousConfig
 from d3ray.algos.definition import LossValue, Network, Verbs, loss, transitions
 from d3ray.algos.nets import Hyper, Nets
+from d3ray.algos.ports import Noise, Ports
 from d3ray.algos.wants import Looks, Material, Stretches, Transitions
 from d3ray.data.batch import Batch, Sequences
 from d3ray.data.config import setting
@@ -105,7 +106,7 @@ class RolloutSource:
     def _collected(self, nets: Nets, x: Tensor, h: Hyper) -> tuple[dict[str, Tensor], Tensor]:
         steps: list[dict[str, Tensor]] = []
         for t in range(self.wants.horizon):
-            action = self.wants.page.explored(nets, x, nets.noise(f"step {t}", (self.wants.envs, 1)))
+            action, _ = self.wants.page.act(nets, x, {}, {"action": nets.noise(f"step {t}", (self.wants.envs, 1))})
             following, reward = self.env.step(x, action)
             steps.append({"observation": x, "action": action, "reward": reward, "next_observation": following})
             x = following
@@ -176,11 +177,12 @@ class ToyPPO(Algorithm):
     def density(self, nets: Nets, observation: Tensor, action: Tensor) -> Tensor:
         return -2 * (action - nets.policy(observation)).square().sum(-1)  # but for a constant
 
-    def explored(self, nets: Nets, observation: Tensor, noise: Tensor) -> Tensor:
-        return nets.policy(observation) + noise / 2
+    def ports(self, spec: Any, config: Any) -> Ports:
+        return {"action": Noise((1,))}
 
     def act(self, nets: Nets, observation: Any, state: Any, noise: Any) -> tuple[Tensor, Any]:
-        return nets.policy(observation).clamp(-1, 1), state
+        action = nets.policy(observation)
+        return action + noise["action"] / 2 if noise else action, state
 
 
 # ---- a judge of other policies
