@@ -227,6 +227,9 @@ def test_scikit_learn_splits_it() -> None:
 def test_dump_and_load(tmp_path: Path, name: str) -> None:
     data = six()
     data.dump(tmp_path / name)
+    if name != "data.h5":
+        opened = MDPDataset.open(tmp_path / name)
+        assert (type(opened), type(opened.take(2)), type(Dataset.of(opened))) == (MDPDataset, Dataset, Dataset)
     again = MDPDataset.load(tmp_path / name)
     assert isinstance(again, MDPDataset)
     assert again.fingerprint == data.fingerprint

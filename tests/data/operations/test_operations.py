@@ -146,6 +146,12 @@ def test_joined_columns_are_a_node_map_and_are_opened_again(tmp_path: Path, monk
     assert (entry / "reward.raw").read_bytes() == both.columns["reward"].tobytes()
     assert not both.columns["reward"].flags.owndata
     before = (entry / "reward.raw").stat().st_mtime_ns
+    unseen = Dataset.concat([b, a])
+    unseen.prepare()  # measured for its map
+    monkeypatch.setattr(rows_module.JoinedRows, "read", None)
+    assert unseen.summary.fingerprint != both.fingerprint  # and not again
+    monkeypatch.undo()
+    monkeypatch.setenv("D3RAY_CACHE", str(tmp_path / "cache"))
     both.write(tmp_path / "both", n_shards=2).prepare()  # the same rows: the same map
     assert (entry / "reward.raw").stat().st_mtime_ns == before
     content = bytearray((entry / "reward.raw").read_bytes())
