@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import algos, data
+from .data.moved import keep_old_names
 
 if TYPE_CHECKING:
     from .algos import *  # noqa: F403
     from .data import *  # noqa: F403
 
 __version__ = "0.1.0"
+keep_old_names()
 __all__ = algos.__all__ + data.__all__  # pyright: ignore[reportUnsupportedDunderAll]
 
 
@@ -21,7 +23,7 @@ def __getattr__(name: str) -> Any:
     floor = algos if name in algos.__all__ else data
     if name not in __all__:
         raise AttributeError(f"module 'd3ray' has no attribute {name!r}")
-    return getattr(floor, name)
+    return floor.__getattr__(name)  # not by getattr: of `doctor` there is a package, too
 
 
 def __dir__() -> list[str]:

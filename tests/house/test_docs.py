@@ -53,8 +53,7 @@ LEFT_OUT = {  # lines of README.md that begin so
 }
 FOLLOW = """
 import json, os, shlex, subprocess, sys
-from d3ray import doctor  # where its package was imported before, the name would be the package's
-from d3ray.jobs.base import run_command
+from d3ray.jobs.command.running import run_command
 
 def shell(text):
     if all(line.startswith("d3ray ") or not line.strip() for line in text.splitlines()):

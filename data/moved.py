@@ -1,0 +1,51 @@
+"""Modules under the names that documents once showed: importing an old name gives the module where it stands now."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+PACKAGE = __name__.partition(".")[0]
+MOVED = {
+    "algos.behaviour_model": "algos.behaviour.behaviour_model",
+    "algos.callbacks": "algos.learning.callbacks",
+    "algos.held_out": "algos.judging.held_out",
+    "algos.loggers": "algos.saving.loggers",
+    "algos.package": "algos.export.package",
+    "algos.remembering": "algos.acting.remembering",
+    "platform.experiment.config": "platform.settings.config",
+    "platform.experiment.objective": "platform.settings.objective",
+    "platform.experiment.status_reader": "platform.results.status_reader",
+}
+
+
+class _Found(Loader):
+    """Gives a module that has another name, and leaves it as it is."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import machinery has put the old name's in its place
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        return ModuleSpec(fullname, _Found(f"{PACKAGE}.{MOVED[name]}")) if package == PACKAGE and name in MOVED else None
+
+
+def keep_old_names() -> None:
+    """From here on old names can be imported. Once is enough."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
