@@ -237,19 +237,19 @@ class FramePolicy:
     def start(self, n: int) -> Frames:
         """Black frames [n, frames, *shape] by column, whether an environment has shown one yet, and what the policy remembers."""
         empty = {name: np.zeros((n, self._stacks[name].frames, *leaf.shape), leaf.dtype) for name, leaf in self._leaves.items()}
-        return {"begun": np.zeros(n, bool), **empty, "policy": self.policy.start(n)}
+        return self._with({"begun": np.zeros(n, bool), **empty}, self.policy.start(n))
 
     def step(self, state: Frames, observation: Any) -> tuple[Frames, np.ndarray]:
         """Raw single frames [n, ...] to raw actions."""
         memory, stacked = self._remember(state, observation)
-        inner, action = self.policy.step(state["policy"], stacked)
-        return {**memory, "policy": inner}, action
+        inner, action = self.policy.step(state.get("policy"), stacked)
+        return self._with(memory, inner), action
 
     def propose(self, what: str, state: Frames, observation: Any, *, step: int, seed: int) -> tuple[Frames, np.ndarray]:
         """As the policy's, at single frames."""
         memory, stacked = self._remember(state, observation)
-        inner, action = self.policy.propose(what, state["policy"], stacked, step=step, seed=seed)
-        return {**memory, "policy": inner}, action
+        inner, action = self.policy.propose(what, state.get("policy"), stacked, step=step, seed=seed)
+        return self._with(memory, inner), action
 
     def check_departs(self, what: str) -> None:
         """As the policy's."""
@@ -258,6 +258,11 @@ class FramePolicy:
     def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
         """As the policy's, at stacks of frames."""
         return self.policy.log_prob(observation, action)
+
+    @staticmethod
+    def _with(frames: Frames, inner: Any) -> Frames:
+        """The frames, and what the policy remembers, if it does."""
+        return frames if inner is None else {**frames, "policy": inner}
 
     def _remember(self, memory: Frames, observation: Any) -> tuple[Frames, Any]:
         shown, begun = value_columns(observation), memory["begun"]
