@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from ...data.batch import Batch
 from ..definition import axes_named
 from ..learning.fit import Fit
+from ..ports import memories
 from ..wants import Stretches, Transitions
 from .errors import ContractError, Make, check, largest_difference, live, wanted
 from .tiny import data_for, tiny_dataset
@@ -147,6 +148,8 @@ def check_padding_is_unseen(make: Make) -> None:
     for loss, seen in seen_losses(fit.learner, hollow).items():
         if not (gap := largest_difference({"": before[loss].value}, {"": seen.value})[1]) <= 1e-12:
             raise ContractError(f"{name}.{loss} depends on padding (by {gap:.1e}): multiply what it sums by batch.mask.")
+    if memories(fit.ports):
+        return  # it acts step by step, on no padding
     last = torch.zeros_like(sequences.mask)
     last[:, -1] = True
     action = fit.algorithm.act(fit.nets(), sequences.seen, {}, {})[0]
