@@ -41,9 +41,7 @@ def check_predictions(make: Make) -> None:
     if algorithm.actions == "discrete" and not np.issubdtype(action.dtype, np.integer):
         raise ContractError(f"{name}.{said} gives discrete actions of type {action.dtype}.")
     if not np.array_equal(action, predict(observation)):
-        raise ContractError(
-            f"{name}.{said} gives two answers: `act` is the greedy action where its noise is not given, and draws nothing by itself."
-        )
+        raise ContractError(f"{name}.{said} gives two answers: `act` is greedy where its noise is not given, and draws nothing.")
     alone = np.concatenate([predict(row[None]) for row in observation])
     if not (np.allclose(alone, action, atol=1e-5) or noises(algorithm.ports_, exploring=False)):  # each row has noise of its own
         raise ContractError(f"{name}.{said} depends on the other observations of the batch.")
