@@ -5,13 +5,13 @@ An algorithm's file declares what `definition.Definition` asks for; all else is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError
@@ -101,7 +101,10 @@ class Algorithm(Estimator):
         return self.policy().predict(x)
 
     def sample_action(self, x: Any) -> np.ndarray:
-        """A draw from the policy at raw observations, another one at every call; a deterministic policy's is `predict`."""
+        """A draw from the policy at raw observations, another one at every call, also once it was saved and loaded.
+
+        A deterministic policy's is `predict`.
+        """
         self._drawn = getattr(self, "_drawn", 0) + 1
         return self.policy().draw(x, step=self._drawn, seed=self.seed)
 
@@ -130,6 +133,15 @@ class Algorithm(Estimator):
         return (mean, values.std(0, correction=0).cpu().numpy()) if with_std else mean
 
     # ---- keeping
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors, meta = super().state()
+        drawn = getattr(self, "_drawn", 0)
+        return tensors, {**meta, "drawn": drawn} if drawn else meta
+
+    def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+        self._drawn = int(meta.get("drawn", 0))
+        return super().load_state(tensors, meta)
 
     def save(self, path: str | Path) -> None:
         """Writes everything that training goes on from: a folder that `d3ray.load` opens."""

@@ -255,3 +255,13 @@ def test_scikit_learn_clones_validates_and_searches() -> None:
     search.fit(dataset.episodes, n_steps=40)
     assert search.best_params_ == {"learning_rate": 1e-1}  # with one in a million nothing is learned
     assert search.best_estimator_.step == 40
+
+
+def test_draws_go_on_once_it_was_saved_and_loaded(tmp_path):
+    made = maker(d3ray.SAC)(seed=3).fit(CONTINUOUS, 1)
+    x = CONTINUOUS.columns["observation"][:5]
+    first = made.sample_action(x)
+    made.save(tmp_path / "saved")
+    second, again = made.sample_action(x), d3ray.load(tmp_path / "saved")
+    assert not np.allclose(first, second)
+    np.testing.assert_array_equal(again.sample_action(x), second)
