@@ -39,7 +39,7 @@ class RllibStack:
         """What a trial asks of a fit: what its metrics give cause to doubt, by seed. There is none before a step is done."""
         if not self.step:
             raise AttributeError("fit_")
-        return SimpleNamespace(warned=dict[int, str]())
+        return SimpleNamespace(divergence=SimpleNamespace(warned=dict[int, str]()))
 
     def seed(self, k: int) -> RllibAlgorithm:
         """The seed at position k."""
