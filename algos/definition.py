@@ -49,6 +49,12 @@ class Network:
 
 
 Axes = Literal["sample", "member sample", "sample step", "batch"]
+_NAMED: dict[Axes, tuple[str, ...]] = {
+    "sample": ("sample",),
+    "member sample": ("member", "sample"),
+    "sample step": ("sample", "step"),
+    "batch": (),
+}
 
 
 def loss(axes: Axes) -> Callable[[Method], Method]:
@@ -75,7 +81,7 @@ def axes_named(loss: Loss) -> tuple[str, ...]:
             f"The loss {loss.__qualname__} does not say what it gives: mark it @loss('sample') for [B], 'member sample' for "
             "[members, B], 'sample step' for [B, T], or 'batch' for one number."
         )
-    return () if axes == "batch" else tuple(axes.split())
+    return _NAMED[axes]
 
 
 def axes_of(loss: Loss, values: Tensor) -> Axes:

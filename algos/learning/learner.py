@@ -9,7 +9,6 @@ keys and batches carry a leading axis and the same loss runs under `torch.func.v
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
@@ -62,7 +61,7 @@ class Learner(TrainingState):
         self._key = fold(keys if self.stacked else keys[0], "loss")
         self._members = getattr(algorithm.wants(config), "members", 0)
         self._bootstrap = fold(keys if self.stacked else keys[0], "bootstrap")
-        self._calls = Counter[str]()  # of each loss in this step
+        self._calls: dict[str, int] = {}  # of each loss in this step
         self._addresses: dict[str, tuple[int, Tensor, Ahead | None]] = {}
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
@@ -81,8 +80,8 @@ class Learner(TrainingState):
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         names = (network,) if isinstance(network, str) else network
         seen = with_dead_units(loss, self.modules, names) if self._diagnosing else loss
-        self._calls[loss.__name__] += 1
-        key = self.address(loss, self._calls[loss.__name__])
+        call = self._calls[loss.__name__] = self._calls.get(loss.__name__, 0) + 1
+        key = self.address(loss, call)
         gradients, value, metrics, statistics = self.gradients(seen, names, batch, key)
         at = 0
         for name in names:
@@ -100,8 +99,7 @@ class Learner(TrainingState):
             for buffer, new in statistics[name].items():
                 old = self.buffers[name][buffer]
                 old.copy_(new if held is None else where_held(held, old, new))
-        label = f"{loss.__name__}"
-        self._add({label: value.detach(), **metrics}, value)
+        self._add({loss.__name__: value.detach(), **metrics}, value)
 
     @torch.no_grad()
     def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
