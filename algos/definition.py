@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -49,12 +49,7 @@ class Network:
 
 
 Axes = Literal["sample", "member sample", "sample step", "batch"]
-_NAMED: dict[Axes, tuple[str, ...]] = {
-    "sample": ("sample",),
-    "member sample": ("member", "sample"),
-    "sample step": ("sample", "step"),
-    "batch": (),
-}
+_RANK: dict[Axes, int] = {"sample": 1, "member sample": 2, "sample step": 2, "batch": 0}
 
 
 def loss(axes: Axes) -> Callable[[Method], Method]:
@@ -73,21 +68,21 @@ def loss(axes: Axes) -> Callable[[Method], Method]:
     return say
 
 
-def axes_named(loss: Loss) -> tuple[str, ...]:
-    """The axes that a loss says it has, by name. Raises TypeError where it says none."""
+def axes_said(loss: Loss) -> Axes:
+    """The axes that a loss says it has. Raises TypeError where it says none."""
     axes: Axes | None = getattr(loss, "axes", None)
     if axes is None:
         raise TypeError(
             f"The loss {loss.__qualname__} does not say what it gives: mark it @loss('sample') for [B], 'member sample' for "
             "[members, B], 'sample step' for [B, T], or 'batch' for one number."
         )
-    return _NAMED[axes]
+    return axes
 
 
 def axes_of(loss: Loss, values: Tensor) -> Axes:
     """The axes that a loss says it has. Raises TypeError where it says none, or gives something of another rank."""
-    named, axes = axes_named(loss), cast("Axes", getattr(loss, "axes", None))
-    if values.ndim != len(named):
+    axes = axes_said(loss)
+    if values.ndim != _RANK[axes]:
         raise TypeError(f"The loss {loss.__qualname__} says that it gives {axes!r}, and gave the shape {tuple(values.shape)}.")
     return axes
 

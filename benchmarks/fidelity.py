@@ -41,6 +41,7 @@ from d3ray.algos.networks.heads import GaussianPolicy, SquashedGaussianPolicy
 from d3ray.algos.networks.layers import Linear
 from d3ray.algos.networks.training import Pass
 from d3ray.algos.registry import make_algorithm
+from d3ray.algos.wants import Stretches, Transitions
 from d3ray.data.batch import Batch
 
 RESULTS = HERE / "results"
@@ -64,12 +65,13 @@ def ours(case: Case, arrays: Path) -> Arrays:
     perturb(learner)
     learner.step = case.step
     sizes = dataset.spec.observation.shape[0], None if case.discrete else dataset.spec.action.shape[0]
-    columns = stretches(*sizes) if algorithm.sequences else batch(*sizes)
-    if case.ours.get("horizon"):
+    wanted = algorithm.wants(algorithm.config_)
+    columns = stretches(*sizes) if isinstance(wanted, Stretches) else batch(*sizes)
+    if isinstance(wanted, Transitions) and wanted.ahead:
         columns |= ahead(sizes[0], columns["terminated"], GAMMA)
     before = weights(learner)
     with recording(learner) as (found, draws):
-        learner.update(as_sequences(columns) if algorithm.sequences else as_batch(columns))
+        learner.update(as_sequences(columns) if isinstance(wanted, Stretches) else as_batch(columns))
     tape = {f"draw/{k}": numbers for k, numbers in enumerate(case.tape(draws))}
     tape |= {f"drawn/{place}": numbers for place, numbers in draws} if case.peer == "slow" else {}
     theirs = {

@@ -99,7 +99,7 @@ class Learner(TrainingState):
             for buffer, new in statistics[name].items():
                 old = self.buffers[name][buffer]
                 old.copy_(new if held is None else where_held(held, old, new))
-        self._add({loss.__name__: value.detach(), **metrics}, value)
+        self._add(loss.__name__, value.detach(), metrics)
 
     @torch.no_grad()
     def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
@@ -261,7 +261,7 @@ class Learner(TrainingState):
         value = _mean(values, axes_of(loss, values), batch)
         parameters = [p for name in names for p in self.live[name].values()]
         gradients = torch.autograd.grad(value, parameters)
-        metrics = {k: v.detach() for k, v in metrics.items()}  # what is kept must not keep the graph
+        metrics = {k: v.detach() if v.requires_grad else v for k, v in metrics.items()}  # what is kept must not keep the graph
         self.errors = metrics.get("td_error", self.errors)
         return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
 
@@ -286,9 +286,9 @@ class Learner(TrainingState):
         gradients = torch.autograd.grad(value.sum(), [p for n in names for p in leaves[n].values()])
         return gradients, value.detach(), metrics, {n: {k: t.detach() for k, t in s.items()} for n, s in statistics.items()}
 
-    def _add(self, metrics: dict[str, Tensor], value: Tensor) -> None:
+    def _add(self, loss: str, value: Tensor, metrics: dict[str, Tensor]) -> None:
         """Adds to the sums; "" is the sum of all losses, which shows the first step that was not finite."""
-        metrics[""] = value.detach()
+        metrics = {loss: value, **metrics, "": value}
         new = {name: metrics.pop(name) for name in list(metrics) if name not in self._sums}
         for name, number in new.items():
             self._sums[name], self._counts[name] = number.clone(), 1

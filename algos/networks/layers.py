@@ -56,7 +56,7 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     if not x.is_cuda or x.ndim != weight.ndim:
         product = x @ weight
-        return product.add_(bias.to(product.dtype))
+        return product.add_(bias if bias.dtype == product.dtype else bias.to(product.dtype))
     return torch.addmm(bias, x, weight) if x.ndim == 2 else torch.baddbmm(bias, x, weight)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
-from ..definition import axes_named
+from ..definition import axes_said
 from ..learning.fit import Fit
 from ..ports import memories
 from ..wants import Stretches, Transitions
@@ -209,9 +209,9 @@ def check_losses_are_per_sample(make: Make) -> None:
     except TypeError as error:
         raise ContractError(str(error)) from None
     for name, seen in before.items():
-        shape, axes = values_shape(fit.learner, seen), axes_named(seen.loss)
-        if "sample" in axes and shape[axes.index("sample")] != ROWS:
+        shape, axes = values_shape(fit.learner, seen), axes_said(seen.loss)
+        if "sample" in (named := axes.split()) and shape[named.index("sample")] != ROWS:
             raise ContractError(
-                f"{fit.algorithm.name}.{name} says that it gives {' '.join(axes)!r}, and gives values of the shape {shape} for a "
+                f"{fit.algorithm.name}.{name} says that it gives {axes!r}, and gives values of the shape {shape} for a "
                 f"batch of {ROWS}."
             )

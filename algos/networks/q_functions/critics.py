@@ -143,13 +143,14 @@ class DiscreteCritic(Critic):
 
 
 def over_members(x: Tensor) -> Tensor:
-    """The mean over members of what is [members, B], without a gradient: how metrics report an ensemble."""
-    return x.detach().mean(0) if x.shape[0] > 1 else x.detach()[0]
+    """The mean over members of what is [members, B]: how metrics report an ensemble."""
+    return x.mean(0) if x.shape[0] > 1 else x.squeeze(0)
 
 
-def report(loss: Tensor, value: Tensor, goal: Values, **more: Tensor) -> Loss:
-    """A loss with the metrics of a critic; `value` is its expectation, [members, B]."""
-    error = (goal.mean - value.detach()).abs()
+def report(loss: Tensor, value: Tensor, goal: Tensor, **more: Tensor) -> Loss:
+    """A loss with the metrics of a critic; `value` and `goal` are expectations, [members, B] and what broadcasts to it."""
+    value = value.detach()
+    error = (goal - value).abs()
     return loss, {"td_error": over_members(error), "q_value": over_members(value), **more}
 
 

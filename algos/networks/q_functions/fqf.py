@@ -94,7 +94,7 @@ class _Proposed(ImplicitCritic):
         entropy = -(widths * logs).sum(-1)
         loss = quantile_huber(quantiles, middles.transpose(-1, -2), goal)
         loss = loss + (distance - distance.detach()) - self.config.entropy_coefficient * entropy
-        return report(loss, value, goal, fraction_entropy=over_members(entropy))
+        return report(loss, value, goal.mean, fraction_entropy=over_members(entropy))
 
 
 class FQFCritic(ContinuousCritic, _Proposed):

@@ -127,7 +127,7 @@ class _Drawn(ImplicitCritic):
         """`quantile_huber` of every member and sample, [members, B]."""
         fractions = self.fractions(features)
         quantiles = self.quantiles(features, fractions, action)
-        return report(quantile_huber(quantiles, fractions.mT, goal), quantiles.mean(-2), goal)
+        return report(quantile_huber(quantiles, fractions.mT, goal), quantiles.mean(-2), goal.mean)
 
 
 class IQNCritic(ContinuousCritic, _Drawn):

@@ -50,9 +50,8 @@ class MeanCritic(ContinuousCritic, _Number):
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
         """(goal - Q_i(s, a))² of every member and sample, [members, B]."""
-        value = self._number(features, action)
-        error = value - goal.mean
-        return report(error.square(), value, goal)
+        value, expected = self._number(features, action), goal.mean
+        return report((value - expected).square(), value, expected)
 
 
 class DiscreteMeanCritic(DiscreteCritic, _Number):
@@ -60,5 +59,5 @@ class DiscreteMeanCritic(DiscreteCritic, _Number):
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
         """Huber loss of goal - Q_i(s, a) of every member and sample, [members, B]."""
-        value = self._number(features, action)
-        return report(huber_loss(value, goal.mean.expand_as(value), reduction="none"), value, goal)
+        value, expected = self._number(features, action), goal.mean
+        return report(huber_loss(value, expected.expand_as(value), reduction="none"), value, expected)

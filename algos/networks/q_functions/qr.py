@@ -50,7 +50,7 @@ class _Quantiles(Critic):
         """`quantile_huber` of every member and sample, [members, B]."""
         quantiles = self.one(features, action)
         fractions = midpoints(self.config.n_quantiles, quantiles.atoms)[:, None]
-        return report(quantile_huber(quantiles.atoms, fractions, goal), quantiles.mean, goal)
+        return report(quantile_huber(quantiles.atoms, fractions, goal), quantiles.mean, goal.mean)
 
 
 class QRCritic(ContinuousCritic, _Quantiles):

@@ -73,7 +73,7 @@ class Atoms(Critic):
         logs = self.logits(features).log_softmax(-2).movedim(-3, -1)  # [members, N, B, outputs]
         logs = logs.squeeze(-1) if action is None else picked(logs, action)
         value = (self.support[:, None] * logs.exp()).sum(-2)
-        return report(-(goal.onto(self.support) * logs).sum(-2), value, goal)
+        return report(-(goal.onto(self.support) * logs).sum(-2), value, goal.mean)
 
 
 class CategoricalCritic(ContinuousCritic, Atoms):
