@@ -191,13 +191,15 @@ class OnlineRun:
             if not self._due:
                 self.act()
                 continue
+            done, within = divmod(learner.step, n_steps_per_epoch)
+            if not within:
+                self._training.between_epochs(done + 1)
             closes = learner.step + 1 == end or (learner.step + 1) % n_steps_per_epoch == 0
             self._due -= 1  # before callbacks see the step: one may save the run
             fit.update(self._training, closes=closes)
             if closes or fit.stopped:
                 epoch = -(-learner.step // n_steps_per_epoch)
                 metrics = self._metrics() | {"time/updates_per_second": (learner.step - first) / (time.perf_counter() - begun)}
-                self._source.between_epochs(epoch)
                 yield self.algorithm.finish_epoch(epoch, metrics, evaluators, callbacks)
                 first, begun = learner.step, time.perf_counter()
 

@@ -65,6 +65,16 @@ def test_updates_come_when_they_are_due(settings, n_envs):
     assert ends == [(1, 7), (2, 14), (3, 21), (4, 23)]
 
 
+def test_a_source_hears_of_every_epoch_before_its_first_step(monkeypatch):
+    """As offline; an epoch that another call goes on with is not begun twice."""
+    with OnlineRun(td3(), "Pendulum-v1") as run:
+        heard = []
+        monkeypatch.setattr(run._drawn, "between_epochs", lambda epoch: heard.append((epoch, run.algorithm.step)))
+        for n in (10, 11):
+            list(run.epochs(n, n_steps_per_epoch=7))
+    assert heard == [(1, 0), (2, 7), (3, 14)]
+
+
 def test_what_is_done_is_what_a_loop_written_out_does():
     """Two Pendulums by hand: seeds, random actions, noise on the greedy action, clipping, what is remembered, and the returns."""
     algorithm = td3()
