@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+CRR_BY_MEAN = {"name": "CRR", "preset": "d3rlpy", "action_choice": "mean"}
 CARTPOLE, PENDULUM = "d3rlpy/cartpole_replay.h5", "d3rlpy/pendulum_replay.h5"
 FIVE = (0, 1, 2, 3, 4)
 NEW_SEEDS = tuple(range(100, 110))  # they decide where the first seeds say that something is below; named before any was run
@@ -85,6 +86,11 @@ def _pendulum(
     )
 
 
+def _played(name: str, algorithm: dict[str, Any], note: str) -> Study:
+    played = _pendulum(name, algorithm, None, f"100,000 steps of uniform random actions, played by 10 environments. {note}", 10_000)
+    return replace(played, name=f"random-{name}", data="random/Pendulum-v1")
+
+
 def _online(name: str, algorithm: dict[str, Any], needed: int, online: dict[str, Any], note: str) -> Study:
     return Study(
         name=f"online-{name}",
@@ -129,6 +135,7 @@ def _experts(task: str) -> list[Study]:
     wider = {"name": "min_max", "minimum": [-1.1] * ACTIONS[task], "maximum": [1.1] * ACTIONS[task]}
     cql = {"name": "CQL", "preset": "d3rlpy", "action_scaler": wider, "conservative_weight": 10.0, "cloning_steps": 2_000}
     cql |= {"actor_learning_rate": 1e-3, "initial_temperature": 0.01, "log_std_bounds": [-5.0, 2.0]}
+    crr = {"name": "CRR", "preset": "d3rlpy", "log_std_bounds": [-2.0, 2.0]}
     plas = {"name": "PLAS", "preset": "d3rlpy", "max_latent": 0.5, "warmup_steps": 7_000}
     bcq = {"name": "BCQ", "batch_size": 256, "action_flexibility": 0.01}
     bear = {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 2_000, "initial_temperature": 0.0, "initial_alpha": 100.0}
@@ -156,9 +163,10 @@ def _experts(task: str) -> list[Study]:
         _expert(
             task,
             "crr",
-            {"name": "CRR", "preset": "d3rlpy", "log_std_bounds": [-2.0, 2.0]},
+            crr,
             "d3rlpy's but for deviations of at least exp(-2).",
         ),
+        _expert(task, "crr-mean", {**crr, "action_choice": "mean"}, f"As {task.lower()}-crr, but it acts by the mean of π."),
         _expert(task, "rebrac", rebrac, "The paper's but for stronger cloning and a quarter of its batch."),
         _expert(
             task,
@@ -294,6 +302,9 @@ STUDIES = (
     _pendulum("cql", {"name": "CQL", "preset": "d3rlpy"}, ("CQL", {}), SAME, 4_000),
     _pendulum("awac", {"name": "AWAC", "preset": "d3rlpy"}, ("AWAC", {}), SAME, 10_000),
     _pendulum("crr", {"name": "CRR", "preset": "d3rlpy"}, ("CRR", {}), SAME, 10_000),
+    _pendulum("crr-mean", CRR_BY_MEAN, None, "As pendulum-crr, but it acts by the mean of π.", 10_000),
+    _played("crr", {"name": "CRR", "preset": "d3rlpy"}, "It acts by one of four draws of π, as softmax(Q) has it."),
+    _played("crr-mean", CRR_BY_MEAN, "As random-crr, but it acts by the mean of π."),
     _pendulum("sac-n", {"name": "SACN"}, None, f"{OURS}SAC-N.", 10_000),
     _pendulum("edac", {"name": "EDAC"}, None, f"{OURS}EDAC.", 10_000),
     _pendulum("bcq", {"name": "BCQ", "preset": "d3rlpy"}, ("BCQ", {}), SAME, 2_000),

@@ -11,6 +11,7 @@ from typing import Any
 import as_d3rlpy  # noqa: F401  # makes them known
 from workers import serve, timed
 
+from d3ray.algos.environments.collect import collect
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.make import make
 from d3ray.algos.registry import make_algorithm
@@ -23,7 +24,9 @@ from d3ray.data.spec import Environment
 
 @cache
 def open_dataset(path: str) -> Dataset:
-    """A dataset folder, a file of a known format, or one of CS285's pickles."""
+    """A dataset folder, a file of a known format, one of CS285's pickles, or ".../random/ENVIRONMENT", played by random actions."""
+    if Path(path).parent.name == "random":
+        return collect(Path(path).name, n_steps=100_000, n_envs=10)
     if path.endswith(".pkl"):
         environment = Environment(id=Path(path).stem.rpartition("_")[2])
         vector = make(environment)

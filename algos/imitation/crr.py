@@ -4,7 +4,7 @@ r"""Critic-regularised regression (CRR): cloning of those of the data's actions 
     actor    L_π = E[ -f(A(s, a)) log π(a|s) ]                                                                   `CRR.actor_loss`
              A(s, a) = Q(s, a) - mean_k Q(s, a_k), or - max_k Q(s, a_k),    a_k ~ π(s)                            `CRR.advantage`
              f(A) = 1 where A > 0, else 0; or min(exp(A / β), w)
-    policy   π acts by its mean; its draws are of π alone
+    policy   π acts by its mean, or by the k-th of its draws with probability softmax_k Q(s, a_k)                `CRR.act`
 
 Q is the mean of the ensemble. The target networks π' and Q' are copied every n-th step, or follow softly.
 
@@ -14,8 +14,8 @@ When      Data of mixed quality, many action entries. The actor is a weighted re
 Paper     Wang, Novikov, Zolna et al.: Critic Regularized Regression, NeurIPS 2020, arXiv:2006.15134.
 Code      github.com/google-deepmind/acme, agents/jax/crr (Apache 2.0). Read, not copied.
 Choices   1. π is normal with a deviation that depends on the state, as in d3rlpy 2.8.1; in the paper a mixture of five.
-          2. The greedy action is the mean of π, the same at every call, and no critic has a say in it. The paper and d3rlpy 2.8.1
-             draw some actions at each call and choose one by softmax(Q); `sample_action` is one draw of π, as d3rlpy's.
+          2. `action_choice="softmax"`, the critic-weighted policy of the paper and d3rlpy 2.8.1, draws anew for every decision:
+             its random numbers are inputs of an exported policy. `sample_action` is one draw of π, as d3rlpy's.
           3. Q' comes from the least critic of the ensemble, as in d3rlpy; the paper has one critic.
           4. A distributional Q is a setting, `q_function`; the paper has C51.
           5. `tau=1`, the default, copies the targets; d3rlpy's soft targets are `tau=0.005, target_update_interval=1`.
@@ -34,11 +34,12 @@ from ...data.spec import Spec
 from ..actor_critic.shared import ActorCritic, ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset, sourced
 from ..definition import LossValue, Network, due, loss
-from ..losses.sampled_actions import values_beside
+from ..losses.sampled_actions import apart, repeated, taken, values_beside
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.heads import GaussianPolicy
 from ..networks.q_functions import reduced
+from ..ports import Noise, Ports, Tensors
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/crr.py"
 
@@ -57,6 +58,9 @@ class CRRConfig(ActorCriticConfig):
     n_action_samples: int = setting(4, "actions of the policy that the data's is compared with", source=D3RLPY, gt=0)
     advantage_type: Literal["mean", "max"] = setting("mean", "whether their mean or their best counts", source=D3RLPY)
     weight_type: Literal["exp", "binary"] = setting("exp", "f: an exponential, or an indicator", source=D3RLPY)
+    action_choice: Literal["mean", "softmax"] = setting(
+        "softmax", "the action taken: π's mean, or of as many of its draws one by softmax(Q)", source=D3RLPY
+    )
     log_std_bounds: Bounds = setting((-20.0, 2.0), "where log σ is clipped", source="d3rlpy 2.8.1, models/builders.py")
 
 
@@ -66,10 +70,10 @@ class CRR(ActorCritic, DistributionPolicy):
     Config: ClassVar = CRRConfig
     actions: ClassVar = "continuous"
     presets: ClassVar = {
-        "d3rlpy": Preset(D3RLPY, {"batch_size": 100}),
+        "d3rlpy": Preset(D3RLPY, {"batch_size": 100, "action_choice": "softmax"}),
         "d3rlpy-paper": Preset(
             "Seno and Imai 2021, Table 4, and d3rlpy 1.0.0, reproductions/offline/crr.py, whose policy's draws pass through tanh",
-            {"weight_type": "binary", "tau": 0.005, "target_update_interval": 1},
+            {"weight_type": "binary", "action_choice": "softmax", "tau": 0.005, "target_update_interval": 1},
         ),
     }
 
@@ -82,6 +86,22 @@ class CRR(ActorCritic, DistributionPolicy):
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
+
+    def ports(self, spec: Spec, config: CRRConfig) -> Ports:
+        weighted: Ports = {
+            "draws": Noise((config.n_action_samples, *spec.action.shape), always=True),
+            "choice": Noise((config.n_action_samples,), "uniform", always=True),
+        }
+        return {**super().ports(spec, config), **(weighted if config.action_choice == "softmax" else {})}
+
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        if "action" in noise or "choice" not in noise:
+            return super().act(nets, observation, state, noise)
+        n = self.config_.n_action_samples
+        drawn = nets.policy(observation).sample(noise["draws"].movedim(1, 0))  # [n, B, A]
+        values = apart(nets.critic(repeated(observation, n), drawn.flatten(0, 1)).mean(0), n)
+        gumbel = -(-noise["choice"].mT.log()).log()  # whose largest sum with Q is a draw by softmax(Q)
+        return taken(drawn, (values + gumbel).argmax(0)), state
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
