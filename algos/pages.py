@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from .in_sample.iql import IQL as IQL
     from .in_sample.xql import XQL as XQL
     from .sequence.decision_transformer import DecisionTransformer as DecisionTransformer
+    from .values.al import AL as AL
+    from .values.categorical_double_dqn import CategoricalDoubleDQN as CategoricalDoubleDQN
+    from .values.categorical_dqn import CategoricalDQN as CategoricalDQN
+    from .values.double_dqn import DoubleDQN as DoubleDQN
+    from .values.double_pal import DoublePAL as DoublePAL
+    from .values.dpp import DPP as DPP
     from .values.dqn import DQN as DQN
+    from .values.iqn import IQN as IQN
+    from .values.pal import PAL as PAL
+    from .values.rainbow import Rainbow as Rainbow
 
 PAGES = homes(__file__)
 __getattr__, __all__ = lazily(f"{__package__}", PAGES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -44,5 +45,15 @@ class Dueling(nn.Module):
         self.value, self.advantage = stream(each), stream(actions * each)
 
     def forward(self, x: Tensor) -> Tensor:
-        advantage = self.advantage(x).unflatten(-1, (self.actions, -1))  # [..., B, actions, each]
-        return (self.value(x).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)).flatten(-2)
+        return self._joined(self.value(x), self.advantage(x))
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """The one weight and bias that two streams come to which are an affine layer each."""
+        parts = zip(*(cast("Linear", stream).affine() for stream in (self.value, self.advantage)), strict=True)
+        weight, bias = (self._joined(value, advantage) for value, advantage in parts)
+        return weight, bias
+
+    def _joined(self, value: Tensor, advantage: Tensor) -> Tensor:
+        """[..., each] and [..., actions · each] to [..., actions · each]."""
+        advantage = advantage.unflatten(-1, (self.actions, -1))
+        return (value.unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)).flatten(-2)

@@ -33,7 +33,11 @@ class Linear(nn.Module):
         self.spectral = SpectralNorm(self.weight) if spectral_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.applied(x, self.weight if self.spectral is None else self.spectral(self.weight), self.bias)
+        return self.applied(x, *self.affine())
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """The weight [(members,) in, out] and the bias, [out] or [members, 1, out], that the layer has now."""
+        return self.weight if self.spectral is None else self.spectral(self.weight), self.bias
 
     def applied(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """What the layer would give with this weight and bias."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .layers import Linear
-from .training import current_draws
+from .training import Numbers, current_draws, current_numbers
 
 
 class NoisyLinear(Linear):
@@ -28,13 +28,39 @@ class NoisyLinear(Linear):
         self.bias_sigma = nn.Parameter(torch.full_like(self.bias, sigma * size_in**-0.5))
 
     def forward(self, x: Tensor) -> Tensor:
+        given = current_numbers()
+        return super().forward(x) if given is None else self._of_each_sample(x, given)
+
+    def affine(self) -> tuple[Tensor, Tensor]:
         now = current_draws()
         if now is None:
-            return super().forward(x)
+            return self.weight, self.bias
         lead, (size_in, size_out) = self.weight.shape[:-2], self.weight.shape[-2:]
-        of_inputs, of_outputs = _rooted(now.normal((*lead, size_in, 1))), _rooted(now.normal((*lead, 1, size_out)))
-        weight = self.weight + self.weight_sigma * (of_inputs * of_outputs)
-        return self.applied(x, weight, self.bias + self.bias_sigma * of_outputs.reshape(self.bias.shape))
+        of_inputs, of_outputs = now.once(self, lambda: (now.normal((*lead, size_in, 1)), now.normal((*lead, 1, size_out))))
+        of_inputs, of_outputs = _rooted(of_inputs), _rooted(of_outputs)
+        return self.weight + self.weight_sigma * (of_inputs * of_outputs), self.bias + self.bias_sigma * of_outputs.reshape(
+            self.bias.shape
+        )
+
+    @property
+    def n_numbers(self) -> int:
+        """How many standard normal numbers a draw of the weights takes."""
+        return (self.members or 1) * sum(self.weight.shape[-2:])
+
+    def _of_each_sample(self, x: Tensor, given: Numbers) -> Tensor:
+        """Each sample has weights of its own, which are never made: x (μ + σ ⊙ f(ε) f(ε')ᵀ) = x μ + ((x ⊙ f(ε)) σ) ⊙ f(ε')."""
+        size_in, size_out = self.weight.shape[-2:]
+        numbers = _rooted(given.take(self.n_numbers))  # [B, members · (in + out)]
+        if self.members is not None:
+            numbers = numbers.unflatten(-1, (self.members, -1)).movedim(-2, 0)
+        of_inputs, of_outputs = numbers.split((size_in, size_out), -1)
+        noise = self.applied(x * of_inputs, self.weight_sigma, self.bias_sigma)
+        return super().forward(x) + noise * of_outputs
+
+
+def noise_size(module: nn.Module) -> int:
+    """How many numbers the noisy layers of a network take for one decision."""
+    return sum(layer.n_numbers for layer in module.modules() if isinstance(layer, NoisyLinear))
 
 
 def _rooted(x: Tensor) -> Tensor:

@@ -7,15 +7,18 @@ A policy that acts and an export see the same layers at rest, and so does a targ
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...data.random import fold, normal, uniform
+
+Drawn = TypeVar("Drawn")
 
 
 @dataclass
@@ -28,6 +31,7 @@ class Pass:
     statistics: dict[str, Tensor] | None  # where batch norm leaves its new running statistics; None: not kept
     target: bool = False  # whether the network is a target
     draws: int = field(default=0)
+    _drawn: dict[int, Any] = field(default_factory=dict)  # by layer, see `once`
 
     def uniform(self, shape: tuple[int, ...], name: str | None = None) -> Tensor:
         """Uniform draws of this pass at the address `name`; without one, at their position among those that have none."""
@@ -37,12 +41,32 @@ class Pass:
         """Standard normal draws, addressed in the same way."""
         return normal(self._address(name), shape, self.dtype)
 
+    def once(self, layer: object, draw: Callable[[], Drawn]) -> Drawn:
+        """What a layer drew at its first call in this pass: it has the same weights wherever it is asked in it."""
+        if id(layer) not in self._drawn:
+            self._drawn[id(layer)] = draw()
+        return self._drawn[id(layer)]
+
     def _address(self, name: str | None) -> Tensor:
         if name is None:
             self.draws += 1
         return fold(self.key, self.draws if name is None else name)
 
 
+@dataclass
+class Numbers:
+    """Standard normal numbers that a policy was handed for its draws, [B, n]: layers take their shares in the order of calls."""
+
+    numbers: Tensor
+    taken: int = 0
+
+    def take(self, n: int) -> Tensor:
+        """The next n of each sample, [B, n]."""
+        self.taken += n
+        return self.numbers[:, self.taken - n : self.taken]
+
+
+_numbers: ContextVar[Numbers | None] = ContextVar("numbers", default=None)
 _current: ContextVar[Pass | None] = ContextVar("pass", default=None)
 
 
@@ -55,6 +79,21 @@ def current_training() -> Pass | None:
 def current_draws() -> Pass | None:
     """The pass under way, a target network's too; None outside a loss, where nothing is drawn."""
     return _current.get()
+
+
+def current_numbers() -> Numbers | None:
+    """The numbers that layers draw by while a policy explores; None elsewhere."""
+    return _numbers.get()
+
+
+@contextmanager
+def drawing_by(numbers: Tensor) -> Generator[None]:
+    """Layers called inside draw by these, [B, n]."""
+    token = _numbers.set(Numbers(numbers))
+    try:
+        yield
+    finally:
+        _numbers.reset(token)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ Choices   1. The Huber loss with its corner at 1 is the paper's clipping of the 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -32,9 +33,11 @@ from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import picked, reduced
+from ..networks.noisy import noise_size
+from ..networks.q_functions import Values, picked, reduced
+from ..networks.training import drawing_by
 from ..optimizers import Adam, Optimizer
-from ..ports import Tensors
+from ..ports import Noise, Ports, Tensors
 
 MANUAL = "d3rlpy's manual of October 2020"
 
@@ -78,18 +81,37 @@ class DQN(Critics):
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each member and sample, [members, B]."""
-        with torch.no_grad():
-            following = nets.target.critic.distribution(batch.next_observation, _best)  # [members, N, B]
-            goal = batch.reward + batch.discount * reduced(following, "min")
-        return td_loss(nets.critic, batch, goal)
+        return td_loss(nets.critic, batch, self.goal(nets, batch, h))
+
+    @torch.no_grad()
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """What Q goes towards, [N, B]."""
+        return batch.reward + batch.discount * self.following(nets, batch, h)
+
+    def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """min_j Q'_j(s', a*), [N, B]."""
+        return reduced(nets.target.critic.distribution(batch.next_observation, best), "min")
+
+    def ports(self, spec: Spec, config: DQNConfig) -> Ports:
+        """Of noisy layers the numbers that explore."""
+        with torch.device("meta"):
+            size = noise_size(self.networks(spec, config)["critic"].module)
+        return {"weights": Noise((size,))} if size else {}
 
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
-        return _best(nets.critic(observation)), state
+        with drawing_by(noise["weights"]) if noise else nullcontext():
+            return best(nets.critic(observation)), state
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action)
 
 
-def _best(values: Tensor) -> Tensor:
+def best(values: Tensor) -> Tensor:
     """The actions of the largest mean over members: [members, B, A] to [B]."""
     return values.mean(0).argmax(-1)
+
+
+def gap(values: Tensor, action: Tensor) -> Tensor:
+    """How much less the least of the members values an action than the best one: [members, B, A] and [B] to [B]."""
+    least = reduced(values, "min")
+    return picked(least, best(values)) - picked(least, action)

@@ -15,8 +15,10 @@ actions, [members, actions, N, B].
 """
 
 from .bootstrap import Bootstrap, bootstrap_mask
+from .categorical import Categorical
 from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, QFunctionConfig, picked, report
 from .fqf import FQF
+from .heads import HeadConfig
 from .iqn import IQN
 from .mean import Mean
 from .qr import QR
@@ -29,11 +31,13 @@ __all__ = [
     "IQN",
     "QR",
     "Bootstrap",
+    "Categorical",
     "ContinuousCritic",
     "Critic",
     "CriticSpec",
     "DiscreteCritic",
     "Goal",
+    "HeadConfig",
     "Mean",
     "QFunction",
     "QFunctionConfig",

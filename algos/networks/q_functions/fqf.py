@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from ....data.config import setting
 from ...optimizers import Group, Optimizer, RMSprop
 from ..layers import Linear
-from .critics import ContinuousCritic, CriticSpec, DiscreteCritic, Loss, QFunctionConfig, over_members, report
+from .critics import ContinuousCritic, CriticSpec, DiscreteCritic, Loss, over_members, report
+from .heads import HeadConfig
 from .iqn import ImplicitCritic
 from .quantiles import quantile_huber
 from .values import Values
@@ -27,7 +28,7 @@ from .values import Values
 CODE = "authors' code, github.com/microsoft/FQF (MIT), fqf_agent.py"
 
 
-class FQF(QFunctionConfig):
+class FQF(HeadConfig):
     """Quantiles at N proposed fractions; Q is their mean, weighted by the widths of the intervals.
 
     Paper: Yang, Zhao, Lin, Qin, Bian, Liu: Fully Parameterized Quantile Function for Distributional Reinforcement Learning, NeurIPS
@@ -59,7 +60,7 @@ class _Proposed(ImplicitCritic):
     """FQF's fractions, of each member its own."""
 
     def __init__(self, config: FQF, spec: CriticSpec) -> None:
-        super().__init__(spec, config.embed_size)
+        super().__init__(config, spec, config.embed_size)
         self.config = config
         size = self.encoder.features
         self.proposal = Linear(size, config.n_quantiles, spec.members)

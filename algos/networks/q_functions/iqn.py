@@ -18,14 +18,15 @@ from ....data.config import setting
 from ..layers import Linear
 from ..training import current_draws
 from ..vectors import Observation
-from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, QFunctionConfig, report
+from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, report
+from .heads import HeadConfig
 from .quantiles import at_once, midpoints, quantile_huber
 from .values import Values
 
 PEER = "d3rlpy 2.8.1, models/q_functions.py"
 
 
-class IQN(QFunctionConfig):
+class IQN(HeadConfig):
     """Quantiles Z_τ(s, a) at fractions τ that are drawn, uniform on (0, 1), for each sample; Q is their mean at K midpoints.
 
     Paper: Dabney, Ostrovski, Silver, Munos: Implicit Quantile Networks for Distributional Reinforcement Learning, ICML 2018,
@@ -51,11 +52,11 @@ class ImplicitCritic(Critic):
     Fractions are [members or 1, B or 1, N]: one in front of B where all samples have the same.
     """
 
-    def __init__(self, spec: CriticSpec, embed_size: int) -> None:
+    def __init__(self, config: HeadConfig, spec: CriticSpec, embed_size: int) -> None:
         super().__init__(spec)
         self.embed_size = embed_size
         self.embed = Linear(embed_size, self.encoder.features, spec.members)
-        self.head = Linear(self.encoder.features, spec.outputs, spec.members)
+        self.head = config.affine_head(self.encoder.features, spec, spec.members)
 
     def features(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
         """[members, B, F]; with `first`, of the first so many members only."""
@@ -76,7 +77,8 @@ class ImplicitCritic(Critic):
 
     def quantiles(self, features: Tensor, fractions: Tensor, action: Tensor | None = None) -> Tensor:
         """Z of the one output, or of the outputs `action` [B], at fractions: [members, N, B]."""
-        weight, bias = self.head.weight.transpose(-1, -2), self.head.bias  # [members, outputs, F], [members, 1, outputs]
+        weight, bias = self.head.affine()  # [members, F, outputs], [members, 1, outputs]
+        weight = weight.mT
         if action is not None:
             weight, bias = weight[:, action], bias[..., action]  # [members, B, F], [members, 1, B]
         factor = features * weight  # [members, B, F]
@@ -109,7 +111,7 @@ class _Drawn(ImplicitCritic):
     draws = True
 
     def __init__(self, config: IQN, spec: CriticSpec) -> None:
-        super().__init__(spec, config.embed_size)
+        super().__init__(config, spec, config.embed_size)
         self.config = config
 
     def expected(self, features: Tensor) -> Tensor:

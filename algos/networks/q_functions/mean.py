@@ -7,12 +7,12 @@ from typing import Literal
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from ..layers import Linear
-from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, QFunctionConfig, picked, report
+from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, picked, report
+from .heads import HeadConfig
 from .values import Values
 
 
-class Mean(QFunctionConfig):
+class Mean(HeadConfig):
     """Q(s, a) = E[return]. Squared error for continuous actions; Huber, with its corner at 1, for discrete ones."""
 
     name: Literal["mean"] = "mean"
@@ -26,7 +26,7 @@ class _Number(Critic):
 
     def __init__(self, config: Mean, spec: CriticSpec) -> None:
         super().__init__(spec)
-        self.head = Linear(self.encoder.features, spec.outputs, self.several)
+        self.head = config.head(self.encoder.features, spec, 1, self.several)
 
     def expected(self, features: Tensor) -> Tensor:
         values = self.head(features)

@@ -7,13 +7,13 @@ from typing import Literal
 from torch import Tensor
 
 from ....data.config import setting
-from ..layers import Linear
-from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, QFunctionConfig, report
+from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, report
+from .heads import HeadConfig
 from .quantiles import midpoints, quantile_huber
 from .values import Values
 
 
-class QR(QFunctionConfig):
+class QR(HeadConfig):
     """θ_i(s, a), i = 1 … N, the quantiles of the return at the fractions (i - 1/2) / N; Q is their mean.
 
     Paper: Dabney, Rowland, Bellemare, Munos: Distributional Reinforcement Learning with Quantile Regression, AAAI 2018,
@@ -33,7 +33,7 @@ class _Quantiles(Critic):
     def __init__(self, config: QR, spec: CriticSpec) -> None:
         super().__init__(spec)
         self.config = config
-        self.head = Linear(self.encoder.features, spec.outputs * config.n_quantiles, self.several)
+        self.head = config.head(self.encoder.features, spec, config.n_quantiles, self.several)
 
     def _quantiles(self, features: Tensor) -> Tensor:
         """[members, B, outputs, N]."""

@@ -7,13 +7,14 @@ from typing import Annotated
 from pydantic import BeforeValidator, SerializeAsAny
 
 from ..named import Named
+from .categorical import Categorical
 from .critics import QFunctionConfig
 from .fqf import FQF
 from .iqn import IQN
 from .mean import Mean
 from .qr import QR
 
-KINDS = Named("Q-function", QFunctionConfig, (Mean, QR, IQN, FQF))
+KINDS = Named("Q-function", QFunctionConfig, (Mean, QR, IQN, FQF, Categorical))
 register_q_function = KINDS.register  # makes a user's own Q-function known by its `name`; also a class decorator
 
 QFunction = Annotated[SerializeAsAny[QFunctionConfig], BeforeValidator(KINDS.read)]
