@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from torch import Tensor
 
 from ..data.batch import Batch
 from ..data.config import setting
+from ..data.dataset import Dataset
+from ..data.sampling import range_of_returns
 from .base import Algorithm
 from .config import AlgorithmConfig
 from .definition import LossValue, Verbs
@@ -37,6 +40,20 @@ class Critics(Algorithm):
 
     One with another order, or with other targets, writes its own.
     """
+
+    def completed(self, config: Any, dataset: Dataset) -> Any:
+        """Warns of returns that the Q-function cannot tell."""
+        if span := config.q_function.span:
+            scaler = config.reward_scaler
+            lowest, highest = range_of_returns(dataset, config.gamma, scaler and scaler.reward_transform())
+            if lowest < span[0] or highest > span[1]:
+                warnings.warn(
+                    f"{self.name}: the discounted returns of {dataset.name!r} lie from {lowest:.4g} to {highest:.4g}, and its "
+                    f"critic's atoms from {span[0]:g} to {span[1]:g}: what lies beyond is taken for the nearer end. Set v_min and "
+                    "v_max of q_function, or a reward_scaler.",
+                    stacklevel=2,
+                )
+        return super().completed(config, dataset)
 
     def critic(self, learner: Verbs, batch: Batch) -> None:
         """The critics, down `critic_loss`."""

@@ -30,7 +30,7 @@ PAPER = "Bellemare et al. 2016, section 4; PFRL 0.4.0"
 class ALConfig(DQNConfig):
     """Settings of `AL` and of what has its gap."""
 
-    alpha: float = setting(0.9, "α: weight of the gap; optimal actions stay optimal below 1", source=PAPER, ge=0, lt=1)
+    alpha: float = setting(0.9, "α: weight of the gap; optimal actions stay optimal below 1", source=PAPER, ge=0, le=1)
 
 
 class AL(DQN):

@@ -11,7 +11,7 @@ from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
 from .priorities import Priorities
 from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
-from .returns import RETURNS, returns_to_go
+from .returns import RETURNS, range_of_returns, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
 from .source import BLOCK, Source
 from .sum_tree import SumTree
@@ -46,6 +46,7 @@ __all__ = [
     "exponential_weights",
     "linear",
     "observations",
+    "range_of_returns",
     "returns_to_go",
     "stacked_spec",
     "top_weights",

@@ -49,6 +49,16 @@ def returns_to_go(
     return out
 
 
+def range_of_returns(dataset: Any, gamma: float, transform: RewardTransform | None) -> tuple[float, float]:
+    """The least and the largest discounted return from any step of a dataset on, of rewards that are transformed."""
+    reward = np.asarray(dataset.columns["reward"], np.float64)
+    if transform is not None:
+        reward = transform.transform(torch.from_numpy(reward)).numpy()
+    steps, first = (np.asarray(part, np.int64) for part in (dataset.episodes.steps, dataset.episodes.first_row))
+    found = returns_to_go(reward, first, steps, gamma)[~np.asarray(dataset.columns["closing"], bool)]
+    return float(found.min()), float(found.max())
+
+
 def endless_returns(out: np.ndarray, reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float) -> None:
     """Writes r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all the same r < 0.
 

@@ -35,6 +35,10 @@ class Categorical(HeadConfig):
             raise ValueError(f"v_min is {self.v_min} and v_max {self.v_max}, which has to be greater")
         return self
 
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.v_min, self.v_max
+
     def critics(self) -> tuple[type[CategoricalCritic], type[DiscreteCategoricalCritic]]:
         return CategoricalCritic, DiscreteCategoricalCritic
 

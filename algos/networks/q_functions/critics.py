@@ -49,6 +49,11 @@ class QFunctionConfig(Config):
         """The classes of its critics, of continuous and of discrete actions."""
         raise NotImplementedError
 
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The least and the largest return that it can tell; None: any."""
+        return None
+
     def groups(self) -> tuple[Group, ...]:
         """Parameters that have an optimiser of their own."""
         return ()

@@ -8,7 +8,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from d3ray.algos.networks.dueling import Dueling
 from d3ray.algos.networks.layers import Linear
 from d3ray.algos.networks.noisy import NoisyLinear
-from d3ray.algos.networks.training import Pass, under_way
+from d3ray.algos.networks.training import Pass, drawing_by, under_way
 from d3ray.data.random import fold, normal, root_key
 
 
@@ -26,9 +26,11 @@ def test_noise_is_factorised_and_rests(members):
     assert torch.equal(layer(x), plain(x))  # at rest its means
     with a_pass():
         first, second = layer(x), layer(x)
+    assert torch.equal(first, second)  # in one pass it has the same weights wherever it is asked
     with a_pass(target=True):
         assert torch.equal(layer(x), first)  # the address says it all; a target draws too
-    assert not torch.equal(first, second)
+    with a_pass(seed=4):
+        assert not torch.equal(layer(x), first)
     with torch.no_grad():
         layer.weight_sigma.normal_()
         layer.bias_sigma.normal_()
@@ -47,6 +49,33 @@ def test_noise_is_factorised_and_rests(members):
                 expected = sum(w * x[b, i].item() for i, w in enumerate(weights)) + bias[j] + bias_sigma[j] * of(f_out)[j]
                 assert of(found)[b, j].item() == pytest.approx(expected, rel=1e-12)
         assert of(found).shape == (5, 3)
+
+
+@pytest.mark.parametrize("members", [None, 2])
+def test_a_policy_that_is_handed_numbers_has_weights_of_its_own_for_each_sample(members):
+    """As if each sample were passed alone, through weights that were made of its numbers."""
+    torch.manual_seed(0)
+    layers = [NoisyLinear(4, 3, members, sigma=0.7).double(), NoisyLinear(3, 2, members, sigma=0.4).double()]
+    x, numbers = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, (members or 1) * (7 + 5), dtype=torch.float64)
+    with drawing_by(numbers):
+        found = layers[1](layers[0](x))
+    at = 0
+    seen = [[row.numpy() for row in x] for _ in range(members or 1)]
+    for layer in layers:
+        size_in = layer.weight.shape[-2]
+        for m in range(members or 1):
+            of = (lambda t: t) if members is None else (lambda t, m=m: t[m])
+            mu, sigma, bias, bias_sigma = (
+                of(t.detach()).numpy() for t in (layer.weight, layer.weight_sigma, layer.bias, layer.bias_sigma)
+            )
+            for b in range(5):
+                own = numbers[b, at : at + layer.n_numbers].numpy().reshape(members or 1, -1)[m]
+                f_in, f_out = (np.sign(e) * np.sqrt(np.abs(e)) for e in (own[:size_in], own[size_in:]))
+                weight = mu + sigma * np.outer(f_in, f_out)
+                seen[m][b] = seen[m][b] @ weight + bias.reshape(-1) + bias_sigma.reshape(-1) * f_out
+        at += layer.n_numbers
+    expected = np.array(seen if members else seen[0])
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-10)
 
 
 def test_noise_has_the_papers_moments():
