@@ -70,6 +70,8 @@ def ours(case: Case, arrays: Path) -> Arrays:
     if isinstance(wanted, Transitions) and wanted.ahead:
         columns |= ahead(sizes[0], columns["terminated"], GAMMA)
     before = weights(learner)
+    if case.unending:
+        columns["terminated"][:] = 0
     with recording(learner) as (found, draws):
         learner.update(as_sequences(columns) if isinstance(wanted, Stretches) else as_batch(columns))
     tape = {f"draw/{k}": numbers for k, numbers in enumerate(case.tape(draws))}
@@ -88,7 +90,8 @@ def perturb(learner: Learner) -> None:
     """Noise on all weights, so that targets differ from networks and nothing is zero."""
     for networks, scale in ((learner.live, 0.02), (learner.target, 0.05)):
         for network, tensors in networks.items():
-            for name, tensor in tensors.items():
+            for name in learner.live[network]:  # a target has buffers too, as the places of atoms
+                tensor = tensors[name]
                 generator = torch.Generator().manual_seed(zlib.crc32(f"{network}/{name}/{scale}".encode()))
                 tensor.add_(scale * torch.randn(tensor.shape, generator=generator))
 
@@ -156,7 +159,8 @@ def weights(learner: Learner) -> Arrays:
     found: Arrays = {}
     for kind, networks in (("live", learner.live), ("target", learner.target)):
         for name, tensors in networks.items():
-            found |= {f"{kind}/{k}": v.copy() for k, v in by_layer(name, learner.modules[name], tensors).items()}
+            trained = {parameter: tensors[parameter] for parameter in learner.live[name]}  # a target has buffers too
+            found |= {f"{kind}/{k}": v.copy() for k, v in by_layer(name, learner.modules[name], trained).items()}
     return found
 
 

@@ -33,6 +33,7 @@ class Case:
         slope: By a parameter's name, the peer's for ours, and the slope of ours in the peer's: functions of ours. Gradients are
             compared through it, new values are not.
         discrete: Whether actions are.
+        unending: Whether no step of the batch is terminated.
         tape: The numbers that the peer draws, in its order, out of those that ours drew.
         difference: What differs, as an equation or a setting.
     """
@@ -48,6 +49,7 @@ class Case:
     skip: tuple[str, ...] = ()
     slope: Mapping[str, tuple[Reparameterised, Reparameterised]] = field(default_factory=dict)
     discrete: bool = False
+    unending: bool = False
     tape: Callable[[Draws], list[np.ndarray]] = lambda draws: [numbers for _, numbers in draws]
     difference: str = ""
 
@@ -122,6 +124,27 @@ STEPPED = "critic and actor see α and the temperature before their steps here, 
 STILL = 1e-12  # a learning rate that leaves float32 weights where they are
 CQL: dict[str, Any] = {"name": "CQL", **ACTOR_CRITIC, "temp_learning_rate": STILL}
 THEIR_CQL: dict[str, Any] = {"name": "CQL", "temp_learning_rate": STILL, "alpha_learning_rate": 0.0, "alpha_threshold": 0.0}
+ATOMS = {"name": "categorical", "v_min": -3.0, "v_max": 3.0, "n_atoms": 11}
+ENDED = "at s' of terminated steps the gap is 0 here, that of the network there: no step of this batch is terminated"
+
+
+def live_first(n: int) -> Callable[[Draws], list[np.ndarray]]:
+    """PFRL's IQN draws its own fractions, those that it chooses by, and its target's."""
+
+    def tape(draws: Draws) -> list[np.ndarray]:
+        chosen, target, live = greedy_first(n)(draws)
+        return [live, chosen, target]
+
+    return tape
+
+
+def value_based(name: str, ours: dict[str, Any] | None = None, *, difference: str = "", **more: Any) -> Case:
+    """An agent of DQN's family beside PFRL's, with Adam as it comes; its own setting is the same on both sides."""
+    same = {key: more.pop(key) for key in ("alpha", "eta") if key in more}
+    settings = {"name": name, "encoder": NETS, "learning_rate": 3e-4, "optimizer": "adam", **(ours or {}), **same}
+    return pfrl(name, settings, {"name": name, **same}, ["critic_loss"], discrete=True, difference=difference, **more)
+
+
 CASES = (
     d3rlpy("DDPG", {"name": "DDPG", "preset": "d3rlpy", **ACTOR_CRITIC}, {"name": "DDPG"}, losses=ACTOR_LOSSES),
     d3rlpy("TD3", {"name": "TD3", **ACTOR_CRITIC}, {"name": "TD3"}, step=1, losses=ACTOR_LOSSES, difference=PHASE),
@@ -163,6 +186,14 @@ CASES = (
         "DQN, two critics, target copied",
         {"name": "DQN", "preset": "d3rlpy", "encoder": NETS, "n_critics": 2, "target_update_interval": 1},
         {"name": "DQN", "n_critics": 2, "target_update_interval": 1},
+        losses={"critic_loss": "loss"},
+        discrete=True,
+    ),
+    d3rlpy(
+        "DoubleDQN, two critics",
+        {"name": "DoubleDQN", "optimizer": "adam", "encoder": NETS, "n_critics": 2},
+        {"name": "DoubleDQN", "n_critics": 2},
+        their_step=1,
         losses={"critic_loss": "loss"},
         discrete=True,
     ),
@@ -357,6 +388,14 @@ CASES = (
         ["critic_loss"],
         discrete=True,
     ),
+    value_based("DoubleDQN"),
+    value_based("AL", alpha=0.7),
+    value_based("PAL", difference=ENDED, unending=True, alpha=0.7),
+    value_based("DoublePAL", difference=ENDED, unending=True, alpha=0.7),
+    value_based("DPP", eta=2.0),
+    value_based("CategoricalDQN", {"q_function": ATOMS}),
+    value_based("CategoricalDoubleDQN", {"q_function": ATOMS}),
+    value_based("IQN", {"q_function": IMPLICIT}, tape=live_first(32), difference=NEXT),
     pfrl(
         "DQN, RMSprop with ε inside the root",
         {

@@ -42,6 +42,23 @@ class SquashedGaussian(nn.Module):
         return TransformedDistribution(Independent(Normal(self.mean(x), scale), 1), [TanhTransform(cache_size=1)])
 
 
+VALUES = ("DQN", "DoubleDQN", "AL", "PAL", "DoublePAL", "DPP", "CategoricalDQN", "CategoricalDoubleDQN", "IQN")
+
+
+def value(name: str, observation: int, hidden: list[int], actions: int) -> nn.Module:
+    """The network of an agent of discrete actions: values, 11 atoms from -3 to 3 of each, or quantiles."""
+    body = perceptron(observation, hidden)
+    if name == "IQN":
+        embed = nn.Sequential(pfrl.agents.iqn.CosineBasisLinear(64, hidden[-1]), nn.ReLU())
+        return pfrl.agents.iqn.ImplicitQuantileQFunction(nn.Sequential(*body), embed, nn.Linear(hidden[-1], actions))
+    if not name.startswith("Categorical"):
+        return nn.Sequential(*body, nn.Linear(hidden[-1], actions), q_functions.DiscreteActionValueHead())
+    atoms = np.linspace(-3, 3, 11, dtype=np.float32)
+    head = nn.Linear(hidden[-1], actions * len(atoms))
+    shares = nn.Sequential(*body, head, nn.Unflatten(1, (actions, len(atoms))), nn.Softmax(2))
+    return q_functions.DistributionalSingleModelStateQFunctionWithDiscreteAction(shares, atoms)
+
+
 class Agent:
     """An agent of PFRL, its networks by our names, and what its update does besides `agent.update`."""
 
@@ -62,11 +79,16 @@ class Agent:
                 *perceptron(observation, hidden), nn.Linear(hidden[-1], actions), nn.Tanh(), policies.DeterministicHead()
             )
 
-        if name == "DQN":
-            q = nn.Sequential(
-                *perceptron(observation, hidden), nn.Linear(hidden[-1], actions), q_functions.DiscreteActionValueHead()
+        self.discrete = name in VALUES
+        if self.discrete:
+            q = value(name, observation, hidden, actions)
+            own = {key: settings[key] for key in ("alpha", "eta") if key in settings}
+            own |= (
+                dict.fromkeys(("quantile_thresholds_N", "quantile_thresholds_N_prime", "quantile_thresholds_K"), 32)
+                if name == "IQN"
+                else {}
             )
-            self.agent: Any = agents.DQN(q, stepped(q), explorer=explorers.Greedy(), **common)
+            self.agent: Any = getattr(agents, name)(q, stepped(q), explorer=explorers.Greedy(), **own, **common)
             self.live, self.target = {"critic/0": q}, {"critic/0": self.agent.target_model}
         elif name == "DDPG":
             policy, q = deterministic(), critic()
@@ -104,8 +126,16 @@ class Agent:
     def named(self, networks: Mapping[str, nn.Module]) -> dict[str, Named]:
         found: dict[str, Named] = {}
         for network, module in networks.items():
-            first = 1 if network.startswith("critic") and self.name != "DQN" else 0
-            names = {str(int(self.last) + first): "head", "mean": "mean", "log_std": "log_std", "log_temperature": "log"}
+            first = 1 if network.startswith("critic") and not self.discrete else 0
+            names = {
+                "phi.0.linear": "embed",
+                "f": "head",
+                f"model.{self.last}": "head",
+                str(int(self.last) + first): "head",
+                "mean": "mean",
+                "log_std": "log_std",
+                "log_temperature": "log",
+            }
             found[network] = layers(module, names)
         return found
 
