@@ -43,7 +43,8 @@ class Critics(Algorithm):
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
         """Warns of returns that the Q-function cannot tell."""
-        if span := config.q_function.span:
+        function = getattr(config, "q_function", None)
+        if function is not None and (span := function.span):
             scaler = config.reward_scaler
             lowest, highest = range_of_returns(dataset, config.gamma, scaler and scaler.reward_transform())
             if lowest < span[0] or highest > span[1]:

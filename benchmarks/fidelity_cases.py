@@ -397,6 +397,12 @@ CASES = (
     value_based("CategoricalDoubleDQN", {"q_function": ATOMS}),
     value_based("IQN", {"q_function": IMPLICIT}, tape=live_first(32), difference=NEXT),
     pfrl(
+        "NAF",
+        {"name": "NAF", "encoder": NETS, "learning_rate": 3e-4, "tau": 1.0, "target_update_interval": 100},
+        {"name": "NAF"},
+        ["critic_loss"],
+    ),
+    pfrl(
         "DQN, RMSprop with ε inside the root",
         {
             "name": "DQN",

@@ -12,6 +12,7 @@ import pfrl
 import torch
 from fidelity_side import Named, compare, layers
 from pfrl import agents, explorers, policies, q_functions, replay_buffers
+from pfrl.functions.lower_triangular_matrix import lower_triangular_matrix
 from torch import nn
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
@@ -42,12 +43,29 @@ class SquashedGaussian(nn.Module):
         return TransformedDistribution(Independent(Normal(self.mean(x), scale), 1), [TanhTransform(cache_size=1)])
 
 
-VALUES = ("DQN", "DoubleDQN", "AL", "PAL", "DoublePAL", "DPP", "CategoricalDQN", "CategoricalDoubleDQN", "IQN")
+VALUES = ("DQN", "DoubleDQN", "AL", "PAL", "DoublePAL", "DPP", "CategoricalDQN", "CategoricalDoubleDQN", "IQN", "NAF")
+
+
+class Quadratic(nn.Module):
+    """V(s) - (a - μ)ᵀ L Lᵀ (a - μ) / 2, as PFRL's class for users has it, with layers of the widths that are asked for."""
+
+    def __init__(self, size: int, hidden: list[int], actions: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(*perceptron(size, hidden))
+        self.worth, self.best = nn.Linear(hidden[-1], 1), nn.Linear(hidden[-1], actions)
+        self.diagonal, self.rest = nn.Linear(hidden[-1], actions), nn.Linear(hidden[-1], actions * (actions - 1) // 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.encoder(x)
+        root = lower_triangular_matrix(self.diagonal(x).exp(), self.rest(x))
+        return pfrl.action_value.QuadraticActionValue(self.best(x).tanh(), root @ root.mT, self.worth(x), -1.0, 1.0)
 
 
 def value(name: str, observation: int, hidden: list[int], actions: int) -> nn.Module:
     """The network of an agent of discrete actions: values, 11 atoms from -3 to 3 of each, or quantiles."""
     body = perceptron(observation, hidden)
+    if name == "NAF":
+        return Quadratic(observation, hidden, actions)
     if name == "IQN":
         embed = nn.Sequential(pfrl.agents.iqn.CosineBasisLinear(64, hidden[-1]), nn.ReLU())
         return pfrl.agents.iqn.ImplicitQuantileQFunction(nn.Sequential(*body), embed, nn.Linear(hidden[-1], actions))
@@ -88,7 +106,9 @@ class Agent:
                 if name == "IQN"
                 else {}
             )
-            self.agent: Any = getattr(agents, name)(q, stepped(q), explorer=explorers.Greedy(), **own, **common)
+            self.agent: Any = getattr(agents, "DQN" if name == "NAF" else name)(
+                q, stepped(q), explorer=explorers.Greedy(), **own, **common
+            )
             self.live, self.target = {"critic/0": q}, {"critic/0": self.agent.target_model}
         elif name == "DDPG":
             policy, q = deterministic(), critic()
@@ -128,6 +148,7 @@ class Agent:
         for network, module in networks.items():
             first = 1 if network.startswith("critic") and not self.discrete else 0
             names = {
+                **{name: name for name in ("worth", "best", "diagonal", "rest")},
                 "phi.0.linear": "embed",
                 "f": "head",
                 f"model.{self.last}": "head",

@@ -80,9 +80,7 @@ def test_returns_beyond_the_atoms_are_told_before_training():
     last = np.arange(n) % 20 == 19
     arrays = np.zeros((n, 1), np.float32), np.zeros(n, np.int64), np.full(n, 4.0, np.float32), last, np.zeros(n, bool)
     dataset = Dataset.from_arrays(*arrays, name="fours")
-    with pytest.warns(
-        UserWarning, match=r"DQN: .* of 'fours' lie from 4 to 8, and its critic's atoms from -5 to 5"
-    ):
+    with pytest.warns(UserWarning, match=r"DQN: .* of 'fours' lie from 4 to 8, and its critic's atoms from -5 to 5"):
         DQN(q_function=ATOMS, gamma=0.5).fit(dataset, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
