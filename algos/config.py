@@ -64,7 +64,7 @@ def sourced(source: str, *names: str) -> Callable[[type[_Config]], type[_Config]
     def say(config: type[_Config]) -> type[_Config]:
         for name in names:
             field = config.model_fields[name] = copy.copy(config.model_fields[name])  # the parent's own says on what it said
-            field.json_schema_extra = {"source": source}
+            field.json_schema_extra = {**(about if isinstance(about := field.json_schema_extra, dict) else {}), "source": source}
         return config
 
     return say

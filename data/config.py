@@ -10,9 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from .errors import ConfigError, did_you_mean
 
 
-def setting(default: Any, description: str, *, source: str = "", **limits: Any) -> Any:
-    """A field of a config: its default, its meaning, and `source`, the paper, table or file that the default comes from."""
-    return Field(default, description=description, json_schema_extra={"source": source} if source else None, **limits)
+def setting(default: Any, description: str, *, source: str = "", since: str = "", **limits: Any) -> Any:
+    """A field of a config.
+
+    Args:
+        default: Its value, where none is given.
+        description: What it means.
+        source: The paper, table or file that the default comes from.
+        since: The version of d3ray that it came with, where its config is older; see `recorded`.
+        **limits: As pydantic's `Field`.
+    """
+    about: Any = {name: text for name, text in (("source", source), ("since", since)) if text}
+    return Field(default, description=description, json_schema_extra=about or None, **limits)
 
 
 class Config(BaseModel):
@@ -32,6 +41,21 @@ class Config(BaseModel):
             return cls.model_validate(dict(settings))
         except ValidationError as error:
             raise ConfigError(explain(cls, error, title or cls.title or cls.__name__.removesuffix("Config"))) from None
+
+
+def recorded(config: Config) -> dict[str, Any]:
+    """The settings as JSON, without those that came later than their config and have their defaults.
+
+    So what was recorded before there was such a setting is the same as what is recorded now.
+    """
+    found = config.model_dump(mode="json")
+    for name, field in type(config).model_fields.items():
+        value, about = getattr(config, name), field.json_schema_extra
+        if isinstance(about, dict) and "since" in about and value == field.default:
+            del found[name]
+        elif isinstance(value, Config):
+            found[name] = recorded(value)
+    return found
 
 
 def by_name(kind: str, known: Iterable[type[BaseModel]]) -> Callable[[Any], Any]:

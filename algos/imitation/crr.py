@@ -59,7 +59,7 @@ class CRRConfig(ActorCriticConfig):
     advantage_type: Literal["mean", "max"] = setting("mean", "whether their mean or their best counts", source=D3RLPY)
     weight_type: Literal["exp", "binary"] = setting("exp", "f: an exponential, or an indicator", source=D3RLPY)
     action_choice: Literal["mean", "softmax"] = setting(
-        "softmax", "the action taken: π's mean, or of as many of its draws one by softmax(Q)", source=D3RLPY
+        "mean", "the action taken: π's mean, or of as many of its draws one by softmax(Q)", source="choice 2", since="0.2"
     )
     log_std_bounds: Bounds = setting((-20.0, 2.0), "where log σ is clipped", source="d3rlpy 2.8.1, models/builders.py")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from ...data.config import Config, setting
+from ...data.config import Config, recorded, setting
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ..places import environment_place
@@ -233,9 +233,12 @@ class ExperimentConfig(Conditions, _Subject):
         return absolute(self.dataset) if Path(self.dataset).expanduser().exists() else self.dataset
 
     def configuration(self) -> dict[str, Any]:
-        """What decides the results of a trial, whichever its seeds: JSON. Defaults and presets are written out."""
+        """What decides the results of a trial, whichever its seeds: JSON. Defaults and presets are written out.
+
+        Defaults of settings that came later than their config are not, so that what was begun before is the same.
+        """
         algorithm = self.make_algorithm(self.seeds[0])
-        settings = algorithm.check_settings().model_dump(mode="json")
+        settings = recorded(algorithm.check_settings())
         return {
             "algorithm": {"name": algorithm.name, **settings, "dtype": algorithm.dtype},
             "n_steps": self.n_steps,

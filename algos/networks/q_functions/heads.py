@@ -15,10 +15,14 @@ from .critics import CriticSpec, QFunctionConfig
 class HeadConfig(QFunctionConfig):
     """Settings of the layers after the encoder, which every Q-function of d3ray has. Floats here are no coefficients."""
 
-    dueling: bool = setting(False, "whether values are V(s) + A(s, a) less the mean of A", source="Wang et al. 2016, equation 9")
-    stream_units: int | None = setting(None, "width of a hidden layer in each of the two streams; None: there is none", gt=0)
+    dueling: bool = setting(
+        False, "whether values are V(s) + A(s, a) less the mean of A", source="Wang et al. 2016, equation 9", since="0.2"
+    )
+    stream_units: int | None = setting(
+        None, "width of a hidden layer in each of the two streams; None: there is none", since="0.2", gt=0
+    )
     noisy: float = setting(
-        0.0, "σ₀ of noisy layers, whose draws explore; 0: layers are plain", source="Fortunato et al. 2018: 0.5", ge=0
+        0.0, "σ₀ of noisy layers, whose draws explore; 0: layers are plain", source="Fortunato et al. 2018: 0.5", since="0.2", ge=0
     )
 
     def head(self, size_in: int, spec: CriticSpec, each: int, members: int | None) -> Linear | Dueling:
