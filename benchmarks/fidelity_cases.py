@@ -167,6 +167,22 @@ CASES = (
         discrete=True,
     ),
     d3rlpy(
+        "DiscreteCQL",
+        {"name": "DiscreteCQL", "preset": "d3rlpy", "encoder": NETS, "alpha": 0.7},
+        {"name": "DiscreteCQL", "alpha": 0.7},
+        their_step=1,
+        losses={"critic_loss": "loss"},
+        discrete=True,
+    ),
+    d3rlpy(
+        "DiscreteCQL, QR",
+        {"name": "DiscreteCQL", "preset": "d3rlpy", "encoder": NETS, "q_function": "qr"},
+        {"name": "DiscreteCQL", "q_function": {"name": "qr"}},
+        their_step=1,
+        losses={"critic_loss": "loss"},
+        discrete=True,
+    ),
+    d3rlpy(
         "DiscreteBC",
         {"name": "DiscreteBC", "encoder": NETS},
         {"name": "DiscreteBC"},
