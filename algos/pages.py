@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .values.al import AL as AL
     from .values.categorical_double_dqn import CategoricalDoubleDQN as CategoricalDoubleDQN
     from .values.categorical_dqn import CategoricalDQN as CategoricalDQN
+    from .values.discrete_bcq import DiscreteBCQ as DiscreteBCQ
     from .values.discrete_cql import DiscreteCQL as DiscreteCQL
     from .values.double_dqn import DoubleDQN as DoubleDQN
     from .values.double_pal import DoublePAL as DoublePAL

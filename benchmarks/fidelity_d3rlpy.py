@@ -60,6 +60,11 @@ def named(modules: Any, targets: bool) -> dict[str, Named]:
         ours, names = NETWORKS[TARGETS[theirs] if targets else theirs]
         module = getattr(modules, theirs)
         members = list(module) if isinstance(module, nn.ModuleList) else [module]
+        if theirs == "imitator" and hasattr(modules, "q_funcs"):
+            critics = {id(parameter) for parameter in modules.q_funcs.parameters()}  # whose encoder it may share
+            mine = layers(module, names).items()
+            found["imitator/0"] = {name: parameter for name, parameter in mine if id(parameter) not in critics}
+            continue
         found |= {f"{ours}/{k}": layers(member, names) for k, member in enumerate(members)}
     return found
 

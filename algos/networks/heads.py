@@ -35,6 +35,17 @@ class PointPolicy(DeterministicPolicy):
         return Point(super().forward(observation))
 
 
+class CategoricalHead(nn.Module):
+    """Logits of π(a|s) from features that another network makes: [B, F] to [B, A]."""
+
+    def __init__(self, features: int, n_actions: int) -> None:
+        super().__init__()
+        self.head = Linear(features, n_actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.head(features)
+
+
 class CategoricalPolicy(nn.Module):
     """Logits of π(a|s): [B, ...] to [B, A]."""
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import logsumexp
 
+from d3ray.algos import testing
+from d3ray.algos.values.discrete_bcq import DiscreteBCQ
 from d3ray.algos.values.discrete_cql import DiscreteCQL
 from d3ray.algos.values.double_dqn import DoubleDQN
 
@@ -13,6 +16,10 @@ from ..loss_values import evaluate, networks, prepared
 
 FAST = {"learning_rate": 0.2, "target_update_interval": 100}  # targets are far from what is trained
 KINDS = ["mean", "qr", {"name": "iqn", "n_quantiles": 4}, {"name": "fqf", "n_quantiles": 4}, "categorical"]
+
+
+def name_of(kind):
+    return kind if isinstance(kind, str) else kind["name"]
 
 
 def huber(x):
@@ -47,7 +54,7 @@ def test_discrete_cql_adds_each_members_gap(n_critics, double):
     np.testing.assert_allclose(metrics["gap"], gaps, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind if isinstance(kind, str) else kind["name"])
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_the_gap_of_any_q_function_is_of_expected_values(kind):
     """The rest is DoubleDQN's loss."""
     made, learner, batch = prepared(DiscreteCQL, q_function=kind, alpha=0.7, n_critics=2, **FAST)
@@ -61,3 +68,74 @@ def test_the_gap_of_any_q_function_is_of_expected_values(kind):
     if kind in ("mean", "qr", "categorical"):  # nothing is drawn
         rest = DoubleDQN.critic_loss(made, nets, batch, learner._h)[0].sum(0)
         np.testing.assert_allclose(plain, rest.detach().numpy(), rtol=1e-10)
+
+
+# ---- DiscreteBCQ
+
+
+def first_features(learner, seen):
+    """What the first critic's encoder makes of an observation."""
+    state, x = learner.state(), seen.numpy()
+    names = sorted({name.rsplit(".", 1)[0] for name in state if name.startswith("live/critic/encoder.layers")})
+    for name in names:
+        weight, bias = (state[f"{name}.{part}"].numpy() for part in ("weight", "bias"))
+        weight, bias = (weight, bias) if weight.ndim == 2 else (weight[0], bias[0, 0])
+        x = np.maximum(x @ weight + bias, 0)
+    return x
+
+
+def likelihoods(run, learner, seen):
+    """G(·|s)."""
+    own = learner.algorithm.config_.imitator_encoder is not None
+    logits = run("live", "imitator", seen.numpy() if own else first_features(learner, seen))
+    return np.exp(logits) / np.exp(logits).sum()
+
+
+@pytest.mark.parametrize("n_critics", [1, 2])
+@pytest.mark.parametrize("encoder", [None, {"hidden_units": [8]}])
+def test_discrete_bcq_looks_ahead_among_likely_actions(n_critics, encoder):
+    settings = {"n_critics": n_critics, "imitator_encoder": encoder, "action_flexibility": 0.8, "beta": 0.3}
+    made, learner, batch = prepared(DiscreteBCQ, **settings, **FAST)
+    with torch.no_grad():
+        learner.live["imitator"]["head.weight"].normal_(generator=torch.Generator().manual_seed(0))
+    run, expected, log_probs, kept_off = networks(learner), [], [], set()
+    for b, action in enumerate(batch.action.tolist()):
+        likely = likelihoods(run, learner, batch.next_observation[b])
+        live = of_all(run, "live", batch.next_observation[b], n_critics).mean(0)
+        allowed = [a for a in range(3) if likely[a] / likely.max() > 0.8]
+        best = max(allowed, key=lambda a: live[a])
+        kept_off.add(best != live.argmax())
+        target = of_all(run, "target", batch.next_observation[b], n_critics)
+        goal = batch.reward[b].item() + batch.discount[b].item() * target[:, best].min()
+        here = of_all(run, "live", batch.observation[b], n_critics)
+        likely = np.log(likelihoods(run, learner, batch.observation[b]))
+        imitation = -likely[action] + 0.3 * np.mean(likely**2)
+        log_probs.append(likely[action])
+        expected.append(sum(huber(values[action] - goal) for values in here) + imitation)
+    assert kept_off == {True, False}
+    loss, metrics, _ = evaluate(made, learner, batch, made.critic_loss)
+    np.testing.assert_allclose(loss, expected, rtol=1e-10)
+    np.testing.assert_allclose(metrics["log_prob"], log_probs, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_discrete_bcq_acts_by_the_best_of_the_likely_actions(kind):
+    made, learner, _ = prepared(DiscreteBCQ, q_function=kind, imitator_encoder=None, action_flexibility=0.9, n_critics=2, **FAST)
+    seen = testing.tiny_dataset(discrete=True).columns["observation"][:100].astype(np.float64)
+    run, values = networks(learner), learner.modules["critic"](torch.from_numpy(seen)).mean(0).detach().numpy()
+    likely = np.array([likelihoods(run, learner, torch.from_numpy(row)) for row in seen])
+    best = np.where(likely / likely.max(-1, keepdims=True) > 0.9, values, -np.inf).argmax(-1)
+    np.testing.assert_array_equal(made.predict(seen), best)
+    assert (best != values.argmax(-1)).any()
+
+
+def test_both_losses_train_a_shared_encoder():
+    made, learner, batch = prepared(DiscreteBCQ, imitator_encoder=None)
+    key = learner.address(made.critic_loss)
+    whole, *_ = learner.gradients(made.critic_loss, ("critic", "imitator"), batch, key)
+    logits = learner.modules["imitator"](learner.modules["critic"].features(batch.observation))
+    imitation = torch.nn.functional.cross_entropy(logits, batch.action) + 0.5 * logits.log_softmax(-1).square().mean()
+    td = DoubleDQN.critic_loss(made, evaluate(made, learner, batch, made.critic_loss)[2], batch, learner._h)[0].mean()
+    parameters = [*learner.live["critic"].values(), *learner.live["imitator"].values()]
+    for ours, theirs in zip(whole, torch.autograd.grad(td + imitation, parameters), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-13)
