@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .values.dpp import DPP as DPP
     from .values.dqn import DQN as DQN
     from .values.iqn import IQN as IQN
+    from .values.nfq import NFQ as NFQ
     from .values.pal import PAL as PAL
     from .values.rainbow import Rainbow as Rainbow
 

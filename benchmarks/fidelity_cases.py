@@ -214,6 +214,21 @@ CASES = (
         discrete=True,
     ),
     d3rlpy(
+        "NFQ",
+        {"name": "NFQ", "preset": "d3rlpy", "encoder": NETS},
+        {"name": "NFQ"},
+        losses={"critic_loss": "loss"},
+        discrete=True,
+        difference="no target network here, a copy after every step there: the copy was made the network itself",
+    ),
+    d3rlpy(
+        "NFQ, two critics, QR",
+        {"name": "NFQ", "preset": "d3rlpy", "encoder": NETS, "n_critics": 2, "q_function": "qr"},
+        {"name": "NFQ", "n_critics": 2, "q_function": {"name": "qr"}},
+        losses={"critic_loss": "loss"},
+        discrete=True,
+    ),
+    d3rlpy(
         "TD3, QR",
         {"name": "TD3", **ACTOR_CRITIC, "q_function": "qr"},
         {"name": "TD3", "q_function": {"name": "qr"}},

@@ -13,6 +13,7 @@ Code      github.com/sfujim/BCQ, discrete_BCQ/discrete_BCQ.py, commit 4876f7e (M
 Choices   1. One step for both losses, as in code and d3rlpy 2.8.1.
           2. The shared encoder is all of Q_1's but its last layer, as in d3rlpy; in the code the convolutions of images, after
              which each has a layer of its own, and nothing of vectors: `imitator_encoder="default"`.
+             That is d3rlpy's `share_encoder=False`; `share_encoder` is of the ensemble here, as for every critic.
           3. The regulariser is taken on normalised log-probabilities, as in d3rlpy and `discrete_bc.py`; in the code on the logits
              as they come, with β = 0.01.
 """

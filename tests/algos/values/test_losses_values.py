@@ -11,6 +11,7 @@ from d3ray.algos import testing
 from d3ray.algos.values.discrete_bcq import DiscreteBCQ
 from d3ray.algos.values.discrete_cql import DiscreteCQL
 from d3ray.algos.values.double_dqn import DoubleDQN
+from d3ray.algos.values.nfq import NFQ
 
 from ..loss_values import evaluate, networks, prepared
 
@@ -29,6 +30,33 @@ def huber(x):
 def of_all(run, kind, seen, members):
     """Q_i(s, ·), [members, A]."""
     return np.array([run(kind, "critic", seen.numpy(), m) for m in range(members)])
+
+
+# ---- NFQ
+
+
+@pytest.mark.parametrize("n_critics", [1, 2])
+def test_nfq_asks_the_network_that_it_trains(n_critics):
+    made, learner, batch = prepared(NFQ, n_critics=n_critics, learning_rate=1e-2)
+    assert not learner.target.get("critic")
+    run, expected = networks(learner), []
+    for b, action in enumerate(batch.action.tolist()):
+        following = of_all(run, "live", batch.next_observation[b], n_critics)
+        goal = batch.reward[b].item() + batch.discount[b].item() * following[:, following.mean(0).argmax()].min()
+        expected.append(sum(huber(values[action] - goal) for values in of_all(run, "live", batch.observation[b], n_critics)))
+    np.testing.assert_allclose(evaluate(made, learner, batch, made.critic_loss)[0], expected, rtol=1e-10)
+
+
+def test_no_gradient_goes_through_nfqs_goal():
+    made, learner, batch = prepared(NFQ, learning_rate=1e-2)
+    found, *_ = learner.gradients(made.critic_loss, ("critic",), batch, learner.address(made.critic_loss))
+    critic = learner.modules["critic"]
+    with torch.no_grad():
+        goal = batch.reward + batch.discount * critic(batch.next_observation)[0].max(-1).values
+    taken = critic(batch.observation)[0].gather(-1, batch.action[:, None])[:, 0]
+    wanted = torch.autograd.grad(torch.nn.functional.huber_loss(taken, goal), list(critic.parameters()))
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
 # ---- DiscreteCQL
