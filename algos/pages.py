@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .values.categorical_dqn import CategoricalDQN as CategoricalDQN
     from .values.discrete_bcq import DiscreteBCQ as DiscreteBCQ
     from .values.discrete_cql import DiscreteCQL as DiscreteCQL
+    from .values.discrete_sac import DiscreteSAC as DiscreteSAC
     from .values.double_dqn import DoubleDQN as DoubleDQN
     from .values.double_pal import DoublePAL as DoublePAL
     from .values.dpp import DPP as DPP

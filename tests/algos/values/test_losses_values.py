@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from d3ray.algos import testing
 from d3ray.algos.values.discrete_bcq import DiscreteBCQ
 from d3ray.algos.values.discrete_cql import DiscreteCQL
+from d3ray.algos.values.discrete_sac import DiscreteSAC
 from d3ray.algos.values.double_dqn import DoubleDQN
 from d3ray.algos.values.nfq import NFQ
+from d3ray.data.dataset import Dataset
 
 from ..loss_values import evaluate, networks, prepared
 
@@ -167,3 +171,112 @@ def test_both_losses_train_a_shared_encoder():
     parameters = [*learner.live["critic"].values(), *learner.live["imitator"].values()]
     for ours, theirs in zip(whole, torch.autograd.grad(td + imitation, parameters), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-13)
+
+
+# ---- DiscreteSAC
+
+
+def chances(run, seen):
+    """π(·|s)."""
+    logits = run("live", "policy", seen.numpy())
+    return np.exp(logits) / np.exp(logits).sum()
+
+
+def temperature(learner):
+    return math.exp(learner.state()["live/temperature/log"].item())
+
+
+SPREAD = {"actor_learning_rate": 0.1, "critic_learning_rate": 0.1, "temp_learning_rate": 0.05, "target_update_interval": 100}
+
+
+@pytest.mark.parametrize("settings", [{}, {"learn_temperature": False, "initial_temperature": 0.3, "n_critics": 1}])
+def test_discrete_sacs_goal_is_the_exact_soft_value(settings):
+    made, learner, batch = prepared(DiscreteSAC, **SPREAD, **settings)
+    run, expected, members = networks(learner), [], settings.get("n_critics", 2)
+    alpha = 0.3 if settings else temperature(learner)
+    assert alpha != 1
+    for b, action in enumerate(batch.action.tolist()):
+        following, pi = batch.next_observation[b], chances(run, batch.next_observation[b])
+        least = of_all(run, "target", following, members).min(0)
+        soft = sum(pi[a] * (least[a] - alpha * math.log(pi[a])) for a in range(3))
+        goal = batch.reward[b].item() + batch.discount[b].item() * soft
+        expected.append(sum(huber(values[action] - goal) for values in of_all(run, "live", batch.observation[b], members)))
+    np.testing.assert_allclose(evaluate(made, learner, batch, made.critic_loss)[0], expected, rtol=1e-10)
+
+
+def test_discrete_sacs_goal_of_a_distribution_is_the_mixture():
+    """Atom by atom: of each action the member with the least mean, less α log π, counted by π."""
+    made, learner, batch = prepared(DiscreteSAC, q_function={"name": "qr", "n_quantiles": 4}, **SPREAD)
+    run, alpha = networks(learner), temperature(learner)
+    goal = made.goal(evaluate(made, learner, batch, made.critic_loss)[2], batch, learner._h)
+    for b in range(len(batch.reward)):
+        quantiles = of_all(run, "target", batch.next_observation[b], 2).reshape(2, 3, 4)
+        pi, atoms = chances(run, batch.next_observation[b]), {}
+        for a in range(3):
+            for atom in quantiles[quantiles[:, a].mean(-1).argmin(), a]:
+                atoms[batch.reward[b].item() + batch.discount[b].item() * (atom - alpha * math.log(pi[a]))] = pi[a] / 4
+        found = sorted(zip(goal.atoms[:, b].tolist(), goal.weights[:, b].tolist(), strict=True))
+        wanted = sorted(atoms.items())
+        if batch.discount[b] > 0:
+            np.testing.assert_allclose(found, wanted, rtol=1e-10)
+        assert goal.weights[:, b].sum().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_discrete_sacs_actor_and_temperature(kind):
+    made, learner, batch = prepared(DiscreteSAC, q_function=kind, entropy_share=0.8, **SPREAD)
+    run, alpha, expected, entropies = networks(learner), temperature(learner), [], []
+    values = learner.modules["critic"](batch.observation).detach().numpy().min(0)
+    for b in range(len(batch.reward)):
+        pi = chances(run, batch.observation[b])
+        entropy = -sum(p * math.log(p) for p in pi)
+        entropies.append(entropy)
+        actor = sum(pi[a] * (alpha * math.log(pi[a]) - values[b, a]) for a in range(3))
+        expected.append(actor + alpha * (entropy - 0.8 * math.log(3)))
+    loss, metrics, _ = evaluate(made, learner, batch, made.actor_loss)
+    np.testing.assert_allclose(loss, expected, rtol=1e-10)
+    np.testing.assert_allclose(metrics["entropy"], entropies, rtol=1e-10)
+
+
+def test_neither_loss_moves_what_the_other_learns():
+    made, learner, batch = prepared(DiscreteSAC, **SPREAD)
+    found, *_ = learner.gradients(made.actor_loss, ("temperature",), batch, learner.address(made.actor_loss))
+    entropy = learner.modules["policy"](batch.observation).entropy().mean().item()
+    assert found[0].item() == pytest.approx(temperature(learner) * (entropy - 0.98 * math.log(3)), rel=1e-10)
+    found, *_ = learner.gradients(made.actor_loss, ("policy",), batch, learner.address(made.actor_loss))
+    policy, alpha = learner.modules["policy"], temperature(learner)
+    with torch.no_grad():
+        values = learner.modules["critic"](batch.observation).amin(0)
+    log_probs = policy(batch.observation).log_probs
+    wanted = torch.autograd.grad((log_probs.exp() * (alpha * log_probs - values)).sum(-1).mean(), list(policy.parameters()))
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-13)
+
+
+BANDIT = np.array([1.0, 0.0, -1.0])
+
+
+def on_a_bandit(**settings):
+    """One state, three actions, an episode of one step: Q(s, a) is the reward."""
+    action = np.arange(600) % 3
+    seen, ends = np.ones((600, 1), np.float32), np.ones(600, bool)
+    data = Dataset.from_arrays(seen, action, BANDIT[action].astype(np.float32), ends, ~ends, name="bandit")
+    rates = dict.fromkeys(("actor_learning_rate", "critic_learning_rate", "temp_learning_rate"), 1e-2)
+    encoders = {f"{of}_encoder": {"hidden_units": [8]} for of in ("actor", "critic")}
+    return DiscreteSAC(**rates, **encoders, **settings).fit(data, 600, 600)
+
+
+def test_with_a_fixed_temperature_the_policy_becomes_the_softmax_of_values():
+    made = on_a_bandit(learn_temperature=False, initial_temperature=0.7)
+    drawn = made.sample_action(np.ones((20_000, 1), np.float32))
+    shares = np.bincount(drawn, minlength=3) / len(drawn)
+    np.testing.assert_allclose(shares, softmax(BANDIT / 0.7), atol=0.02)
+    found = made.policy().log_prob(np.ones((3, 1), np.float32), np.arange(3))
+    np.testing.assert_allclose(np.exp(found), softmax(BANDIT / 0.7), atol=0.02)
+    assert made.predict(np.ones((1, 1), np.float32)).tolist() == [0]
+
+
+def test_a_learnt_temperature_leads_to_the_entropy_that_is_aimed_at():
+    made = on_a_bandit(entropy_share=0.6)
+    found = made.policy().log_prob(np.ones((3, 1), np.float32), np.arange(3))
+    assert -(np.exp(found) * found).sum() == pytest.approx(0.6 * math.log(3), abs=0.05)
