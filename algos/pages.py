@@ -33,12 +33,16 @@ if TYPE_CHECKING:
     from .values.al import AL as AL
     from .values.categorical_double_dqn import CategoricalDoubleDQN as CategoricalDoubleDQN
     from .values.categorical_dqn import CategoricalDQN as CategoricalDQN
+    from .values.discrete_bcq import DiscreteBCQ as DiscreteBCQ
+    from .values.discrete_cql import DiscreteCQL as DiscreteCQL
+    from .values.discrete_sac import DiscreteSAC as DiscreteSAC
     from .values.double_dqn import DoubleDQN as DoubleDQN
     from .values.double_pal import DoublePAL as DoublePAL
     from .values.dpp import DPP as DPP
     from .values.dqn import DQN as DQN
     from .values.iqn import IQN as IQN
     from .values.naf import NAF as NAF
+    from .values.nfq import NFQ as NFQ
     from .values.pal import PAL as PAL
     from .values.rainbow import Rainbow as Rainbow
 

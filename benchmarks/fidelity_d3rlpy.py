@@ -60,6 +60,11 @@ def named(modules: Any, targets: bool) -> dict[str, Named]:
         ours, names = NETWORKS[TARGETS[theirs] if targets else theirs]
         module = getattr(modules, theirs)
         members = list(module) if isinstance(module, nn.ModuleList) else [module]
+        if theirs == "imitator" and hasattr(modules, "q_funcs"):
+            critics = {id(parameter) for parameter in modules.q_funcs.parameters()}  # whose encoder it may share
+            mine = layers(module, names).items()
+            found["imitator/0"] = {name: parameter for name, parameter in mine if id(parameter) not in critics}
+            continue
         found |= {f"{ours}/{k}": layers(member, names) for k, member in enumerate(members)}
     return found
 
@@ -68,7 +73,8 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     """One update at gradient step `step` (from 0), on the weights, the batch and the draws of a file."""
     settings = dict(algorithm)
     midpoints, likelihood, normal = (settings.pop(name, False) for name in ("midpoints", "likelihood", "normal_target"))
-    learner = make(settings.pop("name"), settings, "cpu")
+    name = settings.pop("name")
+    learner = make(name, settings, "cpu")
     with np.load(arrays) as given:
         parts = {name.removeprefix("batch/"): torch.from_numpy(given[name]) for name in given if name.startswith("batch/")}
     column = {name: part[:, None] if part.ndim == 1 else part for name, part in parts.items()}
@@ -95,7 +101,15 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
         mock.patch.object(bc_impl, "compute_stochastic_imitation_loss", negative_likelihood) if likelihood else nullcontext(),
         mock.patch.object(awac_impl.AWACImpl, "compute_target", target_of_a_normal_draw) if normal else nullcontext(),
     ):
-        compare(arrays, answer, named(modules, False), named(modules, True), lambda: learner.impl.update(batch, step))
+        targets = one_network(modules) if name == "NFQ" else named(modules, True)
+        compare(arrays, answer, named(modules, False), targets, lambda: learner.impl.update(batch, step))
+
+
+def one_network(modules: Any) -> dict[str, Named]:
+    """Has NFQ's copy of its network, made after every step, be that network; so no target is left to compare."""
+    for copy, network in zip(modules.targ_q_funcs.parameters(), modules.q_funcs.parameters(), strict=True):
+        copy.data = network.data
+    return {}
 
 
 def update_of_stretches(arrays: str, answer: str, learner: Any, parts: Mapping[str, torch.Tensor], actions: int, step: int) -> None:

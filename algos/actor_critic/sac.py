@@ -118,8 +118,11 @@ class SAC(Critics, DistributionPolicy):
 
     def temperature_loss(self, alpha: Tensor, log_prob: Tensor, h: Hyper) -> Tensor:
         """L_α of each sample, [B]."""
-        target = -self.spec_.action.shape[0] if self.config_.target_entropy is None else h.target_entropy
-        return -alpha * (log_prob + target)
+        return -alpha * (log_prob + self.entropy_goal(h))
+
+    def entropy_goal(self, h: Hyper) -> Tensor | float:
+        """H."""
+        return -self.spec_.action.shape[0] if self.config_.target_entropy is None else h.target_entropy
 
     def temperature(self, nets: Nets, h: Hyper) -> Tensor:
         """α, ()."""

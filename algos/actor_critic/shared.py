@@ -1,4 +1,4 @@
-"""What algorithms with a policy, or with a policy and critics, for continuous actions share.
+"""What algorithms with a policy, or with a policy and critics, share, most of them for continuous actions.
 
 Most have one step of the critics, one of the policy, and targets that follow, each a kind of update of its own:
 
@@ -29,8 +29,8 @@ from ..optimizers import Adam, Optimizer
 from ..ports import Noise, Ports, Tensors
 
 
-class ActorCriticConfig(CriticsConfig, ContinuousConfig):
-    """Settings of algorithms with a policy and critics."""
+class PolicyAndCriticsConfig(CriticsConfig):
+    """Settings of algorithms with a policy and critics, whichever actions they are for."""
 
     actor_learning_rate: float = setting(3e-4, "of the policy", source=RATE, gt=0)
     critic_learning_rate: float = setting(3e-4, "of the critics", source=RATE, gt=0)
@@ -38,6 +38,10 @@ class ActorCriticConfig(CriticsConfig, ContinuousConfig):
     critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
     actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
     critic_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critics")
+
+
+class ActorCriticConfig(PolicyAndCriticsConfig, ContinuousConfig):
+    """Settings of algorithms with a policy and critics, for continuous actions."""
 
 
 class ActorCritic(Critics):

@@ -21,6 +21,7 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Preset
 from ..definition import LossValue, Network, loss
+from ..losses.classification import imitation_error
 from ..nets import Hyper, Nets
 from ..networks.heads import CategoricalPolicy
 from ..ports import Tensors
@@ -53,9 +54,8 @@ class DiscreteBC(Cloning):
     @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B]."""
-        log_prob = nets.policy(batch.observation).log_softmax(-1)
-        taken = log_prob.gather(-1, batch.action[:, None])[:, 0]
-        return h.beta * log_prob.square().mean(-1) - taken, {"log_prob": taken}
+        loss, log_prob = imitation_error(nets.policy(batch.observation), batch.action, h.beta)
+        return loss, {"log_prob": log_prob}
 
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         return nets.policy(observation).argmax(-1), state

@@ -1,4 +1,4 @@
-"""Distributions over continuous actions in [-1, 1], as stochastic policies give them: sampled by noise that is handed in."""
+"""Distributions over actions, as stochastic policies give them, sampled by noise that is handed in; continuous ones in [-1, 1]."""
 
 from __future__ import annotations
 
@@ -99,3 +99,35 @@ class SquashedGaussian:
         """Log density of tanh(raw), where `raw` is `standard` deviations off the mean."""
         each = 2 * (raw + softplus(-2 * raw)) - 0.5 * standard.square() - self.log_std
         return each.sum(-1) - raw.shape[-1] * (_HALF_LOG_TAU + 2 * _LOG_2)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of several actions.
+
+    Attributes:
+        log_probs: Logarithms of their probabilities, [B, A].
+    """
+
+    log_probs: Tensor
+
+    @property
+    def probs(self) -> Tensor:
+        """Their probabilities, [B, A]."""
+        return self.log_probs.exp()
+
+    def mode(self) -> Tensor:
+        """The likeliest action, [B]."""
+        return self.log_probs.argmax(-1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The action that uniform `noise` [B, A] leads to, [B]: with numbers of a Gumbel distribution added, the largest."""
+        return (self.log_probs - (-noise.log()).log()).argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Log-probability of actions [B], [B]."""
+        return self.log_probs.gather(-1, action[:, None]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """-Σ_a π(a) log π(a), [B]."""
+        return -(self.probs * self.log_probs).sum(-1)

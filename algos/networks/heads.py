@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...data.spec import ObservationSpace
-from .distributions import Gaussian, Point, SquashedGaussian
+from .distributions import Categorical, Gaussian, Point, SquashedGaussian
 from .encoders import Encoder
 from .layers import Linear
 from .vectors import Observation
@@ -35,6 +35,17 @@ class PointPolicy(DeterministicPolicy):
         return Point(super().forward(observation))
 
 
+class CategoricalHead(nn.Module):
+    """Logits of π(a|s) from features that another network makes: [B, F] to [B, A]."""
+
+    def __init__(self, features: int, n_actions: int) -> None:
+        super().__init__()
+        self.head = Linear(features, n_actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.head(features)
+
+
 class CategoricalPolicy(nn.Module):
     """Logits of π(a|s): [B, ...] to [B, A]."""
 
@@ -45,6 +56,13 @@ class CategoricalPolicy(nn.Module):
 
     def forward(self, observation: Observation) -> Tensor:
         return self.head(self.encoder(observation))
+
+
+class SoftmaxPolicy(CategoricalPolicy):
+    """The same as a distribution: [B, ...] to a `Categorical`."""
+
+    def forward(self, observation: Observation) -> Categorical:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Categorical(super().forward(observation).log_softmax(-1))
 
 
 class ValueFunction(nn.Module):

@@ -78,6 +78,8 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
     for name, field in fields.items():
         if name.endswith("_interval") and isinstance(field.default, int) and field.default > 7:
             settings[name] = 7  # so that it comes round within a check
+        if name.endswith("learning_rate") and 0 < field.default < 1e-4:
+            settings[name] = 1e-3  # so that networks and their targets come to differ within a check
         if name.endswith("_updates") and isinstance(field.default, int):
             settings[name] = min(field.default, 2)
         if name.endswith(("warmup_steps", "start_step")) and field.default > 3:

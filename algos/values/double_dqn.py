@@ -15,13 +15,15 @@ from __future__ import annotations
 from ...data.batch import Batch
 from ..nets import Hyper, Nets
 from ..networks.q_functions import Values, reduced
-from .dqn import DQN, best
+from .dqn import DQN
 
 
 class DoubleDQN(DQN):
     """Double deep Q-network, offline or online. Data: discrete actions."""
 
     def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """min_j Q'_j(s', a*), [N, B]."""
-        chosen = best(nets.critic(batch.next_observation))
+        """min_j Q'_j(s', a*), [N, B]; as DQN's where a page's setting `double` is off."""
+        if not getattr(self.config_, "double", True):
+            return super().following(nets, batch, h)
+        chosen = self.greedy(nets, batch.next_observation)
         return reduced(nets.target.critic.distribution(batch.next_observation, chosen), "min")

@@ -100,7 +100,11 @@ class DQN(Critics):
 
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         with drawing_by(noise["weights"]) if noise else nullcontext():
-            return best(nets.critic(observation)), state
+            return self.greedy(nets, observation), state
+
+    def greedy(self, nets: Nets, observation: Any) -> Tensor:
+        """The best action, [B]."""
+        return best(nets.critic(observation))
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action)

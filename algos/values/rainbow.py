@@ -20,12 +20,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...data.batch import Batch
 from ...data.config import setting
 from ...data.sampling import PrioritizedSampling, Sampling
 from ..config import Preset
-from ..nets import Hyper, Nets
-from ..networks.q_functions import Categorical, QFunction, Values
+from ..networks.q_functions import Categorical, QFunction
 from .double_dqn import DoubleDQN
 from .dqn import DQN, DQNConfig
 
@@ -56,7 +54,3 @@ class Rainbow(DoubleDQN):
         "pfrl": Preset("PFRL 0.4.0, examples/atari/reproduction/rainbow", {"target_update_interval": 8_000}),
         "small": DQN.presets["small"],
     }
-
-    def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """Z'(s', a*), [N, B]."""
-        return super().following(nets, batch, h) if self.config_.double else DQN.following(self, nets, batch, h)

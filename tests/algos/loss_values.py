@@ -19,7 +19,8 @@ def prepared(algorithm, **settings):
 
 def evaluate(made, learner, batch, loss):
     key = learner.address(loss)
-    nets = Nets(learner.modules, {}, Nets(learner._targets, {}, None, key, torch.float64), key, torch.float64)
+    targets = Nets(learner._targets, {}, None, key, torch.float64)
+    nets = Nets(learner.modules, {}, targets, key, torch.float64, h=learner._h)
     values, metrics = loss(nets, batch, learner._h)
     values = values.sum(0) if loss.axes == "member sample" else values  # as the learner does
     return values.detach().numpy(), {name: value.detach().numpy() for name, value in metrics.items()}, nets

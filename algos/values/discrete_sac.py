@@ -1,0 +1,109 @@
+r"""Soft actor-critic for discrete actions (DiscreteSAC): SAC whose expectations over actions are exact.
+
+    critic        L_Q = E[ Σ_i huber(r + γ V(s') - Q_i(s, a)) ]                                     `DiscreteSAC.critic_loss`
+                  V(s) = Σ_a π(a|s) (min_j Q'_j(s, a) - α log π(a|s))                                    `DiscreteSAC.goal`
+    actor         L_π = E[ Σ_a π(a|s) (α log π(a|s) - min_i Q_i(s, a)) ]                           `DiscreteSAC.actor_loss`
+    temperature   L_α = E[ α (H(π(s)) - H̄) ],    H(π(s)) = -Σ_a π(a|s) log π(a|s),    H̄ = ρ log A    `SAC.temperature_loss`
+
+π acts by its likeliest action, and explores by its draws. α = α₀ exp(θ), and θ is learnt.
+
+Symbols   α = temperature, α₀ = `initial_temperature`, ρ = `entropy_share`, A = number of actions; ' marks the target critic.
+When      Online, where a policy that draws is wanted, or DQN's ε-greedy explores too little. Offline a baseline.
+Paper     Christodoulou: Soft Actor-Critic for Discrete Action Settings, 2019, arXiv:1910.07207.
+Choices   1. Order: critic; actor and temperature in one step, each seeing the other as it was; target. In d3rlpy 2.8.1 the actor
+             sees the temperature after its step.
+          2. Of distributional critics the goal is the mixture, by π, of the actions' distributions, each less its α log π; d3rlpy
+             averages them quantile by quantile. The expectation is the same.
+          3. Critics have the Q-function's own loss, of `mean` Huber's as in d3rlpy; the paper has squares.
+          4. The target is copied after steps C, 2C, …; d3rlpy also copies it after the first.
+          5. Noisy layers of critics (`q_function.noisy`) draw in losses only: π's draws explore.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...data.batch import Batch
+from ...data.config import setting
+from ...data.spec import Spec
+from ..actor_critic.sac import SAC
+from ..actor_critic.shared import PolicyAndCriticsConfig
+from ..config import Preset, sourced
+from ..definition import LossValue, Network, loss
+from ..nets import Hyper, Nets
+from ..networks.heads import SoftmaxPolicy, Temperature
+from ..networks.q_functions import Values, picked, reduced
+from ..optimizers import Adam, Optimizer
+from ..ports import Noise, Ports
+
+D3RLPY = "d3rlpy 2.8.1, algos/qlearning/sac.py"
+
+
+@sourced(D3RLPY, "actor_learning_rate", "critic_learning_rate", "n_critics", "gamma")
+class DiscreteSACConfig(PolicyAndCriticsConfig):
+    """Settings of `DiscreteSAC`."""
+
+    batch_size: int = setting(64, "transitions in a gradient step", source=D3RLPY, gt=0)
+    tau: float = setting(1.0, "share of the critics that enters their target when it moves; 1 copies them", gt=0, le=1)
+    target_update_interval: int | None = setting(8000, "C: steps from one move of the target to the next", source=D3RLPY, gt=0)
+    temp_learning_rate: float = setting(3e-4, "of the temperature", source=D3RLPY, gt=0)
+    temp_optimizer: Optimizer = setting(Adam(), "what steps the temperature", source=D3RLPY)
+    initial_temperature: float = setting(1.0, "α₀: the temperature's first value", source=D3RLPY, gt=0)
+    learn_temperature: bool = setting(True, "whether the temperature is learnt; else it keeps its first value", source=D3RLPY)
+    entropy_share: float = setting(0.98, "ρ: share of the largest entropy that is aimed at", source="d3rlpy 2.8.1", gt=0, le=1)
+    update_actor_interval: int = setting(1, "steps of the critic for one of actor and temperature", source=D3RLPY, gt=0)
+
+
+class DiscreteSAC(SAC):
+    """SAC for discrete actions, offline or online, where its own draws explore. α is in units of return."""
+
+    Config: ClassVar = DiscreteSACConfig
+    actions: ClassVar = "discrete"
+    presets: ClassVar = {"d3rlpy": Preset(D3RLPY, {})}
+
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
+        critic = config.q_function.discrete(
+            config.critic_encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
+        )
+        policy = SoftmaxPolicy(config.actor_encoder, spec.observation, spec.n_actions)
+        networks = {
+            "policy": Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer),
+            "critic": Network(critic, "critic_learning_rate", True, config.critic_optimizer, config.q_function.groups()),
+        }
+        if config.learn_temperature:
+            networks["temperature"] = Network(Temperature(), "temp_learning_rate", optimizer=config.temp_optimizer)
+        return networks
+
+    @torch.no_grad()
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """What Q goes towards, [A N, B]."""
+        policy = nets.policy(batch.next_observation)
+        values = reduced(nets.target.critic.distributions(batch.next_observation), "min")  # [A, N, B]
+        soft = values - self.temperature(nets, h) * policy.log_probs.mT
+        return batch.reward + batch.discount * soft.mixed(policy.probs)
+
+    @loss("sample")
+    def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L_π of each sample, [B]; and L_α, if the temperature is learnt: neither has a gradient in the other's network."""
+        policy, alpha = nets.policy(batch.observation), self.temperature(nets, h)
+        with torch.no_grad():
+            values = reduced(nets.critic(batch.observation), "min")
+        value, entropy = (policy.probs * values).sum(-1), policy.entropy()
+        loss = -alpha.detach() * entropy - value
+        if self.config_.learn_temperature:
+            loss = loss + self.temperature_loss(alpha, -entropy.detach(), h)
+        return loss, {"value": value, "entropy": entropy, "temperature": alpha}
+
+    def entropy_goal(self, h: Hyper) -> Tensor:
+        """H̄."""
+        return h.entropy_share * math.log(self.spec_.n_actions)
+
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {"action": Noise((spec.n_actions,), "uniform")}
+
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return picked(nets.critic(observation), action)
