@@ -207,7 +207,28 @@ def awr(s: Slow) -> None:
     )
 
 
-UPDATES = {"AWR": awr, "EDAC": edac, "MCQ": mcq, "SACN": sac_n, "SPOT": spot, "XQL": xql}
+def discrete_iql(s: Slow) -> None:
+    def ahead_of(one: slow.Sample) -> Tensor:
+        """The advantage of a sample."""
+        return min(slow.chosen(s.run, "target", one.observation, one.action, s.n)) - s.run("live", "value", one.observation)[0]
+
+    expectile = [0.7, 0.3]
+    s.minimise("value_loss", lambda: [expectile[int(u < 0)] * u**2 for u in map(ahead_of, s.samples)], {"value": 3e-4})
+    weights = [(3 * ahead_of(one)).exp().clamp(max=100).detach() for one in s.samples]
+    s.minimise(
+        "actor_loss",
+        lambda: [-w * slow.log_share(s.run, one.observation, one.action) for w, one in zip(weights, s.samples, strict=True)],
+        {"policy": 3e-4},
+    )
+    s.minimise(
+        "critic_loss",
+        lambda: [slow.chosen_towards(s.run, one, s.run("live", "value", one.next_observation)[0], s.n) for one in s.samples],
+        {"critic": 3e-4},
+    )
+    s.track("critic")
+
+
+UPDATES = {"AWR": awr, "DiscreteIQL": discrete_iql, "EDAC": edac, "MCQ": mcq, "SACN": sac_n, "SPOT": spot, "XQL": xql}
 
 
 def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int) -> None:

@@ -1,4 +1,4 @@
-"""What algorithms with a policy, or with a policy and critics, for continuous actions share.
+"""What algorithms with a policy, or with a policy and critics, share.
 
 Most have one step of the critics, one of the policy, and targets that follow, each a kind of update of its own:
 
@@ -12,7 +12,7 @@ step a target moves by the share τ. τ = 1 copies the network, which is a hard 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -29,8 +29,8 @@ from ..optimizers import Adam, Optimizer
 from ..ports import Noise, Ports, Tensors
 
 
-class ActorCriticConfig(CriticsConfig, ContinuousConfig):
-    """Settings of algorithms with a policy and critics."""
+class DiscreteActorCriticConfig(CriticsConfig):
+    """Settings of algorithms with a policy and critics, whichever actions they are for."""
 
     actor_learning_rate: float = setting(3e-4, "of the policy", source=RATE, gt=0)
     critic_learning_rate: float = setting(3e-4, "of the critics", source=RATE, gt=0)
@@ -38,6 +38,10 @@ class ActorCriticConfig(CriticsConfig, ContinuousConfig):
     critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
     actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
     critic_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critics")
+
+
+class ActorCriticConfig(DiscreteActorCriticConfig, ContinuousConfig):
+    """The same where actions are continuous, and may be scaled."""
 
 
 class ActorCritic(Critics):
@@ -71,9 +75,19 @@ class DistributionPolicy(Algorithm):
         return nets.policy(observation).log_prob(action)
 
 
-def critic_network(spec: Spec, config: ActorCriticConfig) -> Network:
-    """The critics, with a target."""
-    critic = config.q_function.continuous(
-        config.critic_encoder, spec.observation, spec.action.shape[0], config.n_critics, share_encoder=config.share_encoder
+class SoftmaxActor(DistributionPolicy):
+    """The same with discrete actions: the likeliest one acts, and its draws explore."""
+
+    actions: ClassVar = "discrete"
+
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {"action": Noise((spec.n_actions,), "uniform")}
+
+
+def critic_network(spec: Spec, config: DiscreteActorCriticConfig) -> Network:
+    """The critics, with a target: of an action each, or with a value for each discrete one."""
+    make, size = (
+        (config.q_function.discrete, spec.n_actions) if spec.discrete else (config.q_function.continuous, spec.action.shape[0])
     )
+    critic = make(config.critic_encoder, spec.observation, size, config.n_critics, share_encoder=config.share_encoder)
     return Network(critic, "critic_learning_rate", True, config.critic_optimizer, config.q_function.groups())

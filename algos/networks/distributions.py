@@ -1,4 +1,4 @@
-"""Distributions over continuous actions in [-1, 1], as stochastic policies give them: sampled by noise that is handed in."""
+"""Distributions over actions, as stochastic policies give them: sampled by noise that is handed in. Numbers are in [-1, 1]."""
 
 from __future__ import annotations
 
@@ -99,3 +99,31 @@ class SquashedGaussian:
         """Log density of tanh(raw), where `raw` is `standard` deviations off the mean."""
         each = 2 * (raw + softplus(-2 * raw)) - 0.5 * standard.square() - self.log_std
         return each.sum(-1) - raw.shape[-1] * (_HALF_LOG_TAU + 2 * _LOG_2)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of n actions.
+
+    Attributes:
+        logits: Of each, [B, n]; their softmax is its probability.
+    """
+
+    logits: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Of each action, [B, n]."""
+        return self.logits.softmax(-1)
+
+    def mode(self) -> Tensor:
+        """The likeliest action, int64 [B]."""
+        return self.logits.argmax(-1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The action that numbers `noise` [B, n], uniform on (0, 1), lead to, int64 [B]: the largest logit with Gumbel noise."""
+        return (self.logits - (-noise.log()).log()).argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Log probability of actions [B], [B]."""
+        return self.logits.log_softmax(-1).gather(-1, action[..., None])[..., 0]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...data.spec import ObservationSpace
-from .distributions import Gaussian, Point, SquashedGaussian
+from .distributions import Categorical, Gaussian, Point, SquashedGaussian
 from .encoders import Encoder
 from .layers import Linear
 from .vectors import Observation
@@ -45,6 +45,13 @@ class CategoricalPolicy(nn.Module):
 
     def forward(self, observation: Observation) -> Tensor:
         return self.head(self.encoder(observation))
+
+
+class SoftmaxPolicy(CategoricalPolicy):
+    """The same as a distribution, for losses that ask for log probabilities: [B, ...] to a `Categorical`."""
+
+    def forward(self, observation: Observation) -> Categorical:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Categorical(super().forward(observation))
 
 
 class ValueFunction(nn.Module):

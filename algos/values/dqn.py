@@ -28,7 +28,7 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Preset, sourced
-from ..critics import Critics, CriticsConfig
+from ..critics import CriticsConfig, DiscreteCritics
 from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -58,7 +58,7 @@ class DQNConfig(CriticsConfig):
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 
-class DQN(Critics):
+class DQN(DiscreteCritics):
     """Deep Q-network, offline or online. Data: discrete actions."""
 
     Config: ClassVar = DQNConfig
@@ -101,9 +101,6 @@ class DQN(Critics):
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         with drawing_by(noise["weights"]) if noise else nullcontext():
             return best(nets.critic(observation)), state
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return picked(nets.critic(observation), action)
 
 
 def best(values: Tensor) -> Tensor:
