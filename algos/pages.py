@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .imitation.bc import BC as BC
     from .imitation.crr import CRR as CRR
     from .imitation.discrete_bc import DiscreteBC as DiscreteBC
+    from .imitation.discrete_crr import DiscreteCRR as DiscreteCRR
     from .in_sample.discrete_iql import DiscreteIQL as DiscreteIQL
     from .in_sample.iql import IQL as IQL
     from .in_sample.xql import XQL as XQL

@@ -228,7 +228,38 @@ def discrete_iql(s: Slow) -> None:
     s.track("critic")
 
 
-UPDATES = {"AWR": awr, "DiscreteIQL": discrete_iql, "EDAC": edac, "MCQ": mcq, "SACN": sac_n, "SPOT": spot, "XQL": xql}
+def discrete_crr(s: Slow) -> None:
+    def following(one: slow.Sample) -> Tensor:
+        """The least member's mean over the target policy."""
+        seen = one.next_observation
+        return min(slow.expected_value(s.run, "target", seen, s.run("target", "critic", seen, k)) for k in range(s.n))
+
+    def weight(one: slow.Sample) -> Tensor:
+        """What a sample counts."""
+        values = sum(s.run("live", "critic", one.observation, k) for k in range(s.n)) / s.n
+        baseline = slow.expected_value(s.run, "live", one.observation, values) if s.h.kind == "mean" else max(values)
+        advantage = (values[int(one.action)] - baseline).detach()
+        return (advantage >= 0).double() if s.h.binary else advantage.exp().clamp(max=20)
+
+    s.minimise("critic_loss", lambda: [slow.chosen_towards(s.run, one, following(one), s.n) for one in s.samples], {"critic": 3e-4})
+    s.minimise(
+        "actor_loss",
+        lambda: [-weight(one) * slow.log_share(s.run, one.observation, one.action) for one in s.samples],
+        {"policy": 3e-4},
+    )
+    s.track("critic", "policy")
+
+
+UPDATES = {
+    "AWR": awr,
+    "DiscreteCRR": discrete_crr,
+    "DiscreteIQL": discrete_iql,
+    "EDAC": edac,
+    "MCQ": mcq,
+    "SACN": sac_n,
+    "SPOT": spot,
+    "XQL": xql,
+}
 
 
 def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int) -> None:

@@ -200,3 +200,9 @@ def chosen_towards(run: Run, one: Sample, following: Tensor, n: int) -> Tensor:
     goal = (one.reward + one.discount * following).detach()
     errors = [(goal - value).abs() for value in chosen(run, "live", one.observation, one.action, n)]
     return sum(e**2 / 2 if e <= 1 else e - 0.5 for e in errors)
+
+
+def expected_value(run: Run, kind: str, seen: Tensor, values: Tensor) -> Tensor:
+    """Σ_a π(a|s) Q(s, a)."""
+    shares = run(kind, "policy", seen).exp()
+    return sum(p * value for p, value in zip(shares / shares.sum(), values, strict=True))
