@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .imitation.awr import AWR as AWR
     from .imitation.bc import BC as BC
     from .imitation.crr import CRR as CRR
+    from .imitation.discrete_awr import DiscreteAWR as DiscreteAWR
     from .imitation.discrete_bc import DiscreteBC as DiscreteBC
     from .imitation.discrete_crr import DiscreteCRR as DiscreteCRR
     from .in_sample.discrete_iql import DiscreteIQL as DiscreteIQL

@@ -197,12 +197,15 @@ def awr(s: Slow) -> None:
     values = [float(c * s.run("live", "value", one.observation)[0]) for one in s.samples]
     apart = torch.tensor([returned("live", i) - value for i, value in enumerate(values)], dtype=torch.float64)
     weights, log_std = slow.weights(apart, s.h.beta, 20.0), torch.tensor(0.4, dtype=torch.float64).log()
+
+    def log_prob(one: slow.Sample) -> Tensor:
+        if one.action.ndim == 0:
+            return slow.log_share(s.run, one.observation, one.action)
+        return slow.normal(s.run("live", "policy", one.observation).tanh(), log_std.expand(len(one.action)), one.action)
+
     s.minimise(
         "actor_loss",
-        lambda: [
-            -weight * slow.normal(s.run("live", "policy", one.observation).tanh(), log_std.expand(len(one.action)), one.action)
-            for weight, one in zip(weights, s.samples, strict=True)
-        ],
+        lambda: [-weight * log_prob(one) for weight, one in zip(weights, s.samples, strict=True)],
         {"policy": 5e-5},
     )
 
@@ -252,6 +255,7 @@ def discrete_crr(s: Slow) -> None:
 
 UPDATES = {
     "AWR": awr,
+    "DiscreteAWR": awr,
     "DiscreteCRR": discrete_crr,
     "DiscreteIQL": discrete_iql,
     "EDAC": edac,

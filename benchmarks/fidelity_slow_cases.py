@@ -79,6 +79,14 @@ SLOW_CASES: tuple[Case, ...] = (
     slow("AWR, value", AWR, {**SLOW_AWR, "phase": "value"}, ("value_loss",)),
     slow("AWR, actor", AWR, {**SLOW_AWR, "phase": "actor"}, ("actor_loss",), step=200),
     slow(
+        "DiscreteAWR, actor",
+        {**AWR, "name": "DiscreteAWR"},
+        {**SLOW_AWR, "name": "DiscreteAWR", "phase": "actor"},
+        ("actor_loss",),
+        step=200,
+        discrete=True,
+    ),
+    slow(
         "AWR, actor, returns of the data",
         {**AWR, "horizon": None, "beta": 0.5},
         {**SLOW_AWR, "horizon": None, "phase": "actor", "beta": 0.5},
