@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .in_sample.iql import IQL as IQL
     from .in_sample.xql import XQL as XQL
     from .sequence.decision_transformer import DecisionTransformer as DecisionTransformer
+    from .sequence.discrete_decision_transformer import DiscreteDecisionTransformer as DiscreteDecisionTransformer
     from .values.al import AL as AL
     from .values.categorical_double_dqn import CategoricalDoubleDQN as CategoricalDoubleDQN
     from .values.categorical_dqn import CategoricalDQN as CategoricalDQN
