@@ -15,7 +15,7 @@ from .base import Algorithm
 from .config import AlgorithmConfig
 from .definition import LossValue, Verbs
 from .nets import Hyper, Nets
-from .networks.q_functions import Bootstrap, Mean, QFunction
+from .networks.q_functions import Bootstrap, Mean, QFunction, picked
 
 RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
 
@@ -70,3 +70,10 @@ class Critics(Algorithm):
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)
+
+
+class DiscreteCritics(Critics):
+    """The same where an action is one of n, and a critic has a value for each."""
+
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return picked(nets.critic(observation), action)

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from .imitation.awr import AWR as AWR
     from .imitation.bc import BC as BC
     from .imitation.crr import CRR as CRR
+    from .imitation.discrete_awr import DiscreteAWR as DiscreteAWR
     from .imitation.discrete_bc import DiscreteBC as DiscreteBC
+    from .imitation.discrete_crr import DiscreteCRR as DiscreteCRR
+    from .in_sample.discrete_iql import DiscreteIQL as DiscreteIQL
     from .in_sample.iql import IQL as IQL
     from .in_sample.xql import XQL as XQL
     from .sequence.decision_transformer import DecisionTransformer as DecisionTransformer
+    from .sequence.discrete_decision_transformer import DiscreteDecisionTransformer as DiscreteDecisionTransformer
     from .values.al import AL as AL
     from .values.categorical_double_dqn import CategoricalDoubleDQN as CategoricalDoubleDQN
     from .values.categorical_dqn import CategoricalDQN as CategoricalDQN

@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import torch
 from d3rlpy.algos.qlearning.torch import awac_impl, bc_impl, bear_impl
+from d3rlpy.constants import PositionEncodingType
 from d3rlpy.models.torch import ImitationLoss, VAEDecoder, build_gaussian_distribution
 from d3rlpy.torch_utility import TorchMiniBatch, TorchTrajectoryMiniBatch
 from fidelity_side import Named, compare, layers
@@ -24,7 +25,8 @@ CRITIC = {"_fc": "head", "_embed": "embed"}
 def transformer_layers(n: int) -> dict[str, str]:
     """What our side calls the layers and lone parameters of a Decision Transformer of up to n blocks."""
     names = {"_rtg_embed": "body.embed_return", "_action_embed": "body.embed_action", "_output": "head"}
-    names["_position_encoding._embed.weight"] = "body.timestep"
+    names["_position_encoding._embed.weight"] = names["_position_encoding._global_position_embedding.weight"] = "body.timestep"
+    names |= {"_position_encoding._block_position_embedding._parameter": "body.place"}
     norms = {"_embed_ln": "body.norm", "_gpt2._layer_norm": "body.transformer.norm"}
     for k in range(n):
         theirs, ours = f"_gpt2._transformer.{k}", f"body.transformer.blocks.{k}"
@@ -46,7 +48,7 @@ NETWORKS = {
     "vae_encoder": ("vae_encoder", {"_mu": "mean", "_logstd": "log_std"}),
     "vae_decoder": ("vae_decoder", {"_fc": "head"}),
     "perturbation": ("perturbation", {"_fc": "head"}),
-    "transformer": ("policy", transformer_layers(4)),
+    "transformer": ("policy", transformer_layers(6)),
 }
 TARGETS = {"targ_policy": "policy", "targ_q_funcs": "q_funcs", "targ_perturbation": "perturbation"}
 
@@ -73,6 +75,8 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     """One update at gradient step `step` (from 0), on the weights, the batch and the draws of a file."""
     settings = dict(algorithm)
     midpoints, likelihood, normal = (settings.pop(name, False) for name in ("midpoints", "likelihood", "normal_target"))
+    if "position_encoding_type" in settings:
+        settings["position_encoding_type"] = PositionEncodingType(settings["position_encoding_type"])
     name = settings.pop("name")
     learner = make(name, settings, "cpu")
     with np.load(arrays) as given:
@@ -126,6 +130,9 @@ def update_of_stretches(arrays: str, answer: str, learner: Any, parts: Mapping[s
     )
     learner.create_impl((parts["observation"].shape[-1],), actions)
     modules = learner.impl.modules
+    places = dict(modules.transformer.named_parameters()).get("_position_encoding._block_position_embedding._parameter")
+    if places is not None:  # it has three times as many as are looked at
+        places.data = places.data[:, : parts["mask"].shape[1]].clone()
     compare(arrays, answer, named(modules, False), {}, lambda: learner.impl.update(batch, step))
 
 

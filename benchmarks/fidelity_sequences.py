@@ -31,7 +31,7 @@ OURS: dict[str, Any] = {
     "max_timestep": 101,
     "optimizer": {"name": "adam", "epsilon": 1e-8 * FACTOR},
 }
-KEYS = tuple(f"{kind}/policy/0/body.transformer.blocks.{k}.attention.key/bias" for kind in ("gradient", "live") for k in range(4))
+KEYS = tuple(f"{kind}/policy/0/body.transformer.blocks.{k}.attention.key/bias" for kind in ("gradient", "live") for k in range(6))
 
 
 def transformer(label: str, ours: dict[str, Any], theirs: dict[str, Any], difference: str = "") -> Case:
@@ -42,6 +42,19 @@ def transformer(label: str, ours: dict[str, Any], theirs: dict[str, Any], differ
         losses={"imitation_loss": "loss"},
         factor={"imitation_loss": FACTOR, "policy": FACTOR},
         skip=KEYS,
+        difference=difference,
+    )
+
+
+def discrete(label: str, ours: dict[str, Any], theirs: dict[str, Any], difference: str = "") -> Case:
+    blocks = {**STILL, "n_layers": 6, "n_heads": 8, "activation": "gelu"}
+    return d3rlpy(
+        label,
+        {**OURS, "name": "DiscreteDecisionTransformer", "optimizer": "adam", "transformer": blocks, **ours},
+        {**THEIRS, "name": "DiscreteDecisionTransformer", **theirs},
+        losses={"imitation_loss": "loss"},
+        skip=KEYS,
+        discrete=True,
         difference=difference,
     )
 
@@ -59,16 +72,28 @@ SEQUENCE_CASES: tuple[Case, ...] = (
         {"n_layers": 4, "n_heads": 4, "activation": "gelu"},
         {"num_layers": 4, "num_heads": 4, "activation_type": "gelu"},
     ),
+    discrete(
+        "Discrete Decision Transformer",
+        {},
+        {},
+        "the mean over steps that are there here, over padding too there: no stretch is padded. Dropout is off on both sides; a "
+        "key's bias moves no attention, so its gradient is rounding and is not compared",
+    ),
+    discrete(
+        "Discrete Decision Transformer, simple positions, ReLU",
+        {"position_encoding": "simple", "embed_activation": "relu"},
+        {"position_encoding_type": "simple", "embed_activation_type": "relu"},
+    ),
 )
 
 
-def stretches(observation: int, action: int) -> dict[str, np.ndarray]:
-    """Noise, padded in front."""
+def stretches(observation: int, action: int | None) -> dict[str, np.ndarray]:
+    """Noise; with continuous actions padded in front."""
     rng = np.random.default_rng(7)
-    mask = np.arange(T) >= T - LENGTHS[:, None]
+    mask = (np.arange(T) >= T - LENGTHS[:, None]) | (action is None)
     found = {
         "observation": rng.standard_normal((BATCH, T, observation), np.float32),
-        "action": rng.uniform(-1, 1, (BATCH, T, action)).astype(np.float32),
+        "action": rng.integers(0, 2, (BATCH, T)) if action is None else rng.uniform(-1, 1, (BATCH, T, action)).astype(np.float32),
         "reward": rng.standard_normal((BATCH, T), np.float32),
         "return_to_go": rng.standard_normal((BATCH, T), np.float32),
         "timestep": rng.integers(0, 90, (BATCH, 1)) + np.arange(T),

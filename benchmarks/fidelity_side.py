@@ -30,11 +30,16 @@ def layers(module: nn.Module, names: Mapping[str, str]) -> Named:
     found: Named = {}
     encoder = 0
     for path, layer in module.named_modules():
+        if isinstance(layer, nn.Embedding) and path in names:
+            found[f"{names[path]}.weight"] = layer.weight
         if isinstance(layer, nn.Linear):
             name = names.get(path)
             if name is None:
                 name, encoder = f"encoder.{encoder}", encoder + 1
-            found[f"{name}/weight"], found[f"{name}/bias"] = layer.weight, layer.bias
+            if layer.bias is None:  # a lone parameter on our side
+                found[f"{name}.weight"] = layer.weight
+            else:
+                found[f"{name}/weight"], found[f"{name}/bias"] = layer.weight, layer.bias
     for path, parameter in module.named_parameters():
         if path in names:
             found[names[path]] = parameter

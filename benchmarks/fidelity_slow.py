@@ -197,17 +197,73 @@ def awr(s: Slow) -> None:
     values = [float(c * s.run("live", "value", one.observation)[0]) for one in s.samples]
     apart = torch.tensor([returned("live", i) - value for i, value in enumerate(values)], dtype=torch.float64)
     weights, log_std = slow.weights(apart, s.h.beta, 20.0), torch.tensor(0.4, dtype=torch.float64).log()
+
+    def log_prob(one: slow.Sample) -> Tensor:
+        if one.action.ndim == 0:
+            return slow.log_share(s.run, one.observation, one.action)
+        return slow.normal(s.run("live", "policy", one.observation).tanh(), log_std.expand(len(one.action)), one.action)
+
     s.minimise(
         "actor_loss",
-        lambda: [
-            -weight * slow.normal(s.run("live", "policy", one.observation).tanh(), log_std.expand(len(one.action)), one.action)
-            for weight, one in zip(weights, s.samples, strict=True)
-        ],
+        lambda: [-weight * log_prob(one) for weight, one in zip(weights, s.samples, strict=True)],
         {"policy": 5e-5},
     )
 
 
-UPDATES = {"AWR": awr, "EDAC": edac, "MCQ": mcq, "SACN": sac_n, "SPOT": spot, "XQL": xql}
+def discrete_iql(s: Slow) -> None:
+    def ahead_of(one: slow.Sample) -> Tensor:
+        """The advantage of a sample."""
+        return min(slow.chosen(s.run, "target", one.observation, one.action, s.n)) - s.run("live", "value", one.observation)[0]
+
+    expectile = [0.7, 0.3]
+    s.minimise("value_loss", lambda: [expectile[int(u < 0)] * u**2 for u in map(ahead_of, s.samples)], {"value": 3e-4})
+    weights = [(3 * ahead_of(one)).exp().clamp(max=100).detach() for one in s.samples]
+    s.minimise(
+        "actor_loss",
+        lambda: [-w * slow.log_share(s.run, one.observation, one.action) for w, one in zip(weights, s.samples, strict=True)],
+        {"policy": 3e-4},
+    )
+    s.minimise(
+        "critic_loss",
+        lambda: [slow.chosen_towards(s.run, one, s.run("live", "value", one.next_observation)[0], s.n) for one in s.samples],
+        {"critic": 3e-4},
+    )
+    s.track("critic")
+
+
+def discrete_crr(s: Slow) -> None:
+    def following(one: slow.Sample) -> Tensor:
+        """The least member's mean over the target policy."""
+        seen = one.next_observation
+        return min(slow.expected_value(s.run, "target", seen, s.run("target", "critic", seen, k)) for k in range(s.n))
+
+    def weight(one: slow.Sample) -> Tensor:
+        """What a sample counts."""
+        values = sum(s.run("live", "critic", one.observation, k) for k in range(s.n)) / s.n
+        baseline = slow.expected_value(s.run, "live", one.observation, values) if s.h.kind == "mean" else max(values)
+        advantage = (values[int(one.action)] - baseline).detach()
+        return (advantage >= 0).double() if s.h.binary else advantage.exp().clamp(max=20)
+
+    s.minimise("critic_loss", lambda: [slow.chosen_towards(s.run, one, following(one), s.n) for one in s.samples], {"critic": 3e-4})
+    s.minimise(
+        "actor_loss",
+        lambda: [-weight(one) * slow.log_share(s.run, one.observation, one.action) for one in s.samples],
+        {"policy": 3e-4},
+    )
+    s.track("critic", "policy")
+
+
+UPDATES = {
+    "AWR": awr,
+    "DiscreteAWR": awr,
+    "DiscreteCRR": discrete_crr,
+    "DiscreteIQL": discrete_iql,
+    "EDAC": edac,
+    "MCQ": mcq,
+    "SACN": sac_n,
+    "SPOT": spot,
+    "XQL": xql,
+}
 
 
 def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int) -> None:

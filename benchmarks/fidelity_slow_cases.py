@@ -11,6 +11,9 @@ AHEAD = 4  # steps that AWR's returns look ahead
 BEHAVIOUR: dict[str, Any] = {**ACTOR_CRITIC, "imitator_encoder": NETS}
 SPOT: dict[str, Any] = {"name": "SPOT", **BEHAVIOUR, "warmup_steps": 0, "support_weight": 0.7, "beta": 0.3}
 XQL: dict[str, Any] = {"name": "XQL", **ACTOR_CRITIC, "value_encoder": NETS, "actor_optimizer": "adam"}
+VALUES = ("value_loss", "actor_loss", "critic_loss")
+CRR_LOSSES = ("critic_loss", "actor_loss")
+CRR: dict[str, Any] = {"name": "DiscreteCRR", **ACTOR_CRITIC, "n_critics": 2, "tau": 0.005, "target_update_interval": 1}
 AWR: dict[str, Any] = {"name": "AWR", "actor_encoder": NETS, "value_encoder": NETS, "horizon": AHEAD, "value_scale": 10.0}
 SLOW_AWR: dict[str, Any] = {"name": "AWR", "sgd": True, "horizon": AHEAD, "scale": 10.0, "beta": 1.0}
 
@@ -55,17 +58,34 @@ SLOW_CASES: tuple[Case, ...] = (
         "XQL",
         XQL,
         {"name": "XQL", "gumbel_temp": 2.0, "max_clip": 7.0, "delta": 20.0},
-        ("value_loss", "actor_loss", "critic_loss"),
+        VALUES,
         difference="V has no layer norm here",
     ),
     slow(
         "XQL, with other actions, clipped",
         {**XQL, "gumbel_temp": 0.5, "max_clip": 1.0, "huber_delta": 0.5, "perturb_actions": True, "n_random_actions": 2},
         {"name": "XQL", "gumbel_temp": 0.5, "max_clip": 1.0, "delta": 0.5, "std": 0.1},
-        ("value_loss", "actor_loss", "critic_loss"),
+        VALUES,
+    ),
+    slow("DiscreteIQL", {**XQL, "name": "DiscreteIQL"}, {"name": "DiscreteIQL"}, VALUES, discrete=True),
+    slow("DiscreteCRR", CRR, {"name": "DiscreteCRR", "kind": "mean", "binary": False}, CRR_LOSSES, discrete=True),
+    slow(
+        "DiscreteCRR, best of all, binary",
+        {**CRR, "advantage_type": "max", "weight_type": "binary"},
+        {"name": "DiscreteCRR", "kind": "max", "binary": True},
+        CRR_LOSSES,
+        discrete=True,
     ),
     slow("AWR, value", AWR, {**SLOW_AWR, "phase": "value"}, ("value_loss",)),
     slow("AWR, actor", AWR, {**SLOW_AWR, "phase": "actor"}, ("actor_loss",), step=200),
+    slow(
+        "DiscreteAWR, actor",
+        {**AWR, "name": "DiscreteAWR"},
+        {**SLOW_AWR, "name": "DiscreteAWR", "phase": "actor"},
+        ("actor_loss",),
+        step=200,
+        discrete=True,
+    ),
     slow(
         "AWR, actor, returns of the data",
         {**AWR, "horizon": None, "beta": 0.5},

@@ -87,6 +87,8 @@ class ContextModule(PolicyModule):
         return action, *(new[state.name] for state in self.states)
 
     def _scaled_action(self, raw: Tensor) -> Tensor:
+        if self.spec.discrete:
+            return raw
         affines = self.affines()
         return affines["action"].transform(raw) if "action" in affines else raw.to(self.dtype)
 

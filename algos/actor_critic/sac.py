@@ -21,10 +21,10 @@ Choices   1. Order: critic; actor and temperature in one step from the same draw
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.batch import Batch
 from ...data.config import setting
@@ -75,15 +75,18 @@ class SAC(Critics, DistributionPolicy):
         ),
     }
 
-    def networks(self, spec: Spec, config: SACConfig) -> dict[str, Network]:
-        policy = SquashedGaussianPolicy(config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         networks = {
-            "policy": Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer),
+            "policy": Network(self.policy_network(spec, config), "actor_learning_rate", optimizer=config.actor_optimizer),
             "critic": critic_network(spec, config),
         }
         if config.learn_temperature:
             networks["temperature"] = Network(Temperature(), "temp_learning_rate", optimizer=config.temp_optimizer)
         return networks
+
+    def policy_network(self, spec: Spec, config: Any) -> nn.Module:
+        """π."""
+        return SquashedGaussianPolicy(config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
 
     def schedule(self, step: int) -> tuple[str, ...]:
         c = self.config_

@@ -1,4 +1,4 @@
-"""What algorithms with a policy, or with a policy and critics, share, most of them for continuous actions.
+"""What algorithms with a policy, or with a policy and critics, share.
 
 Most have one step of the critics, one of the policy, and targets that follow, each a kind of update of its own:
 
@@ -12,9 +12,9 @@ step a target moves by the share τ. τ = 1 copies the network, which is a hard 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.batch import Batch
 from ...data.config import setting
@@ -25,6 +25,7 @@ from ..critics import RATE, Critics, CriticsConfig
 from ..definition import LossValue, Network, Verbs
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
+from ..networks.heads import SoftmaxPolicy
 from ..optimizers import Adam, Optimizer
 from ..ports import Noise, Ports, Tensors
 
@@ -75,9 +76,23 @@ class DistributionPolicy(Algorithm):
         return nets.policy(observation).log_prob(action)
 
 
-def critic_network(spec: Spec, config: ActorCriticConfig) -> Network:
-    """The critics, with a target."""
-    critic = config.q_function.continuous(
-        config.critic_encoder, spec.observation, spec.action.shape[0], config.n_critics, share_encoder=config.share_encoder
+class SoftmaxActor(DistributionPolicy):
+    """The same with discrete actions: the likeliest one acts, and its draws explore."""
+
+    actions: ClassVar = "discrete"
+
+    def policy_network(self, spec: Spec, config: Any) -> nn.Module:
+        """Their probabilities."""
+        return SoftmaxPolicy(config.actor_encoder, spec.observation, spec.n_actions)
+
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {"action": Noise((spec.n_actions,), "uniform")}
+
+
+def critic_network(spec: Spec, config: PolicyAndCriticsConfig) -> Network:
+    """The critics, with a target: of an action each, or with a value for each discrete one."""
+    make, size = (
+        (config.q_function.discrete, spec.n_actions) if spec.discrete else (config.q_function.continuous, spec.action.shape[0])
     )
+    critic = make(config.critic_encoder, spec.observation, size, config.n_critics, share_encoder=config.share_encoder)
     return Network(critic, "critic_learning_rate", True, config.critic_optimizer, config.q_function.groups())

@@ -31,11 +31,10 @@ Choices   1. A gradient step is one of value or actor, each on a batch of its ow
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
@@ -43,7 +42,7 @@ from ...data.config import setting
 from ...data.sampling import RETURNS, observations
 from ...data.spec import Spec
 from ..base import Algorithm
-from ..config import ContinuousConfig, Preset
+from ..config import AlgorithmConfig, ContinuousConfig, Preset
 from ..definition import LossValue, Network, Verbs, loss, transitions
 from ..nets import Hyper, Nets, NetworkCall
 from ..networks.distributions import Gaussian
@@ -60,11 +59,12 @@ PAPER = {
     "observation_scaler": "standard",
     **dict.fromkeys(("actor_encoder", "value_encoder"), VectorEncoder(hidden_units=(128, 64))),
 }
+MANUAL = {"value_learning_rate": 1e-4, "value_scale": 1.0, "normalize_advantages": False}
 _LEAST = 1e-5  # added to the advantages' deviation, as in the code
 
 
-class AWRConfig(ContinuousConfig):
-    """Settings of `AWR`."""
+class AdvantageWeightedConfig(AlgorithmConfig):
+    """Settings of AWR, whichever actions it is for."""
 
     actor_learning_rate: float = setting(5e-5, "of the policy", source=CODE, gt=0)
     value_learning_rate: float = setting(5e-3, "of the value function", source=f"{CODE}; choice 4", gt=0)
@@ -82,6 +82,11 @@ class AWRConfig(ContinuousConfig):
     max_weight: float = setting(20.0, "w: ceiling of the weight", source=CODE, gt=0)
     normalize_advantages: bool = setting(True, "whether advantages are normalised over a batch before they weigh", source=AGENT)
     value_scale: float = setting(100.0, "c: unit of the value network's output; in the code 1 / (1 - γ)", source=AGENT, gt=0)
+
+
+class AWRConfig(AdvantageWeightedConfig, ContinuousConfig):
+    """Settings of `AWR`."""
+
     action_std: float = setting(0.4, "σ: standard deviation of the policy", source=CODE, gt=0)
 
 
@@ -96,22 +101,26 @@ class AWR(Algorithm):
         "paper": Preset(f"{CODE}: HalfCheetah", PAPER),
         "d3rlpy-2020": Preset(
             "d3rlpy's manual of October 2020, with its rounds as in choice 1; the code of 0.32 normalises, and learns σ",
-            {"value_learning_rate": 1e-4, "value_scale": 1.0, "normalize_advantages": False},
+            MANUAL,
         ),
     } | TaskPresets(__file__, AWRConfig)
 
-    def wants(self, config: AWRConfig) -> Wants:
+    def wants(self, config: AdvantageWeightedConfig) -> Wants:
         if config.horizon is None:
             return transitions(config, following=False, extra=(RETURNS,))
         return transitions(config, ahead=config.horizon)
 
-    def networks(self, spec: Spec, config: AWRConfig) -> dict[str, Network]:
-        policy = DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
+    def networks(self, spec: Spec, config: AdvantageWeightedConfig) -> dict[str, Network]:
+        policy = self.policy_network(spec, config)
         value = ValueFunction(config.value_encoder, spec.observation)
         return {
             "policy": Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer),
             "value": Network(value, "value_learning_rate", True, config.value_optimizer),
         }
+
+    def policy_network(self, spec: Spec, config: Any) -> nn.Module:
+        """π, or its mean."""
+        return DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
 
     def schedule(self, step: int) -> tuple[str, ...]:
         within = step % (self.config_.n_value_updates + self.config_.n_actor_updates)
@@ -146,7 +155,7 @@ class AWR(Algorithm):
             if self.config_.normalize_advantages:
                 advantage = (advantage - advantage.mean()) / (advantage.std(0, correction=0, keepdim=True) + _LEAST)
             weight = (advantage / h.beta).exp().minimum(h.max_weight)
-        log_prob = Gaussian(nets.policy(batch.observation), h.action_std.log()).log_prob(batch.action)
+        log_prob = self.distribution(nets, batch.observation, h).log_prob(batch.action)
         return -weight * log_prob, {"weight": weight, "log_prob": log_prob}
 
     @torch.no_grad()
@@ -170,15 +179,15 @@ class AWR(Algorithm):
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         if "action" not in noise:
             return nets.policy(observation), state
-        return self.distribution(nets, observation).sample(noise["action"]), state
+        return self.distribution(nets, observation, nets.h).sample(noise["action"]), state
 
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return self.distribution(nets, observation).log_prob(action)
+        return self.distribution(nets, observation, nets.h).log_prob(action)
 
-    def distribution(self, nets: Nets, observation: Any) -> Gaussian:
+    def distribution(self, nets: Nets, observation: Any, h: Hyper) -> Any:
         """π with the deviation that it has now."""
         mean = nets.policy(observation)
-        return Gaussian(mean, mean.new_tensor(math.log(nets.h.action_std)))
+        return Gaussian(mean, torch.as_tensor(h.action_std, dtype=mean.dtype, device=mean.device).log())
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """V(s) for whatever action, [1, B]."""

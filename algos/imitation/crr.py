@@ -26,27 +26,28 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCritic, ActorCriticConfig, DistributionPolicy, critic_network
+from ..actor_critic.shared import ActorCritic, ActorCriticConfig, DistributionPolicy, PolicyAndCriticsConfig, critic_network
 from ..config import Bounds, Preset, sourced
 from ..definition import LossValue, Network, due, loss
 from ..losses.sampled_actions import apart, repeated, taken, values_beside
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
+from ..networks.distributions import Categorical
 from ..networks.heads import GaussianPolicy
-from ..networks.q_functions import reduced
+from ..networks.q_functions import Values, reduced
 from ..ports import Noise, Ports, Tensors
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/crr.py"
 
 
 @sourced(D3RLPY, "actor_learning_rate", "critic_learning_rate")
-class CRRConfig(ActorCriticConfig):
-    """Settings of `CRR`."""
+class RegularizedConfig(PolicyAndCriticsConfig):
+    """Settings of CRR, whichever actions it is for."""
 
     n_critics: int = setting(1, "size of the ensemble", source=D3RLPY, gt=0)
     tau: float = setting(1.0, "τ: share of a network that enters its target when it moves; 1 copies it", source=D3RLPY, gt=0, le=1)
@@ -55,9 +56,16 @@ class CRRConfig(ActorCriticConfig):
     )
     beta: float = setting(1.0, "β: temperature of the exponential weight", source=D3RLPY, gt=0)
     max_weight: float = setting(20.0, "w: ceiling of the exponential weight", source=D3RLPY, gt=0)
-    n_action_samples: int = setting(4, "actions of the policy that the data's is compared with", source=D3RLPY, gt=0)
-    advantage_type: Literal["mean", "max"] = setting("mean", "whether their mean or their best counts", source=D3RLPY)
+    advantage_type: Literal["mean", "max"] = setting(
+        "mean", "what the data's action is compared with: the policy's mean value, or its best", source=D3RLPY
+    )
     weight_type: Literal["exp", "binary"] = setting("exp", "f: an exponential, or an indicator", source=D3RLPY)
+
+
+class CRRConfig(RegularizedConfig, ActorCriticConfig):
+    """Settings of `CRR`."""
+
+    n_action_samples: int = setting(4, "actions of the policy that the data's is compared with", source=D3RLPY, gt=0)
     action_choice: Literal["mean", "softmax"] = setting(
         "mean", "the action taken: π's mean, or of as many of its draws one by softmax(Q)", source="choice 2", since="0.2"
     )
@@ -77,12 +85,15 @@ class CRR(ActorCritic, DistributionPolicy):
         ),
     }
 
-    def networks(self, spec: Spec, config: CRRConfig) -> dict[str, Network]:
-        policy = GaussianPolicy(config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {
-            "policy": Network(policy, "actor_learning_rate", True, config.actor_optimizer),
+            "policy": Network(self.policy_network(spec, config), "actor_learning_rate", True, config.actor_optimizer),
             "critic": critic_network(spec, config),
         }
+
+    def policy_network(self, spec: Spec, config: Any) -> nn.Module:
+        """π."""
+        return GaussianPolicy(config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, actor=1, targets=self.config_.target_update_interval or 1)
@@ -100,17 +111,19 @@ class CRR(ActorCritic, DistributionPolicy):
         n = self.config_.n_action_samples
         drawn = nets.policy(observation).sample(noise["draws"].movedim(1, 0))  # [n, B, A]
         values = apart(nets.critic(repeated(observation, n), drawn.flatten(0, 1)).mean(0), n)
-        gumbel = -(-noise["choice"].mT.log()).log()  # whose largest sum with Q is a draw by softmax(Q)
-        return taken(drawn, (values + gumbel).argmax(0)), state
+        return taken(drawn, Categorical(values.mT).sample(noise["choice"])), state
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
-            action = nets.target.policy(batch.next_observation).sample(nets.noise("next action", batch.action.shape))
-            following = nets.target.critic.distribution(batch.next_observation, action)
-            goal = batch.reward + batch.discount * reduced(following, "min")
+            goal = batch.reward + batch.discount * self.following(nets, batch)
         return td_loss(nets.critic, batch, goal)
+
+    def following(self, nets: Nets, batch: Batch) -> Values:
+        """min_j Q'_j(s', a'), [N, B]."""
+        action = nets.target.policy(batch.next_observation).sample(nets.noise("next action", batch.action.shape))
+        return reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -119,9 +132,13 @@ class CRR(ActorCritic, DistributionPolicy):
         with torch.no_grad():
             advantage = self.advantage(nets, policy, batch)
             binary = self.config_.weight_type == "binary"
-            weight = (advantage > 0).to(advantage.dtype) if binary else (advantage / h.beta).exp().minimum(h.max_weight)
+            weight = self.better(advantage) if binary else (advantage / h.beta).exp().minimum(h.max_weight)
         log_prob = policy.log_prob(batch.action)
         return -weight * log_prob, {"advantage": advantage, "weight": weight, "log_prob": log_prob}
+
+    def better(self, advantage: Tensor) -> Tensor:
+        """1 where A > 0, else 0: [B]."""
+        return (advantage > 0).to(advantage.dtype)
 
     def advantage(self, nets: Nets, policy: Any, batch: Batch) -> Tensor:
         """A(s, a), [B]."""

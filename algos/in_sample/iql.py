@@ -24,15 +24,15 @@ Choices   1. Order: value, actor, critic, target in every step, as in the code (
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
+from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, PolicyAndCriticsConfig, critic_network
 from ..config import Bounds, Preset
 from ..critics import Critics
 from ..definition import LossValue, Network, Verbs, due, loss, precomputed
@@ -48,8 +48,8 @@ RETURNS = {"name": "return_based", "multiplier": 1000.0}
 CODE = "IQL's code 09d7002, configs/mujoco_config.py"
 
 
-class InSampleConfig(ActorCriticConfig):
-    """Settings of `IQL` and of what has its actor and its value of the data's actions."""
+class InSampleConfig(PolicyAndCriticsConfig):
+    """Settings of what has a value of the data's actions and IQL's weighted regression, whichever actions they are."""
 
     weight_temp: float = setting(3.0, "β: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)
     max_weight: float = setting(100.0, "w: ceiling of the advantage weight", source="IQL's code, actor.py", gt=0)
@@ -59,15 +59,24 @@ class InSampleConfig(ActorCriticConfig):
     actor_optimizer: Optimizer = setting(
         Adam(schedule=Cosine(duration=1_000_000)), "what steps the policy", source="IQL's code, learner.py and train_offline.py"
     )
+
+
+class ContinuousInSampleConfig(InSampleConfig, ActorCriticConfig):
+    """The same with IQL's policy of continuous actions."""
+
     policy_type: Literal["stochastic", "deterministic"] = setting("stochastic", "normal, or one action a state", source=CODE)
     state_dependent_std: bool = setting(False, "whether the policy's σ depends on the state", source="IQL's code, learner.py")
     log_std_bounds: Bounds = setting((-5.0, 2.0), "where log σ is clipped", source="IQL's code, learner.py and policy.py")
 
 
-class IQLConfig(InSampleConfig):
-    """Settings of `IQL`."""
+class ExpectileConfig(InSampleConfig):
+    """Settings of what has IQL's value."""
 
     expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
+
+
+class IQLConfig(ExpectileConfig, ContinuousInSampleConfig):
+    """Settings of `IQL`."""
 
 
 class IQL(Critics, DistributionPolicy):
@@ -83,18 +92,20 @@ class IQL(Critics, DistributionPolicy):
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/iql.py", {"actor_optimizer": "adam"}),
     } | TaskPresets(__file__, IQLConfig)
 
-    def networks(self, spec: Spec, config: IQLConfig) -> dict[str, Network]:
-        seen, size = spec.observation, spec.action.shape[0]
-        if config.policy_type == "deterministic":
-            policy = PointPolicy(config.actor_encoder, seen, size)
-        else:
-            policy = GaussianPolicy(config.actor_encoder, seen, size, config.log_std_bounds, config.state_dependent_std)
-        value = ValueFunction(config.value_encoder, seen)
+    def networks(self, spec: Spec, config: InSampleConfig) -> dict[str, Network]:
+        policy, value = self.policy_network(spec, config), ValueFunction(config.value_encoder, spec.observation)
         return {
             "value": Network(value, "value_learning_rate", optimizer=config.value_optimizer),
             "policy": Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer),
             "critic": critic_network(spec, config),
         }
+
+    def policy_network(self, spec: Spec, config: Any) -> nn.Module:
+        """π."""
+        seen, size = spec.observation, spec.action.shape[0]
+        if config.policy_type == "deterministic":
+            return PointPolicy(config.actor_encoder, seen, size)
+        return GaussianPolicy(config.actor_encoder, seen, size, config.log_std_bounds, config.state_dependent_std)
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, joint_step=1, targets=self.config_.target_update_interval or 1)
@@ -134,4 +145,4 @@ class IQL(Critics, DistributionPolicy):
     @precomputed
     def target_value(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         """min_i Q̂_i(s, a), [B]; two losses read it."""
-        return reduced(nets.target.critic(batch.observation, batch.action), "min")
+        return reduced(self.values(nets.target, batch.observation, batch.action), "min")

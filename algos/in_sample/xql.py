@@ -42,14 +42,14 @@ from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Mean, reduced
 from ..networks.q_functions.critics import over_members
 from ..presets import TaskPresets
-from .iql import IQL, RETURNS, InSampleConfig
+from .iql import IQL, RETURNS, ContinuousInSampleConfig
 
 CODE = "authors' code dff09af, offline/train_offline.py and configs"
 SCRIPTS = "authors' code dff09af, offline/reproduce"
 _REACH = 0.5  # where noise on the data's actions is clipped, as in the code
 
 
-class XQLConfig(InSampleConfig):
+class XQLConfig(ContinuousInSampleConfig):
     """Settings of `XQL`."""
 
     weight_temp: float = setting(3.0, "1 / T: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)

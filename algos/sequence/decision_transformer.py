@@ -20,7 +20,7 @@ Choices   1. The mean over steps that are there and over an action's entries, as
           5. Timesteps' embeddings begin with deviation 1, as in the code; d3rlpy's with 0.02, and its ε of layer norms is 3e-3.
           6. Timesteps count from 0, as in the code; d3rlpy's from 1, with 0 for padding, which is masked.
           7. The code's heads for states and returns are left out: nothing trains them.
-          8. d3rlpy's global position encoding and its version for discrete actions are left out.
+          8. d3rlpy's global position encoding is in `discrete_decision_transformer.py` only.
           9. Where another action is done than was proposed, an explorer's say, that one is looked back at; who steps a policy by
              hand, or out of a package, tells it by `executed` beside `rewarded`.
 """
@@ -29,12 +29,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.batch import Context, Sequences
 from ...data.config import setting
 from ...data.spec import Spec
-from ..config import Preset
+from ..config import ContinuousConfig, Preset
 from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
@@ -50,7 +50,7 @@ CODE = "authors' code 046702e, gym/experiment.py"
 SCALED: dict[str, Any] = {"observation_scaler": "standard", "reward_scaler": {"name": "multiply", "multiplier": 1e-3}}
 
 
-class DecisionTransformerConfig(SequenceConfig):
+class DecisionTransformerConfig(SequenceConfig, ContinuousConfig):
     """Settings of `DecisionTransformer`."""
 
     batch_size: int = setting(64, "stretches in a gradient step", source=PAPER, gt=0)
@@ -90,10 +90,13 @@ class DecisionTransformer(SequenceAlgorithm):
         ),
     } | TaskPresets(__file__, DecisionTransformerConfig)
 
-    def networks(self, spec: Spec, config: DecisionTransformerConfig) -> dict[str, Network]:
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
+        return {"policy": Network(self.policy_network(spec, config), "learning_rate", optimizer=config.optimizer)}
+
+    def policy_network(self, spec: Spec, config: Any) -> nn.Module:
+        """π."""
         size, latest = spec.action.shape[0], config.max_timestep
-        policy = TrajectoryPolicy(config.encoder, spec.observation, size, config.transformer, max_timestep=latest)
-        return {"policy": Network(policy, "learning_rate", optimizer=config.optimizer)}
+        return TrajectoryPolicy(config.encoder, spec.observation, size, config.transformer, max_timestep=latest)
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return ("imitate",)

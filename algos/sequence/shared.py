@@ -13,13 +13,13 @@ from ...data.errors import ConfigError
 from ...data.sampling import UniformSampling
 from ..acting.remembering import Asking, StatefulWrapper, refusal
 from ..base import Algorithm
-from ..config import ContinuousConfig
+from ..config import AlgorithmConfig
 from ..wants import Stretches, Wants
 
 _SCALES = ("multiply", "return_based")  # reward scalers under which a return has a scaled value, whatever the episode's length
 
 
-class SequenceConfig(ContinuousConfig):
+class SequenceConfig(AlgorithmConfig):
     """Settings of algorithms over stretches of episodes."""
 
     context: int = setting(20, "steps that are looked at, the present one included", source="Chen et al. 2021, Table 9", gt=0)

@@ -139,7 +139,7 @@ def check_padding_is_unseen(make: Make) -> None:
 
     def spoilt(part: Tensor, where: Tensor) -> Tensor:
         where = where.reshape(*where.shape, *[1] * (part.ndim - where.ndim))
-        return torch.where(where, torch.full_like(part, 3), part)
+        return torch.where(where, torch.full_like(part, 2), part)  # the last of the tiny data's discrete actions
 
     def others(where: Tensor, *parts: str) -> Any:
         return replace(sequences, **{n: pytree.tree_map(lambda t: spoilt(t, where), getattr(sequences, n)) for n in parts})

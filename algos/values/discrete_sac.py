@@ -22,23 +22,21 @@ Choices   1. Order: critic; actor and temperature in one step, each seeing the o
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ...data.batch import Batch
 from ...data.config import setting
-from ...data.spec import Spec
 from ..actor_critic.sac import SAC
-from ..actor_critic.shared import PolicyAndCriticsConfig
+from ..actor_critic.shared import PolicyAndCriticsConfig, SoftmaxActor
 from ..config import Preset, sourced
-from ..definition import LossValue, Network, loss
+from ..critics import DiscreteCritics
+from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
-from ..networks.heads import SoftmaxPolicy, Temperature
-from ..networks.q_functions import Values, picked, reduced
+from ..networks.q_functions import Values, reduced
 from ..optimizers import Adam, Optimizer
-from ..ports import Noise, Ports
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/sac.py"
 
@@ -58,25 +56,12 @@ class DiscreteSACConfig(PolicyAndCriticsConfig):
     update_actor_interval: int = setting(1, "steps of the critic for one of actor and temperature", source=D3RLPY, gt=0)
 
 
-class DiscreteSAC(SAC):
+class DiscreteSAC(SoftmaxActor, DiscreteCritics, SAC):
     """SAC for discrete actions, offline or online, where its own draws explore. α is in units of return."""
 
     Config: ClassVar = DiscreteSACConfig
     actions: ClassVar = "discrete"
     presets: ClassVar = {"d3rlpy": Preset(D3RLPY, {})}
-
-    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
-        critic = config.q_function.discrete(
-            config.critic_encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
-        )
-        policy = SoftmaxPolicy(config.actor_encoder, spec.observation, spec.n_actions)
-        networks = {
-            "policy": Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer),
-            "critic": Network(critic, "critic_learning_rate", True, config.critic_optimizer, config.q_function.groups()),
-        }
-        if config.learn_temperature:
-            networks["temperature"] = Network(Temperature(), "temp_learning_rate", optimizer=config.temp_optimizer)
-        return networks
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
@@ -101,9 +86,3 @@ class DiscreteSAC(SAC):
     def entropy_goal(self, h: Hyper) -> Tensor:
         """H̄."""
         return h.entropy_share * math.log(self.spec_.n_actions)
-
-    def ports(self, spec: Spec, config: Any) -> Ports:
-        return {"action": Noise((spec.n_actions,), "uniform")}
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return picked(nets.critic(observation), action)

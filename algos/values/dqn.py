@@ -28,7 +28,7 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Preset, sourced
-from ..critics import Critics, CriticsConfig
+from ..critics import CriticsConfig, DiscreteCritics
 from ..definition import LossValue, Network, due, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -58,7 +58,7 @@ class DQNConfig(CriticsConfig):
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 
-class DQN(Critics):
+class DQN(DiscreteCritics):
     """Deep Q-network, offline or online. Data: discrete actions."""
 
     Config: ClassVar = DQNConfig
@@ -105,9 +105,6 @@ class DQN(Critics):
     def greedy(self, nets: Nets, observation: Any) -> Tensor:
         """The best action, [B]."""
         return best(nets.critic(observation))
-
-    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return picked(nets.critic(observation), action)
 
 
 def best(values: Tensor) -> Tensor:

@@ -179,3 +179,30 @@ def weights(advantages: Tensor, beta: float, most: float, normalize: bool = True
         apart = advantages - advantages.mean()
         advantages = apart / ((apart**2).mean().sqrt() + 1e-5)
     return (advantages / beta).exp().clamp(max=most)
+
+
+# ---- actions that are one of n
+
+
+def chosen(run: Run, kind: str, seen: Tensor, action: Tensor, n: int) -> list[Tensor]:
+    """Q_i(s, a) of n members, each of which has a value for every action."""
+    return [run(kind, "critic", seen, member)[int(action)] for member in range(n)]
+
+
+def log_share(run: Run, seen: Tensor, action: Tensor) -> Tensor:
+    """The logarithm of π(a|s), of a softmax."""
+    logits = run("live", "policy", seen)
+    return logits[int(action)] - sum(logit.exp() for logit in logits).log()
+
+
+def chosen_towards(run: Run, one: Sample, following: Tensor, n: int) -> Tensor:
+    """Σ_i huber(r + γ V - Q_i(s, a)), its corner at 1."""
+    goal = (one.reward + one.discount * following).detach()
+    errors = [(goal - value).abs() for value in chosen(run, "live", one.observation, one.action, n)]
+    return sum(e**2 / 2 if e <= 1 else e - 0.5 for e in errors)
+
+
+def expected_value(run: Run, kind: str, seen: Tensor, values: Tensor) -> Tensor:
+    """Σ_a π(a|s) Q(s, a)."""
+    shares = run(kind, "policy", seen).exp()
+    return sum(p * value for p, value in zip(shares / shares.sum(), values, strict=True))

@@ -59,6 +59,11 @@ def slow_actions(state: dict[str, np.ndarray], config: Any, steps: Steps) -> lis
             x = np.maximum(affine(x, state, f"body.encoder.layers.{layer}"), 0)
         embedded = (affine(np.array([left]), state, "body.embed_return"), x, affine(action, state, "body.embed_action"))
         tokens += [normed(part + time, state, "body.norm") for part in embedded]
+    return [np.tanh(affine(features, state, "head")) for features in slow_features(state, config, tokens)]
+
+
+def slow_features(state: dict[str, np.ndarray], config: Any, tokens: list[np.ndarray]) -> list[np.ndarray]:
+    """What the blocks make of every step's observation token."""
     heads, size = config.transformer.n_heads, len(tokens[0])
     width = size // heads
     for k in range(config.transformer.n_layers):
@@ -85,7 +90,7 @@ def slow_actions(state: dict[str, np.ndarray], config: Any, steps: Steps) -> lis
             )
             for x in new
         ]
-    return [np.tanh(affine(normed(x, state, "body.transformer.norm"), state, "head")) for x in tokens[1::3]]
+    return [normed(x, state, "body.transformer.norm") for x in tokens[1::3]]
 
 
 def weights(algorithm: Any) -> dict[str, np.ndarray]:
