@@ -135,7 +135,6 @@ def _experts(task: str) -> list[Study]:
     wider = {"name": "min_max", "minimum": [-1.1] * ACTIONS[task], "maximum": [1.1] * ACTIONS[task]}
     cql = {"name": "CQL", "preset": "d3rlpy", "action_scaler": wider, "conservative_weight": 10.0, "cloning_steps": 2_000}
     cql |= {"actor_learning_rate": 1e-3, "initial_temperature": 0.01, "log_std_bounds": [-5.0, 2.0]}
-    crr = {"name": "CRR", "preset": "d3rlpy", "log_std_bounds": [-2.0, 2.0]}
     plas = {"name": "PLAS", "preset": "d3rlpy", "max_latent": 0.5, "warmup_steps": 7_000}
     bcq = {"name": "BCQ", "batch_size": 256, "action_flexibility": 0.01}
     bear = {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 2_000, "initial_temperature": 0.0, "initial_alpha": 100.0}
@@ -163,10 +162,9 @@ def _experts(task: str) -> list[Study]:
         _expert(
             task,
             "crr",
-            crr,
-            "d3rlpy's but for deviations of at least exp(-2).",
+            {**CRR_BY_MEAN, "log_std_bounds": [-2.0, 2.0]},
+            "d3rlpy's but for deviations of at least exp(-2), and for acting by the mean of π.",
         ),
-        _expert(task, "crr-mean", {**crr, "action_choice": "mean"}, f"As {task.lower()}-crr, but it acts by the mean of π."),
         _expert(task, "rebrac", rebrac, "The paper's but for stronger cloning and a quarter of its batch."),
         _expert(
             task,
@@ -274,6 +272,16 @@ STUDIES = (
         {"name": "BEAR", "preset": "d3rlpy", "warmup_steps": 2_000, "observation_scaler": "standard"},
         "hopper-bear with d3rlpy's α, entropy and rates. It falls once the actor sees the critics, whose values α = 1 seems not to "
         "outweigh: with seeds 100 and 101 it did so without entropy too, and no more when α began at 100 besides.",
+    ),
+    *(
+        _otherwise(
+            f"{task.lower()}-crr",
+            "softmax",
+            {"name": "CRR", "preset": "d3rlpy", "log_std_bounds": [-2.0, 2.0], "observation_scaler": "standard"},
+            f"{task.lower()}-crr that acts by one of four draws of π, as softmax(Q) has it.",
+            FIVE,
+        )
+        for task in EXPERTS
     ),
     _pendulum("td3+bc", {"name": "TD3PlusBC"}, ("TD3PlusBC", {}), SAME),
     _pendulum("td3", {"name": "TD3", "preset": "d3rlpy"}, ("TD3", {}), SAME),
