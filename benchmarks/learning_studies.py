@@ -91,6 +91,27 @@ def _played(name: str, algorithm: dict[str, Any], note: str) -> Study:
     return replace(played, name=f"random-{name}", data="random/Pendulum-v1")
 
 
+FAST = {"learning_rate": 1e-3, "target_update_interval": 100}
+FAST_ACTOR = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
+
+
+def _cartpole(name: str, algorithm: str, ours: dict[str, Any], theirs: dict[str, Any] | None = None) -> Study:
+    """Discrete actions, learned from a replay buffer of DQN's."""
+    both = "the same of d3rlpy's" if theirs is not None else "d3rlpy has none"
+    return Study(
+        name=f"cartpole-{name}",
+        data=CARTPOLE,
+        environment="CartPole-v1",
+        algorithm={"name": algorithm, **({"preset": "d3rlpy"} if theirs is not None and algorithm != "DoubleDQN" else {}), **ours},
+        peer=None if theirs is None else (algorithm, theirs),
+        n_steps=15_000,
+        every=3_000,
+        at_least=None,
+        note=f"Rates and copies as cartpole-dqn's where there are some, else defaults; {both}.",
+        seeds=FIVE,
+    )
+
+
 def _online(name: str, algorithm: dict[str, Any], needed: int, online: dict[str, Any], note: str) -> Study:
     return Study(
         name=f"online-{name}",
@@ -254,6 +275,15 @@ STUDIES = (
         at_least=400.0,
         note="Defaults of both sides.",
     ),
+    _cartpole("double-dqn", "DoubleDQN", FAST, FAST),
+    _cartpole("discrete-cql", "DiscreteCQL", FAST, FAST),
+    _cartpole("discrete-bcq", "DiscreteBCQ", FAST, FAST),
+    _cartpole(
+        "discrete-sac", "DiscreteSAC", {**FAST_ACTOR, "target_update_interval": 100}, {**FAST_ACTOR, "target_update_interval": 100}
+    ),
+    _cartpole("c51", "CategoricalDQN", {**FAST, "q_function": {"name": "categorical", "v_min": 0.0, "v_max": 100.0}}),
+    _cartpole("iqn", "IQN", FAST),
+    _cartpole("discrete-iql", "DiscreteIQL", {}),
     *EXPERT.values(),
     *(_bfloat16(EXPERT[name]) for name in ("hopper-bcq", "hopper-bear", "halfcheetah-cql")),
     _otherwise("hopper-bc", "unscaled", {"name": "BC"}, "The same without the observation scaler, to show what it is worth."),
