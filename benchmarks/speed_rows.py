@@ -36,8 +36,7 @@ class Fits:
         """Ours, with the networks of the row."""
         nets = {"hidden_units": self.hidden}
         names = {
-            "DQN": ("encoder",),
-            "BC": ("encoder",),
+            **dict.fromkeys(("DQN", "BC", "DoubleDQN", "DiscreteCQL", "DiscreteBCQ", "NFQ"), ("encoder",)),
             "DecisionTransformer": ("encoder",),
             "IQL": ("actor_encoder", "critic_encoder", "value_encoder"),
             "XQL": ("actor_encoder", "critic_encoder", "value_encoder"),
@@ -109,6 +108,16 @@ def _critic(name: str, label: str, kind: str, n: int, m: int) -> Fits:
 DQN = Fits(
     "DQN, batch 32, 256×256", {"name": "DQN", "preset": "d3rlpy"}, {"name": "DQN", "batch_size": 32}, 1_800, 550, 2.5, discrete=True
 )
+DISCRETE = {"double-dqn": "DoubleDQN", "discrete-cql": "DiscreteCQL", "discrete-bcq": "DiscreteBCQ", "nfq": "NFQ"}
+DISCRETE |= {"discrete-sac": "DiscreteSAC"}
+
+
+def _discrete(name: str) -> Fits:
+    preset = {"optimizer": "adam"} if name == "DoubleDQN" else {"preset": "d3rlpy"}
+    ours, theirs = {"name": name, **preset, "batch_size": 32}, {"name": name, "batch_size": 32}
+    return Fits(f"{name}, batch 32, 256×256", ours, theirs, 900, 300, 1.5 if name == "DiscreteSAC" else 2.5, discrete=True)
+
+
 DT = Fits(
     "Decision Transformer, batch 64, 20 steps, 128 wide",
     {"name": "DecisionTransformer", "preset": "d3rlpy"},
@@ -315,6 +324,7 @@ GROUPS: dict[str, Group] = {
     "spot": _beside("SPOT", "SPOT", TD3, 200, warmup_steps=0),
     "xql": _beside("XQL", "XQL", IQL, 240),
     "dqn": DQN,
+    **{label: _discrete(name) for label, name in DISCRETE.items()},
     "dt": DT,
     "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 180, 90),
     "td3+bc-iqn": _critic("TD3PlusBC", "TD3+BC", "IQN", 40, 20),
