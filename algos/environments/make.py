@@ -13,6 +13,7 @@ import gymnasium
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from .classic import ClassicEnvironment, is_environment
+from .packages import extra_of, register, wrapped
 from .spaces import spec_of
 from .vector import VectorEnvironment
 
@@ -97,19 +98,17 @@ def _by_id(environment: Environment) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*out of date")  # v4 is what the literature's scores are compared with
-            return gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs))
+            register(name)
+            return wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))
     except gymnasium.error.UnregisteredEnv as error:
         raise ConfigError(f"gymnasium knows no environment {name!r}{_nearest(name)}") from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        extra = "; pip install 'd3ray[mujoco]' brings it" if "mujoco" in _module(name) and "moved" not in str(error) else ""
-        raise ConfigError(f"{name} needs a package that is missing: {str(error).rstrip('.')}{extra}.") from error
+        extra, why = extra_of(name), str(error).rstrip(".")
+        if extra and "moved" not in why:  # else the advice is gymnasium's own, as to what was taken out of it
+            why = f"{why.partition(',')[0]}; pip install 'd3ray[{extra}]' brings it"
+        raise ConfigError(f"{name} needs a package that is missing: {why}.") from error
     except TypeError as error:
         raise ConfigError(f"{name} does not take {environment.kwargs}: {error}.") from error
-
-
-def _module(name: str) -> str:
-    """Where a registered id's class is defined."""
-    return str(gymnasium.registry[name].entry_point) if name in gymnasium.registry else ""
 
 
 def _nearest(name: str) -> str:

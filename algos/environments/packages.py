@@ -1,0 +1,61 @@
+"""Packages that environments come from: what makes their ids known, which extra of d3ray installs them, and what is mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+_EXTRAS = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "box2d", "MinAtar/": "minatar"}
+
+
+def register(name: str) -> None:
+    """Makes the ids known of a package that gymnasium does not look for. Raises ImportError where the package is not installed."""
+    if name.startswith("MinAtar/") and name not in gymnasium.registry:
+        from minatar.gym import register_envs
+
+        register_envs()
+
+
+def extra_of(name: str) -> str | None:
+    """The extra of d3ray that installs what an id needs; None where there is none."""
+    module = str(gymnasium.registry[name].entry_point) if name in gymnasium.registry else ""
+    return next((extra for start, extra in _EXTRAS.items() if module.startswith(start) or name.startswith(start)), None)
+
+
+def wrapped(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """The environment of an id as d3ray plays it."""
+    return MinAtar(environment) if name.startswith("MinAtar/") else environment
+
+
+class MinAtar(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A game of MinAtar (Young and Tian 2019, arXiv:1903.03176) as images of bytes 0 and 1, [channels, 10, 10].
+
+    The games show [10, 10, channels], of which one with ten channels does not say where they are. They repeat the action before
+    with probability 0.1, the last one of the episode before too: that one is forgotten here, so that an episode follows from its
+    seed and its actions alone.
+    """
+
+    def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(environment)
+        height, width, channels = environment.observation_space.shape or (10, 10, 0)
+        self.observation_space = gymnasium.spaces.Box(0, 1, (channels, height, width), np.uint8)
+
+    @property
+    def spec(self) -> Any:
+        """The id's own: making it again wraps it again."""
+        return self.env.spec
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        game: Any = self.env.unwrapped
+        game.game.last_action = 0
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._first(observation), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._first(observation), reward, terminated, truncated, info
+
+    def _first(self, observation: np.ndarray) -> np.ndarray:
+        return observation.transpose(2, 0, 1).astype(np.uint8)
