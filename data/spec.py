@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from .config import Config
+from .config import Config, setting
+from .errors import did_you_mean
+
+_MNIH = "Mnih et al. 2015, Methods and Extended Data Table 1"
+_BASELINES = "OpenAI Baselines, common/atari_wrappers.py"
 
 
 class Box(Config):
@@ -190,8 +194,48 @@ def shapes_of(spec: Spec) -> dict[str, tuple[Any, ...]]:
     return {name: (leaf.shape, getattr(leaf, "n", None), getattr(leaf, "nvec", None)) for name, leaf in leaves.items()}
 
 
+class Atari(Config):
+    """How an Atari game is played: what a step is, what is seen of it, and where episodes begin and end.
+
+    A step holds an action for `frame_skip` frames; what is seen is the larger of the last two, grey, [1, screen_size, screen_size].
+    Rewards are the game's own: clipping is the learner's, `reward_scaler: clip`. Sticky actions are the id's: 0.25 in `ALE/…-v5`,
+    none in `…NoFrameskip-v4`, or what `kwargs: {repeat_action_probability: …}` says.
+    """
+
+    noop_max: int = setting(30, "frames without an action that begin a game, drawn from 1 to so many", source=_MNIH, ge=0)
+    frame_skip: int = setting(4, "frames of a step", source=_MNIH, gt=0)
+    screen_size: int = setting(84, "height and width of what is seen", source=_MNIH, gt=0)
+    fire_reset: bool = setting(True, "whether FIRE begins an episode, in games that wait for it", source=_BASELINES)
+    life_loss: bool = setting(
+        True, "whether a lost life ends an episode while acting to learn or to record; evaluations play whole games", source=_MNIH
+    )
+
+
+_PROTOCOLS: dict[str, dict[str, object]] = {
+    "deepmind": {},
+    "dopamine": {"noop_max": 0, "fire_reset": False, "life_loss": False},
+}
+
+
+def _read_protocol(value: object) -> object:
+    if isinstance(value, str) and value not in _PROTOCOLS:
+        raise ValueError(f"there is no such protocol{did_you_mean(value, _PROTOCOLS)}")
+    return _PROTOCOLS[value] if isinstance(value, str) else value
+
+
 class Environment(Config):
-    """A gymnasium environment by id."""
+    """A gymnasium environment by id.
+
+    Attributes:
+        id: gymnasium's, such as `CartPole-v1` or `ALE/Breakout-v5`.
+        kwargs: What it is made with.
+        atari: How a game of the Arcade Learning Environment is played; None: as gymnasium has it, in frames of 210 × 160 in colour.
+            "deepmind" is the protocol of Mnih et al. 2015, with the settings' defaults; "dopamine" that of Machado et al. 2018,
+            Castro et al. 2018 and DQN Replay, where sticky actions take the place of no-ops and only the game's end is one.
+    """
 
     id: str
     kwargs: dict[str, object] = Field(default_factory=dict)
+    atari: Annotated[Atari | None, BeforeValidator(_read_protocol)] = setting(
+        None, "how an Atari game is played: deepmind, dopamine or settings", exclude_if=lambda value: value is None
+    )

@@ -75,7 +75,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
             raise ConfigError(f"{config.package} acts for no return: target_return is for policies as DecisionTransformer's.")
         acting = policy.asking(config.target_return)
     n = min(config.episodes, config.n_envs or 10)
-    with make(environment, n=n) as vector:
+    with make(environment, n=n, evaluating=True) as vector:
         _check_spaces(policy.spec, vector.spec, environment.id)
         played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed)
     reference = reference_score(environment.id)

@@ -5,10 +5,10 @@ Datasets are those of the catalog (`d3ray datasets` lists them), downloaded and 
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Literal
 
 import gymnasium
+from gymnasium.wrappers import FrameStackObservation, ReshapeObservation
 
 from ...data.catalog import catalog
 from ...data.catalog.local import nearest
@@ -66,29 +66,22 @@ def get_atari(env_name: str, num_stack: int | None = None, *, sticky_action: boo
     Args:
         env_name: GAME-KIND-vRUN with a kind of `mixed` (the first million), `medium` (the tenth), `expert` (the last) or
             `epoch-1` … `epoch-50`, and a run of 0 to 4.
-        num_stack: frames that an observation of the environment has; None: one. The dataset's are stacked when they are drawn.
+        num_stack: frames that an observation of the environment has, [num_stack, 84, 84]; None: one, [1, 84, 84], as the
+            dataset's, which are stacked when they are drawn.
         sticky_action: a quarter of the steps repeat the action before, as when the data was recorded.
         render_mode: of the environment.
 
     Raises:
-        ConfigError: gymnasium's Atari games or what they need are not installed.
+        ConfigError: the Atari games are not installed.
         ConfigError, DataError, StorageError: as for `get_dataset`.
     """
-    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
-
     name, game = _known(f"atari/{env_name}")
     assert game is not None
-    try:
-        importlib.import_module("ale_py")  # which tells gymnasium of its games
-    except ImportError:
-        raise ConfigError(f"{game.id} needs packages that are missing: pip install ale-py opencv-python brings them.") from None
-    sticky: dict[str, object] = {"frameskip": 1, "repeat_action_probability": 0.25 if sticky_action else 0.0}
-    environment = _make(Environment(id=game.id, kwargs=sticky), render_mode)
-    try:
-        frames = AtariPreprocessing(environment, noop_max=0, frame_skip=4, screen_size=84)
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ConfigError(f"{game.id} needs a package that is missing: {str(error).rstrip('.')}.") from error
-    return Dataset.open(name), frames if num_stack is None else FrameStackObservation(frames, num_stack)
+    settings = {} if sticky_action else {"repeat_action_probability": 0.0}
+    frames = _make(game.model_copy(update={"kwargs": settings}), render_mode)
+    # Channels take no further axis: stacked, [num_stack, 1, 84, 84] becomes [num_stack, 84, 84].
+    stacked = frames if num_stack is None else ReshapeObservation(FrameStackObservation(frames, num_stack), (num_stack, 84, 84))
+    return Dataset.open(name), stacked
 
 
 def get_dataset(env_name: str, *, render_mode: str | None = None) -> Pair:
@@ -124,4 +117,4 @@ def _known(env_name: str) -> tuple[str, Environment | None]:
 
 def _make(environment: Environment, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     kwargs = {**environment.kwargs, **({"render_mode": render_mode} if render_mode else {})}
-    return make(Environment(id=environment.id, kwargs=kwargs)).single
+    return make(environment.model_copy(update={"kwargs": kwargs})).single

@@ -76,7 +76,7 @@ def evaluate(
     if n_envs is not None and n_envs < 1:
         raise ConfigError(f"n_envs is {n_envs}; an evaluation needs at least 1.")
     explorer = _wandering(epsilon)
-    vector = make(environment, n=_how_many(environment, episodes, n_envs))
+    vector = make(environment, n=_how_many(environment, episodes, n_envs), evaluating=True)
     try:
         return _play(_fit_for(policy, vector), vector, episodes, seed, explorer)
     finally:
@@ -111,7 +111,7 @@ class EnvironmentEvaluator:
         Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
         """
         if self._vector is None:
-            self._vector = make(self.environment, n=_how_many(self.environment, self.episodes, self.n_envs))
+            self._vector = make(self.environment, n=_how_many(self.environment, self.episodes, self.n_envs), evaluating=True)
         metrics: dict[str, float] = {}
         for name, policy in by_target(algorithm.policy()).items():
             played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, epsilon=self.epsilon)

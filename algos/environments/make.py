@@ -12,6 +12,7 @@ import gymnasium
 
 from ...data.errors import ConfigError
 from ...data.spec import Environment
+from .atari import AtariGame
 from .classic import ClassicEnvironment, is_environment
 from .packages import extra_of, register, wrapped
 from .spaces import spec_of
@@ -22,7 +23,9 @@ __all__ = ["AnyEnvironment", "environment_of", "is_given", "make", "spec_of"]
 AnyEnvironment = Environment | str | gymnasium.Env[Any, Any] | Callable[[], Any]
 
 
-def make(environment: AnyEnvironment | VectorEnvironment, n: int = 1, seed: int | None = None) -> VectorEnvironment:
+def make(
+    environment: AnyEnvironment | VectorEnvironment, n: int = 1, seed: int | None = None, *, evaluating: bool = False
+) -> VectorEnvironment:
     """Environments, to be stepped as one.
 
     Args:
@@ -31,6 +34,7 @@ def make(environment: AnyEnvironment | VectorEnvironment, n: int = 1, seed: int 
             is, whatever n and seed say.
         n: How many. An object can only be one.
         seed: See `VectorEnvironment`.
+        evaluating: Whether policies are to be scored there: an Atari game then ends when it is over, not with a life.
 
     Raises:
         ConfigError: the id is unknown (the nearest known one is named), its package is missing, the keyword arguments do not fit,
@@ -42,7 +46,7 @@ def make(environment: AnyEnvironment | VectorEnvironment, n: int = 1, seed: int 
         environment = Environment(id=environment)
     if isinstance(environment, Environment):
         config = environment
-        return VectorEnvironment([_by_id(config) for _ in range(n)], seed)
+        return VectorEnvironment([_by_id(config, evaluating=evaluating) for _ in range(n)], seed)
     if is_environment(environment):
         if n != 1:
             raise ConfigError(f"{n} environments were asked for and one object was given: give an id or a factory.")
@@ -72,6 +76,8 @@ def environment_of(environment: Any) -> Environment | None:
         return Environment(id=environment)
     if isinstance(environment, Environment):
         return environment
+    if isinstance(environment, AtariGame):
+        return environment.config
     spec = environment.spec if isinstance(environment, gymnasium.Env) else None  # classic gym's CartPole is not gymnasium's
     if spec is None or spec.id not in gymnasium.registry or spec.additional_wrappers:
         return None
@@ -89,16 +95,18 @@ def _adapted(environment: Any) -> Any:
     return environment if isinstance(environment, gymnasium.Env) else ClassicEnvironment(environment)
 
 
-def _by_id(environment: Environment) -> Any:
+def _by_id(environment: Environment, *, evaluating: bool) -> Any:
     name = environment.id
     if ":" in name:  # gymnasium would import the module; ids come out of dataset files, which must not choose what is imported
         raise ConfigError(
             f"{name!r} names a module: import it first (or list it under plugins) and write {name.split(':', 1)[1]!r}."
         )
     try:
+        register(name)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*out of date")  # v4 is what the literature's scores are compared with
-            register(name)
+            if environment.atari is not None:
+                return AtariGame(environment, evaluating=evaluating)
             return wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))
     except gymnasium.error.UnregisteredEnv as error:
         raise ConfigError(f"gymnasium knows no environment {name!r}{_nearest(name)}") from error

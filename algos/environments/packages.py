@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-_EXTRAS = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "box2d", "MinAtar/": "minatar"}
+_EXTRAS = {
+    "ALE/": "atari",
+    "ale_py": "atari",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.box2d": "box2d",
+    "MinAtar/": "minatar",
+}
 
 
 def register(name: str) -> None:
     """Makes the ids known of a package that gymnasium does not look for. Raises ImportError where the package is not installed."""
-    if name.startswith("MinAtar/") and name not in gymnasium.registry:
+    if name in gymnasium.registry:
+        return
+    if name.startswith("MinAtar/"):
         from minatar.gym import register_envs
 
         register_envs()
+    elif name.startswith("ALE/"):
+        _register_atari()
+    else:
+        with suppress(ImportError):  # its older ids, such as PongNoFrameskip-v4, say nothing of where they are from
+            _register_atari()
+
+
+def _register_atari() -> None:
+    ale = importlib.import_module("ale_py")
+    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # otherwise each game greets on stderr
+    gymnasium.register_envs(ale)
 
 
 def extra_of(name: str) -> str | None:

@@ -195,7 +195,7 @@ def _play(
         if (named := policy.about["environment"]) is None:
             raise ConfigError(f"Version {version} of {name} names no environment: write environment=ID.")
         environment = Environment.checked(named)
-    with make(environment, n=min(episodes, 10)) as vector:
+    with make(environment, n=min(episodes, 10), evaluating=True) as vector:
         returns = evaluate(policy, vector, episodes=episodes, seed=seed).returns
     if not np.isfinite(returns).all():
         raise StorageError(f"Version {version} of {name} gets returns in {environment.id} that are not finite numbers.")

@@ -27,7 +27,7 @@ class Returns:
     def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
         """`return`, `length`, and perhaps `normalized_return`; again, as `return_target_1800`, for further returns asked for."""
         if self._vector is None:
-            self._vector = make(self.environment, n=min(self.episodes, self.n_envs or 10))
+            self._vector = make(self.environment, n=min(self.episodes, self.n_envs or 10), evaluating=True)
         found: dict[str, float] = {}
         for name, policy in by_target(algorithm.policy()).items():
             seed = evaluation_seed(algorithm.seed, algorithm.step)

@@ -76,12 +76,10 @@ def test_what_cannot_be_given_is_said() -> None:
 def test_atari_is_frames_as_the_data_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(Dataset, "open", opened.append)
-    pytest.importorskip("ale_py")
-    pytest.importorskip("cv2")
     _, environment = get_atari("breakout-mixed-v0", num_stack=4)
     assert environment.observation_space.shape == (4, 84, 84)
     assert environment.reset(seed=0)[0].dtype == np.uint8
     assert environment.unwrapped.spec is not None
     assert environment.unwrapped.spec.kwargs["repeat_action_probability"] == 0.25
-    assert get_atari("ms-pacman-expert-v2", sticky_action=False)[1].observation_space.shape == (84, 84)
+    assert get_atari("ms-pacman-expert-v2", sticky_action=False)[1].observation_space.shape == (1, 84, 84)
     assert opened == ["atari/breakout-mixed-v0", "atari/ms-pacman-expert-v2"]
