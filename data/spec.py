@@ -42,9 +42,14 @@ class Box(Config):
 
         Images are uint8 with three axes.
         """
-        if self.dtype != "uint8" or len(self.shape) != 3:
+        if not self.is_image or len(self.shape) != 3:
             return None
         return "last" if self.shape[2] < self.shape[0] else "first"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is of frames of bytes: uint8 with three axes, or with two, without one for channels."""
+        return self.dtype == "uint8" and len(self.shape) in (2, 3)
 
 
 class Discrete(Config):

@@ -63,6 +63,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     from ..algos.environments.evaluate import evaluate
     from ..algos.environments.make import make
     from ..algos.environments.scores import reference_score
+    from ..algos.environments.vector import facing
 
     with _package(config) as folder:
         from ..algos.acting.remembering import Remembering
@@ -76,7 +77,8 @@ def run(config: EvaluateConfig) -> EvaluateResult:
         acting = policy.asking(config.target_return)
     n = min(config.episodes, config.n_envs or 10)
     with make(environment, n=n, evaluating=True) as vector:
-        _check_spaces(policy.spec, vector.spec, environment.id)
+        shown = facing(policy, vector.spec)  # stacks of the frames that the environment shows, where the policy acts on such
+        _check_spaces(policy.spec, vector.spec if shown is policy else shown.spec, environment.id)
         played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed)
     reference = reference_score(environment.id)
     normalized = None if reference is None else float(reference.score(played.mean))

@@ -27,7 +27,7 @@ def raw_inputs(space: ObservationSpace, observation: Any) -> dict[str, np.ndarra
     """Raw observations [B, ...], an array or mappings and tuples of them, by input name; their types are left as they are.
 
     Raises:
-        DataError: a key is missing or unknown, or a shape is not (batch, *shape of the space).
+        DataError: a key is missing or unknown, a shape is not (batch, *shape of the space), or an image of bytes comes as floats.
     """
     wanted, parts = named_inputs(space), {"observation": observation}
     if "observation" not in wanted and (parts := value_columns(observation)).keys() != wanted.keys():
@@ -47,6 +47,8 @@ def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:
         wanted = ", ".join(("batch", *map(str, box.shape)))
         what = "Observations have" if name == "observation" else f"{name} has"
         raise DataError(f"{what} the shape {array.shape}; this policy takes ({wanted}){hint}.")
+    if isinstance(box, Box) and box.is_image and array.dtype.kind == "f":
+        raise DataError(f"{name} is an image of bytes, 0 to 255, and {array.dtype} was given: hand in what was shown, unscaled.")
     return array
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import onnxruntime
 
 from ...data.errors import DataError, StorageError
+from ...data.frames import Padding
 from ...data.spec import Spec
+from .frames import facing
 from .graph_inputs import NoiseInput, StateInput
 from .inputs import named_inputs, raw_inputs
 from .remembering import Remembering
@@ -25,15 +27,19 @@ class OnnxPolicy:
 
     Attributes:
         about: As given.
-        spec: The spaces.
+        spec: The spaces; of a policy that was trained on stacks of frames, with stacks.
+        frames, frame_padding: How those were stacked.
 
     Raises:
         StorageError: onnxruntime cannot read the graph, or it takes other inputs than `about` names.
     """
 
+    frame_padding: Padding
+
     def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
         self.about = dict(about)
         self.spec = Spec.checked(about["spaces"], title="policy.json")
+        self.frames, self.frame_padding = int(about.get("frames", 1)), about.get("frame_padding", "zero")
         self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec.observation).items()}
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -45,6 +51,10 @@ class OnnxPolicy:
         taken = {port.name for port in self._session.get_inputs()}
         if named and named != taken:
             raise StorageError(f"The policy's graph takes {sorted(taken)}, and policy.json names {sorted(named)}.")
+
+    def facing(self, shown: Spec) -> Any:
+        """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
+        return facing(self, shown)
 
     def start(self, n: int) -> None:
         """There is nothing to remember."""

@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ...data.errors import ConfigError
+from ...data.frames import Padding
 from ...data.random import fold, root_key
-from ...data.sampling.frames import Padding, frame_stacks, stacked_spec
 from ...data.scalers import Affine
-from ...data.spec import Discrete, ObservationSpace, Spec, shapes_of, space_columns, value_columns
+from ...data.spec import Discrete, ObservationSpace, Spec
 from ..definition import Definition
 from ..learning.scaling import Bounds
 from ..nets import Hyper, Nets
 from ..networks.vectors import Observation
 from ..ports import Ports, drawn, noises, started
+from .frames import facing
 from .inputs import named_inputs, raw_inputs
 
 
@@ -147,11 +148,9 @@ class Policy:
         self.frame_padding: Padding = frame_padding
         self.space = spec.observation
 
-    def facing(self, shown: Spec) -> Policy | FramePolicy:
+    def facing(self, shown: Spec) -> Any:
         """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
-        if self.frames == 1 or shapes_of(shown) == shapes_of(self.spec):
-            return self
-        return FramePolicy(self, shown)
+        return facing(self, shown)
 
     def start(self, n: int) -> None:
         """There is nothing to remember."""
@@ -212,71 +211,6 @@ class Policy:
         inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.space, observation).items()}
         with torch.no_grad():
             return function(module_input(self.space, inputs)).cpu().numpy()
-
-
-Frames = dict[str, Any]
-
-
-class FramePolicy:
-    """Remembers the latest frames of each environment, so that a policy acts on their stack: what a sampler draws at the same step.
-
-    Args:
-        policy: What acts on stacks.
-        shown: The spaces of the environment, with single frames.
-    """
-
-    def __init__(self, policy: Policy, shown: Spec) -> None:
-        self.policy, self.spec, self.space = (
-            policy,
-            stacked_spec(shown, policy.frames),
-            stacked_spec(shown, policy.frames).observation,
-        )
-        self._stacks = frame_stacks(shown, policy.frames, policy.frame_padding)
-        self._leaves = {name: leaf for name, leaf in space_columns(shown.observation).items() if name in self._stacks}
-
-    def start(self, n: int) -> Frames:
-        """Black frames [n, frames, *shape] by column, whether an environment has shown one yet, and what the policy remembers."""
-        empty = {name: np.zeros((n, self._stacks[name].frames, *leaf.shape), leaf.dtype) for name, leaf in self._leaves.items()}
-        return self._with({"begun": np.zeros(n, bool), **empty}, self.policy.start(n))
-
-    def step(self, state: Frames, observation: Any) -> tuple[Frames, np.ndarray]:
-        """Raw single frames [n, ...] to raw actions."""
-        memory, stacked = self._remember(state, observation)
-        inner, action = self.policy.step(state.get("policy"), stacked)
-        return self._with(memory, inner), action
-
-    def propose(self, what: str, state: Frames, observation: Any, *, step: int, seed: int) -> tuple[Frames, np.ndarray]:
-        """As the policy's, at single frames."""
-        memory, stacked = self._remember(state, observation)
-        inner, action = self.policy.propose(what, state.get("policy"), stacked, step=step, seed=seed)
-        return self._with(memory, inner), action
-
-    def check_departs(self, what: str) -> None:
-        """As the policy's."""
-        self.policy.check_departs(what)
-
-    def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
-        """As the policy's, at stacks of frames."""
-        return self.policy.log_prob(observation, action)
-
-    @staticmethod
-    def _with(frames: Frames, inner: Any) -> Frames:
-        """The frames, and what the policy remembers, if it does."""
-        return frames if inner is None else {**frames, "policy": inner}
-
-    def _remember(self, memory: Frames, observation: Any) -> tuple[Frames, Any]:
-        shown, begun = value_columns(observation), memory["begun"]
-        new: Frames = {"begun": np.ones_like(begun)}
-        for name, stack in self._stacks.items():
-            frame = np.asarray(shown[name])[:, None]
-            before = memory[name][:, 1:]
-            if stack.padding == "repeat":
-                before = np.where(begun.reshape(-1, *[1] * (before.ndim - 1)), before, frame)
-            new[name] = np.concatenate([before, frame], 1)
-        joined = shown | {name: stack.join(torch.from_numpy(new[name]), 1).numpy() for name, stack in self._stacks.items()}
-        if "observation" in joined:
-            return new, joined["observation"]
-        return new, {name.partition("/")[2]: part for name, part in joined.items()}
 
 
 def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:

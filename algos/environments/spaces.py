@@ -11,7 +11,19 @@ from typing import Any, Literal
 import numpy as np
 
 from ...data.errors import ConfigError, DataError
-from ...data.spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple, shapes_of
+from ...data.spec import (
+    Box,
+    Dict,
+    Discrete,
+    Leaf,
+    MultiBinary,
+    MultiDiscrete,
+    ObservationSpace,
+    Spec,
+    Tuple,
+    shapes_of,
+    space_columns,
+)
 
 Encode = Callable[[Any], Any]
 
@@ -44,7 +56,7 @@ def kind_of(space: Any) -> str:
 def check_spaces(
     shown: Spec, fitted: Spec, name: str, who: str, *, fewer_actions: Literal["shown", "fitted"] | None = None
 ) -> None:
-    """Raises DataError unless observations and actions have the shapes of those that something was fitted on.
+    """Raises DataError unless observations and actions have the shapes of those that something was fitted on, and images its type.
 
     Args:
         shown: An environment's or a dataset's.
@@ -61,6 +73,10 @@ def check_spaces(
     for column in sorted({*theirs, *ours}):
         if theirs.get(column) != ours.get(column):
             raise DataError(f"{name!r} has {_told(column, theirs)}, and {who} was fitted on {_told(column, ours)}.")
+    images = space_columns(fitted.observation)
+    for column, leaf in space_columns(shown.observation).items():
+        if leaf.dtype != images[column].dtype and "uint8" in (leaf.dtype, images[column].dtype) and len(leaf.shape) > 1:
+            raise DataError(f"{name!r} has images of {leaf.dtype}, and {who} was fitted on images of {images[column].dtype}.")
 
 
 def _told(column: str, shapes: dict[str, tuple[Any, ...]]) -> str:

@@ -146,7 +146,14 @@ class VectorEnvironment:
     def _show(self, i: int, observation: Any) -> None:
         for key, shown in self._shown.items():
             take, encode = self._read[key]
-            shown[i] = encode(take(observation))
+            part = np.asarray(encode(take(observation)))
+            if shown.dtype == np.uint8 and part.dtype.kind == "f":
+                raise DataError(f"The environment shows {_called(key)} as {part.dtype}, and its space says bytes.")
+            try:
+                shown[i] = part
+            except ValueError:
+                said = f"{_called(key)} of shape {part.shape}, and its space says {shown.shape[1:]}"
+                raise DataError(f"The environment shows {said}.") from None
 
     def _observation(self) -> Any:
         if "" in self._shown:
@@ -158,6 +165,10 @@ class VectorEnvironment:
             return None
         key = fold(fold(fold(root_key(self.seed), "environment reset"), i), self.resets[i])
         return integers(key, 1, 2**31 - 1)[0]
+
+
+def _called(key: str) -> str:
+    return f"the observation {key!r}" if key else "an observation"
 
 
 def facing(policy: Any, spec: Spec) -> Any:

@@ -21,6 +21,7 @@ from safetensors.numpy import load as load_arrays
 
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, StorageError
+from ...data.frames import Padding
 from ...data.spec import Environment, Spec
 from ..acting.graph_inputs import NoiseInput, Port, StateInput
 from ..acting.onnx_policy import OnnxPolicy, RememberingOnnxPolicy
@@ -51,6 +52,8 @@ class PolicyRecord(Config):
     dtype: str = setting(..., "float type of the training run")
     networks: tuple[str, ...] = setting(..., "the networks that act")
     spaces: Spec = setting(..., "raw observations and actions")
+    frames: int = setting(1, "single images that were stacked to one observation, the newest last", gt=0)
+    frame_padding: Padding = setting("zero", "what stands for images from before an episode began: zero, or repeat the first")
     scalers: dict[str, Any] = setting(..., "fitted scalers of observation and action, inside the graph; null where there is none")
     data: DataRecord | None = setting(None, "what it was trained on")
     environment: Environment | None = setting(None, "where the data came from")

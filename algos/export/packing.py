@@ -39,7 +39,8 @@ def write_package(
         ConfigError: the algorithm has not been trained, or its policy cannot be exported.
         StorageError: the place cannot be written or holds something else, or the graph does not act as the policy does.
     """
-    policy = portable(policy_of(algorithm.fitted))
+    acting = policy_of(algorithm.fitted)
+    policy = portable(acting)
     noted = {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else algorithm.fit_.sources.data
     now = {name: rows[0] for name, rows in algorithm.fit_.learner.values.items()}  # coefficients, which may have been written since
     config = {**algorithm.config_.model_dump(mode="json"), **now}
@@ -52,6 +53,8 @@ def write_package(
         step=algorithm.step,
         dtype=algorithm.dtype,
         networks=tuple(cast("PolicyModule", policy.module).networks),
+        frames=acting.frames,
+        frame_padding=acting.frame_padding,
         scalers={name: config.get(f"{name}_scaler") for name in ("observation", "action")},
         data=noted,
         environment=environment or (dataset.environment if dataset is not None else None),
@@ -73,7 +76,8 @@ def write_portable(
         folder: Where it will stand; written aside and renamed.
         data: `name` and `fingerprint` of what it was trained on.
         environment: Where it acts.
-        **about: Further fields of the record: `algorithm`, `config`, `seed`, `step`, `dtype`, `networks`, `scalers`.
+        **about: Further fields of the record: `algorithm`, `config`, `seed`, `step`, `dtype`, `networks`, `frames`,
+            `frame_padding`, `scalers`.
 
     Raises:
         ConfigError: the policy cannot be exported.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -70,7 +71,19 @@ class Sources:
         spec = seen_spec(self._config, dataset.spec)
         check_spaces(spec, self._spec, dataset.name, f"this {self._name}", fewer_actions="shown")
         check_range(self._name, getattr(self._config, "action_scaler", None), dataset)
+        self._warn_of_padding(dataset)
         return {"name": dataset.name, "fingerprint": dataset.fingerprint}
+
+    def _warn_of_padding(self, dataset: Dataset) -> None:
+        """Says where a stack is longer than an episode, all of whose observations are then partly padding."""
+        chosen, seen = sampling(self._config), dataset.episodes.steps + 1
+        if chosen.frames > 1 and (short := int((seen < chosen.frames).sum())):
+            pads = "black images" if chosen.frame_padding == "zero" else "their first image"
+            warnings.warn(
+                f"{self._name}: stacks of {chosen.frames} frames are longer than {short} of the {len(seen)} episodes of "
+                f"{dataset.name!r}, of which the shortest shows {int(seen.min())} images: {pads} stand for what is missing.",
+                stacklevel=2,
+            )
 
     def over(self, source: Any) -> Any:
         """A new source over a dataset, a replay buffer, or what else is opened."""

@@ -4,9 +4,9 @@ The batch of a step is a function of (what the source holds, seed, step); only p
 index arithmetic over rows, so it costs the same however large the source is.
 """
 
+from ..frames import FrameStack, stacked_spec
 from .config import PrioritizedSampling, Sampling, UniformSampling
 from .epoch import EpochSampler
-from .frames import FrameStack, stacked_spec
 from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
 from .priorities import Priorities

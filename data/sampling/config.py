@@ -9,10 +9,10 @@ from pydantic import BeforeValidator, Field
 
 from ..config import Config, by_name, setting
 from ..errors import ConfigError
+from ..frames import Padding
 from ..recording import Recording
 from .epoch import EpochSampler
 from .experience import Experience
-from .frames import Padding
 from .priorities import Normalization
 from .prioritized import PrioritizedSampler
 from .transitions import TransitionSampler

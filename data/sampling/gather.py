@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..errors import DataError
+from ..frames import FrameStack
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
-from .frames import FrameStack
 from .returns import RETURNS, ReturnsToGo
 from .windows import Place
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..batch import Batch, unbound
 from ..errors import ConfigError
+from ..frames import Padding, frame_stacks
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from .base import FreeMemory, Sampler, free_memory
 from .experience import Experience, needed_columns
-from .frames import Padding, frame_stacks
 from .gather import Gather, Where, as_tensors
 from .permutation import permute
 from .returns import RETURNS, ReturnsToGo

@@ -1,16 +1,23 @@
-"""Frame stacks: a dataset stores every frame once, and they are stacked when they are drawn."""
+"""Frame stacks: a dataset stores every frame once, and they are stacked when they are drawn.
+
+Imports no torch: exported policies stack what they are shown, too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from torch import Tensor
+import numpy as np
 
-from ..errors import ConfigError
-from ..spec import Box, Dict, Leaf, Spec, flat_space, space_columns
+from .errors import ConfigError
+from .spec import Box, Dict, Spec, flat_space, space_columns
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Padding = Literal["zero", "repeat"]
+Frames = TypeVar("Frames", np.ndarray, "Tensor")
 
 
 @dataclass(frozen=True)
@@ -28,11 +35,15 @@ class FrameStack:
     padding: Padding = "zero"
     channels: str | None = "first"
 
-    def join(self, frames: Tensor, lead: int) -> Tensor:
+    def join(self, frames: Frames, lead: int) -> Frames:
         """[..., B, k, *shape] to one observation each; `lead` counts the axes before k."""
         if self.channels is None:
             return frames
-        return frames.flatten(lead, lead + 1) if self.channels == "first" else frames.movedim(lead, -2).flatten(-2)
+        at = lead
+        if self.channels == "last":
+            at = frames.ndim - 2
+            frames = np.moveaxis(frames, lead, at) if isinstance(frames, np.ndarray) else frames.movedim(lead, at)
+        return frames.reshape((*frames.shape[:at], -1, *frames.shape[at + 2 :]))
 
 
 def frame_stacks(spec: Spec, frames: int, padding: Padding = "zero") -> dict[str, FrameStack]:
@@ -47,7 +58,7 @@ def frame_stacks(spec: Spec, frames: int, padding: Padding = "zero") -> dict[str
         raise ConfigError(f"frames is {frames} and its padding {padding!r}; it takes 1 or more images, and 'zero' or 'repeat'.")
     if frames == 1:
         return {}
-    images = {name: leaf for name, leaf in space_columns(spec.observation).items() if _is_image(leaf)}
+    images = {name: leaf for name, leaf in space_columns(spec.observation).items() if isinstance(leaf, Box) and leaf.is_image}
     if not images:
         raise ConfigError(f"frames is {frames}, and there is no image among the observations to stack.")
     return {name: FrameStack(frames, padding, getattr(leaf, "channels", None)) for name, leaf in images.items()}
@@ -74,7 +85,3 @@ def _stacked(box: Any, frames: int) -> Box:
             shape = (frames, *box.shape)
     plain = {name: None if isinstance(bound := getattr(box, name), tuple) else bound for name in ("low", "high")}
     return box.model_copy(update={"shape": shape, **plain})
-
-
-def _is_image(leaf: Leaf) -> bool:
-    return isinstance(leaf, Box) and leaf.dtype == "uint8" and len(leaf.shape) in (2, 3)
