@@ -96,8 +96,8 @@ class Entry(Config):
     @property
     def key(self) -> str:
         """Differs between entries of one name that are not the same dataset."""
-        told = self.model_dump(mode="json", exclude={"about", "licence"} | ({"recipe"} if self.recipe is None else set[str]()))
-        return _key(told)
+        told = self.model_dump(mode="json", exclude={"about", "licence", "recipe"})
+        return _key(told if self.recipe is None else {**told, "recipe": self.recipe.told()})
 
     @property
     def run_key(self) -> str:

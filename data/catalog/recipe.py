@@ -1,17 +1,18 @@
 """How a dataset is made where no file of it can be had: by an agent that learns in its environment, as D4RL's were.
 
 `d3ray-mujoco/hopper-medium-v4` and the like are entries with a recipe; `d3ray make NAME` follows it. The procedure is D4RL's (Fu et
-al. 2020, arXiv:2004.07219, appendix; `scripts/generation/mujoco` of its repository; the wiki's page on tasks): one run of SAC gives
-six datasets. docs/benchmarks.md says what is otherwise here.
+al. 2020, arXiv:2004.07219, appendix; `scripts/generation/mujoco` of its repository; the wiki's page on tasks): one run of an agent
+gives six datasets. docs/benchmarks.md says what is otherwise here.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ..config import Config, setting
+from ..config import Config, recorded, setting
 
 Kind = Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -19,11 +20,14 @@ _RLKIT = "rlkit, examples/sac.py, with which D4RL's agents were trained"
 
 
 class Recipe(Config):
-    """One dataset of a run of SAC; what differs in `kind` alone comes from the same run."""
+    """One dataset of a run of an agent; what differs in `kind` alone comes from the same run.
+
+    `sac: {…}` is short for `agent: {name: SAC, …}`.
+    """
 
     kind: Kind = Field(description="which of the run's datasets")
     steps: int = setting(
-        1_000_000, "of the environment: so many SAC learns for, and each policy is recorded for", source="D4RL", gt=0
+        1_000_000, "of the environment: so many the agent learns for, and each policy is recorded for", source="D4RL", gt=0
     )
     seed: int = setting(0, "of the run, and of what its policies do")
     warmup: int = setting(1_000, "steps of the environment before the first update; more than a batch", source=_RLKIT, gt=0)
@@ -32,9 +36,49 @@ class Recipe(Config):
     medium: float = setting(
         1 / 3, "the medium policy's return, on the way from random actions to the expert", source="D4RL", gt=0, lt=1
     )
-    sac: dict[str, Any] = Field(default_factory=dict, description="settings of SAC; else its own defaults")
+    agent: dict[str, Any] = setting(
+        {"name": "SAC"}, "the algorithm's name, perhaps a preset, and settings beside them", since="0.2"
+    )
+    explorer: dict[str, Any] | None = setting(
+        None, "what the agent explores by, as its recorded policies do with what of it is left in the end; null: the agent's own",
+        since="0.2",
+    )  # fmt: skip
+    update_interval: int = setting(1, "steps between updates; `steps` is a multiple of it", since="0.2", gt=0)
+    n_updates: int = setting(1, "gradient steps at each update", since="0.2", gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or "sac" not in value:
+            return value
+        said = dict(cast("Mapping[str, Any]", value))
+        if "agent" in said or not isinstance(sac := said.pop("sac"), Mapping):
+            raise ValueError("sac has settings of SAC, in place of an agent")
+        return {**said, "agent": {"name": "SAC", **cast("Mapping[str, Any]", sac)}}
+
+    def told(self) -> dict[str, Any]:
+        """As JSON, which reads back as the same. What there was before other agents than SAC is told as it was told then."""
+        said = recorded(self)
+        if self.agent["name"] == "SAC":
+            said.pop("agent", None)
+            said["sac"] = {name: value for name, value in self.agent.items() if name != "name"}
+        return said
 
     @property
     def run(self) -> dict[str, Any]:
         """What the datasets of one run share, as JSON."""
-        return self.model_dump(mode="json", exclude={"kind"})
+        return {name: value for name, value in self.told().items() if name != "kind"}
+
+    @model_validator(mode="after")
+    def _check(self) -> Recipe:
+        if not isinstance(self.agent.get("name"), str):
+            raise ValueError("agent has no name of an algorithm")
+        if self.steps % self.update_interval:
+            raise ValueError(f"steps is {self.steps}, which is no multiple of update_interval, {self.update_interval}")
+        return self
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps of the run."""
+        before = (self.warmup - 1) // self.update_interval
+        return (self.steps // self.update_interval - before) * self.n_updates

@@ -1,6 +1,6 @@
 """Datasets that are made where they cannot be downloaded: `make` follows the recipes of the catalog.
 
-Datasets that differ only in what they take from a run of SAC share it. Several runs go side by side in Ray's workers on this
+Datasets that differ only in what they take from an agent's run share it. Several runs go side by side in Ray's workers on this
 machine, on one thread each; a single one goes in this process. Who is killed leaves what is whole, and the next goes on.
 """
 
@@ -52,8 +52,8 @@ def make(names: str | Sequence[str], *, at_once: int | None = None, progress: Pr
         progress: shows how far the work is, in steps of environments.
 
     Returns:
-        The datasets. One that failed (its environment is not installed, the disk is full, SAC diverged) keeps none of another run
-        from being made.
+        The datasets. One that failed (its environment is not installed, the disk is full, the agent diverged) keeps none of another
+        run from being made.
 
     Raises:
         DataError: there is no such name (the nearest is given), or it has no recipe.

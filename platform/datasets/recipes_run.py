@@ -1,4 +1,4 @@
-"""One run of SAC and the six datasets that come of it, after D4RL's procedure (`data/catalog/recipe.py`).
+"""One run of an agent and the six datasets that come of it, after D4RL's procedure (`data/catalog/recipe.py`).
 
 The run's folder has `checkpoints/`, from which a killed run goes on bit for bit; `evaluations.json`, what the greedy policy scored
 at which step; and `policies/`, the algorithm at each evaluation that beat all before it: the medium and the expert policy are among
@@ -11,7 +11,8 @@ those, whichever they turn out to be. The datasets follow from the folder alone,
     medium-replay   what the run had seen when the medium policy was evaluated
     full-replay     all that the run has seen
 
-Policies draw their actions. Beside the steps stand `log_prob`, the log density of the action under whoever acted, and in MuJoCo
+Policies act as the agent explored at the end of its run: SAC draws its actions, DQN takes a random one with the last ε. Beside the
+steps stand, of an agent whose policy has a density, `log_prob`, the log density of the action under whoever acted, and in MuJoCo
 `info/qpos` and `info/qvel`, the state before the step, which are D4RL's infos/action_log_probs, infos/qpos and infos/qvel.
 """
 
@@ -30,10 +31,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...algos.actor_critic.sac import SAC
+from ...algos.base import Algorithm
 from ...algos.environments.evaluate import evaluate
+from ...algos.environments.explorers import ConstantEpsilonGreedy, Explorer, read_explorer
 from ...algos.environments.make import make
 from ...algos.environments.vector import VectorEnvironment
+from ...algos.online.run import default_explorer
+from ...algos.registry import algorithm_class, make_algorithm
 from ...algos.saving.checkpoint import checkpoint_name, checkpoints
 from ...algos.saving.saving import load
 from ...data.catalog.local import alone
@@ -100,12 +104,19 @@ class Run:
         return self.recipe.steps * (1 + len(kinds))
 
     def check(self) -> None:
-        """Raises ConfigError: the environment is not installed, or it or a setting of SAC cannot be used."""
+        """Raises ConfigError: the environment is not installed, or it or a setting of the agent or its explorer cannot be used."""
         with make(self.environment) as vector:
-            space = vector.spec.action
-        if not isinstance(space, Box) or space.bounds() is None:
-            raise ConfigError(f"{self.environment.id} has no continuous actions within bounds, which a recipe's SAC needs.")
-        batch = self._algorithm().check_settings().batch_size
+            spec = vector.spec
+        agent = self._agent()
+        kind = "discrete" if spec.discrete else "continuous" if isinstance(spec.action, Box) and spec.action.bounds() else ""
+        if kind not in agent.action_kinds():
+            needs = " or ".join(
+                {"continuous": "continuous actions within bounds"}.get(k, f"{k} actions") for k in agent.action_kinds()
+            )
+            raise ConfigError(f"{self.environment.id} has no {needs}, which a recipe's {agent.name} needs.")
+        if self.recipe.explorer is not None:
+            read_explorer(self.recipe.explorer)
+        batch = agent.check_settings().batch_size
         if not batch < self.recipe.warmup < self.recipe.steps:
             raise ConfigError(
                 f"The recipe's warmup is {self.recipe.warmup}; it must be more than a batch of {batch} and fewer than "
@@ -117,7 +128,7 @@ class Run:
 
         Raises:
             ConfigError: as `check`.
-            DataError: SAC diverged.
+            DataError: the agent diverged.
             StorageError: the disk is full, or a folder cannot be written. What is whole stays; nothing else is left.
         """
         self.check()
@@ -136,27 +147,45 @@ class Run:
 
     # ---- the run
 
-    def _algorithm(self) -> SAC:
+    def _agent(self) -> Algorithm:
         # On the CPU wherever it is made, and on one thread: then it is the same bit for bit on machines of one kind.
-        return SAC(seed=self.recipe.seed, device="cpu", **{"action_scaler": "min_max", **self.recipe.sac})
+        said = self.recipe.agent
+        scaled = {"action_scaler": "min_max"} if "action_scaler" in algorithm_class(said["name"]).Config.model_fields else {}
+        return make_algorithm({**scaled, **said}, seed=self.recipe.seed, device="cpu")
+
+    def _explorer(self, agent: Algorithm) -> Explorer:
+        said = self.recipe.explorer
+        return default_explorer(agent, discrete=agent.action_kinds() == ("discrete",)) if said is None else read_explorer(said)
+
+    @cached_property
+    def _has_density(self) -> bool:
+        return type(self._agent()).log_prob is not Algorithm.log_prob
 
     def _buffer(self) -> ReplayBuffer:
         with make(self.environment) as vector:
-            return ReplayBuffer(2 * self.recipe.steps, vector.spec, extra=_extra(vector))  # each step may end an episode
+            extra = {"log_prob": (), **_shapes(_state(vector))} if self._has_density else _shapes(_state(vector))
+            return ReplayBuffer(2 * self.recipe.steps, vector.spec, extra=extra)  # each step may end an episode
+
+    def _recorder(self, vector: VectorEnvironment, policy: Any, observation: Any, action: np.ndarray) -> dict[str, np.ndarray]:
+        """The extra columns of a step."""
+        density = {"log_prob": _density(vector, policy, observation, action)} if self._has_density else {}
+        return {**density, **_state(vector)}
 
     def _train(self, buffer: ReplayBuffer) -> Iterator[tuple[int, float]]:
         """Steps made and the latest return, once an evaluation. The buffer gets all that the run has seen."""
-        recipe, algorithm, kept = self.recipe, self._algorithm(), self.folder / "checkpoints"
-        updates = recipe.steps - recipe.warmup + 1
+        recipe, agent, kept = self.recipe, self._agent(), self.folder / "checkpoints"
         with storage_errors("made", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        for _, metrics in algorithm.fitter_online(
+        for _, metrics in agent.fitter_online(
             self.environment,
             buffer,
-            n_steps=updates,
-            n_steps_per_epoch=-(-updates // recipe.evaluations),
+            recipe.explorer,
+            n_steps=recipe.updates,
+            n_steps_per_epoch=-(-recipe.updates // recipe.evaluations),
             update_start_step=recipe.warmup,
-            record=_record,
+            update_interval=recipe.update_interval,
+            n_updates=recipe.n_updates,
+            record=self._recorder,
             eval_env=self.environment,
             eval_n_trials=recipe.episodes,
             callbacks=[self._keep],  # called before the checkpoint: what it writes is there whenever the checkpoint is
@@ -165,10 +194,9 @@ class Run:
             show_progress=False,
         ):
             yield int(metrics["train/environment_steps"]), metrics["evaluation/return"]
-        if algorithm.step < updates:
-            raise DataError(
-                f"SAC diverged in {self.environment.id} at gradient step {algorithm.step} of {updates}: try another seed."
-            )
+        if agent.step < recipe.updates:
+            where = f"{self.environment.id} at gradient step {agent.step} of {recipe.updates}"
+            raise DataError(f"{agent.name} diverged in {where}: try another seed.")
         for older in checkpoints(kept)[:-1]:
             shutil.rmtree(older, ignore_errors=True)
 
@@ -222,23 +250,25 @@ class Run:
         """What one policy does, always the same."""
         if kind not in self._collected:
             score = {"medium": self._medium, "expert": self._expert}.get(kind)
-            algorithm = self._algorithm() if score is None else load(self._policy(score), device="cpu")
+            agent = self._agent() if score is None else load(self._policy(score), device="cpu")
+            explorer = None if score is None else _settled(self._explorer(agent), self.recipe.steps)
             buffer = self._buffer()
             seed = integers(fold(fold(root_key(self.recipe.seed), "recipe"), kind), 1, 2**31 - 1)[0]
-            algorithm.collect(self.environment, buffer, n_steps=self.recipe.steps, seed=seed, record=_record, show_progress=False)
+            at = {"n_steps": self.recipe.steps, "seed": seed}
+            agent.collect(self.environment, buffer, explorer, **at, record=self._recorder, show_progress=False)
             self._collected[kind] = buffer.to_dataset().to_steps()
         return self._collected[kind]
 
     def _provenance(self, kind: Kind) -> dict[str, Any]:
         """How it was made, as JSON."""
-        machine = surroundings()
+        machine, agent = surroundings(), self._agent()
         scores = self._scores()
         told = {"random": None, "medium": self._medium._asdict(), "expert": self._expert._asdict()}
         acted = {name: told[name] for name in _policies(kind)}
         return {
-            "recipe": self.recipe.model_copy(update={"kind": kind}).model_dump(mode="json"),
-            "procedure": "D4RL's (Fu et al. 2020, arXiv:2004.07219), with d3ray's SAC",
-            "sac": self._algorithm().check_settings().model_dump(mode="json"),
+            "recipe": self.recipe.model_copy(update={"kind": kind}).told(),
+            "procedure": f"D4RL's (Fu et al. 2020, arXiv:2004.07219), with d3ray's {agent.name}",
+            "agent": {"name": agent.name, **agent.check_settings().model_dump(mode="json")},
             "policies": acted or {"learner until": scores[-1]._asdict() if kind == "full-replay" else told["medium"]},
             "returns": {"random": self._random_return, "medium": self._medium.mean, "expert": self._expert.mean},
             "evaluations": [[score.steps, score.mean] for score in scores],
@@ -276,20 +306,23 @@ def _first_steps(table: StepTable, n: int) -> StepTable:
     return steps_from_rows(columns, final)
 
 
-def _extra(vector: VectorEnvironment) -> dict[str, tuple[int, ...]]:
-    """Shapes of the extra columns."""
-    state = _state(vector)
-    return {"log_prob": (), **{name: state[name].shape[1:] for name in state}}
+def _settled(explorer: Explorer, step: int) -> Explorer:
+    """An explorer as it is at a step, for good."""
+    epsilon = getattr(explorer, "compute_epsilon", None)
+    return explorer if epsilon is None else ConstantEpsilonGreedy(epsilon=epsilon(step))
 
 
-def _record(vector: VectorEnvironment, policy: Any, observation: Any, action: np.ndarray) -> dict[str, np.ndarray]:
-    """`log_prob`, and in MuJoCo the state."""
-    if policy is None:
-        low, high = vector.spec.action.bounds()  # pyright: ignore[reportOptionalIterable, reportGeneralTypeIssues] - see `check`
-        density = np.full(vector.n, -np.log(np.broadcast_to(high - low, vector.spec.action.shape)).sum())
-    else:
-        density = policy.log_prob(observation, action)
-    return {"log_prob": density, **_state(vector)}
+def _shapes(columns: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    """Of a step of each column."""
+    return {name: column.shape[1:] for name, column in columns.items()}
+
+
+def _density(vector: VectorEnvironment, policy: Any, observation: Any, action: np.ndarray) -> np.ndarray:
+    """Log density of actions under who acts; without a policy they are uniform."""
+    if policy is not None:
+        return policy.log_prob(observation, action)
+    low, high = vector.spec.action.bounds()  # pyright: ignore[reportOptionalIterable, reportGeneralTypeIssues] - see `check`
+    return np.full(vector.n, -np.log(np.broadcast_to(high - low, vector.spec.action.shape)).sum())
 
 
 def _state(vector: VectorEnvironment) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Recipes: what a run of SAC gives, step by step as the simulator has it; names, refusals, and what a full disk leaves."""
+"""Recipes: what a run of SAC or DQN gives, step by step as the simulator has it; names, refusals, and what a full disk leaves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import torch
 from d3ray import Dataset, load
 from d3ray.data.catalog import catalog
 from d3ray.data.catalog.local import dataset_folder, run_folder, state
-from d3ray.data.catalog.recipe import KINDS
+from d3ray.data.catalog.recipe import KINDS, Recipe
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.storage.steps import StepTable, steps_from_arrays
 from d3ray.platform.datasets.recipes import make
 from d3ray.platform.datasets.recipes_run import Score, _first_steps, medium
 
-from .tiny_recipes import TINY, write_catalog
+from .tiny_recipes import DQN, TINY, write_catalog
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_one_run_gives_six_datasets(hopper: dict[str, Dataset]) -> None:
         assert dataset.environment is not None
         assert dataset.environment.id == "Hopper-v4"
         assert told[kind]["recipe"] == {**told["random"]["recipe"], "kind": kind}
-        assert told[kind]["sac"]["batch_size"] == 16
+        assert told[kind]["agent"]["batch_size"] == 16
         assert {"torch", "gymnasium", "mujoco", "d3ray"} <= told[kind]["versions"].keys()
         assert dataset.statistics.n_final_missing == (kind == "full-replay" and not _ends(dataset))
         dataset.verify()
@@ -152,6 +152,29 @@ def test_the_same_recipe_gives_the_same_dataset(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
+def test_dqn_explores_as_it_is_told_and_its_policies_as_it_did_in_the_end() -> None:
+    made = make("tiny/cartpole-*")
+    assert made.failed == {}
+    found = {name.removeprefix("tiny/cartpole-"): dataset for name, dataset in made.datasets.items()}
+    told = found["expert"].provenance["made"]
+    assert (told["agent"]["name"], told["agent"]["batch_size"]) == ("DQN", 16)
+    assert told["procedure"].endswith("with d3ray's DQN")
+    assert [at for at, _ in told["evaluations"]] == [80, 120, 180, 220, 260, 300]  # 14 times 10 updates, in 6; the first at step 40
+    assert found["full-replay"].n_transitions == found["expert"].n_transitions == 300
+    assert found["medium-expert"].n_transitions == 600
+    whole, _ = steps(found["full-replay"])
+    assert "log_prob" not in whole  # DQN has no density
+    entry = catalog().find("tiny/cartpole-expert")
+    assert entry is not None
+    for kind in ("medium", "expert"):
+        at = found[kind].provenance["made"]["policies"][kind]["gradient_steps"]
+        policy = load(run_folder(entry) / "policies" / f"step-{at:09d}", device="cpu")
+        columns, _ = steps(found[kind])
+        wandered = float((policy.predict(columns["observation"]) != columns["action"]).mean())
+        assert wandered == pytest.approx(0.25, abs=0.08)  # half of the steps are random, half of those as the policy would have it
+    assert float(steps(found["random"])[0]["action"].mean()) == pytest.approx(0.5, abs=0.1)
+
+
 def test_the_medium_policy_is_the_first_that_came_a_third_of_the_way() -> None:
     def chosen(random: float, *means: float) -> int:
         return medium([Score(k, k, mean) for k, mean in enumerate(means)], random, 1 / 3).steps
@@ -222,11 +245,19 @@ def test_datasets_of_one_run_share_its_folder_and_no_others_do() -> None:
     assert len({folder_of(name) for name in ["tiny/hopper-random", *others]}) == 4
 
 
-def test_recipes_change_no_key_of_other_entries() -> None:
-    """Else what has been imported would be imported again."""
-    entry = catalog().find("d4rl/hopper-medium-v2")
-    assert entry is not None
-    assert dataset_folder("d4rl/hopper-medium-v2", entry).name == "hopper-medium-v2.b013fc69"
+def test_what_was_imported_or_made_before_is_found_again() -> None:
+    """Folders are called as before there were recipes, and before these knew other agents than SAC."""
+    known = catalog()
+    imported, made = known.find("d4rl/hopper-medium-v2"), known.find("d3ray-mujoco/hopper-medium-v4")
+    assert imported is not None
+    assert made is not None
+    assert made.recipe is not None
+    assert dataset_folder("d4rl/hopper-medium-v2", imported).name == "hopper-medium-v2.b013fc69"
+    assert dataset_folder("d3ray-mujoco/hopper-medium-v4", made).name == "hopper-medium-v4.79de73c7"
+    assert run_folder(made).name == "Hopper-v4.00bf0d55"
+    assert "sac" in made.recipe.told()
+    for recipe in (made.recipe, Recipe.checked({**DQN, "kind": "expert"})):
+        assert Recipe.checked(recipe.told()) == recipe
 
 
 @pytest.mark.parametrize(
@@ -252,6 +283,15 @@ def test_a_name_that_cannot_be_made_is_one_sentence(name: str, message: str) -> 
             {"recipe": {"kind": "medium", "step": 3}, "environment": {"id": "Hopper-v4"}},
             "no setting 'recipe.step'; did you mean 'steps'",
         ),
+        ({"recipe": {"kind": "medium", "agent": {"batch_size": 3}}, "environment": {"id": "Hopper-v4"}}, "agent has no name"),
+        (
+            {"recipe": {"kind": "medium", "sac": {}, "agent": {"name": "SAC"}}, "environment": {"id": "Hopper-v4"}},
+            "sac has settings of SAC, in place of an agent",
+        ),
+        (
+            {"recipe": {"kind": "medium", "steps": 50, "update_interval": 20}, "environment": {"id": "CartPole-v1"}},
+            "steps is 50, which is no multiple of update_interval, 20",
+        ),
     ],
 )
 def test_an_entry_that_is_no_recipe_is_refused(
@@ -266,7 +306,10 @@ def test_an_entry_that_is_no_recipe_is_refused(
     ("environment", "recipe", "message"),
     [
         ("Hoper-v4", {}, r"gymnasium knows no environment 'Hoper-v4'; did you mean 'Hopper-v4'\?"),
-        ("CartPole-v1", {}, "CartPole-v1 has no continuous actions within bounds"),
+        ("CartPole-v1", {}, "CartPole-v1 has no continuous actions within bounds, which a recipe's SAC needs"),
+        ("Hopper-v4", {"agent": {"name": "DQN"}}, "Hopper-v4 has no discrete actions, which a recipe's DQN needs"),
+        ("CartPole-v1", {"agent": {"name": "DQM"}}, "DQM.*did you mean 'DQN'"),
+        ("CartPole-v1", {"agent": {"name": "DQN"}, "explorer": {"name": "epsilon"}}, "no explorer 'epsilon'"),
         ("Hopper-v4", {"warmup": 16}, "warmup is 16; it must be more than a batch of 16 and fewer than 300 steps"),
         ("Hopper-v4", {"sac": {"batch": 3}}, "SAC has no setting 'batch'"),
     ],
@@ -274,7 +317,8 @@ def test_an_entry_that_is_no_recipe_is_refused(
 def test_what_cannot_be_followed_fails_before_any_work_and_alone(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str, recipe: dict[str, Any], message: str
 ) -> None:
-    bad = {"environment": {"id": environment}, "recipe": {**TINY, "kind": "random", **recipe}}
+    base = {name: value for name, value in TINY.items() if name != "sac" or "agent" not in recipe}
+    bad = {"environment": {"id": environment}, "recipe": {**base, "kind": "random", **recipe}}
     monkeypatch.setenv("D3RAY_CATALOG", str(write_catalog(folder / "bad.json", team__bad=bad)))
     monkeypatch.setenv("D3RAY_CACHE", str(tmp_path))
     made = make("team/bad")

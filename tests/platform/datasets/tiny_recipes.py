@@ -1,4 +1,4 @@
-"""Recipes of a few hundred steps, as a team's catalog has them: all six datasets of a run in Hopper, and of one in Pendulum."""
+"""Recipes of a few hundred steps, as a team's catalog has them: six datasets each of runs of SAC and of one of DQN."""
 
 from __future__ import annotations
 
@@ -16,13 +16,24 @@ TINY = {
     "episodes": 2,
     "sac": {"batch_size": 16, "actor_encoder": SMALL, "critic_encoder": SMALL, "actor_learning_rate": 3e-3},
 }
+DQN = {
+    **{name: value for name, value in TINY.items() if name != "sac"},
+    "agent": {"name": "DQN", "batch_size": 16, "encoder": {"name": "vector", **SMALL}, "learning_rate": 3e-3},
+    "explorer": {"name": "epsilon_greedy", "start": 1.0, "end": 0.5, "duration": 200},
+    "update_interval": 20,
+    "n_updates": 10,
+}
 
 
 def write_catalog(file: Path, **more: Any) -> Path:
-    """A catalog with `tiny/hopper-KIND`, `tiny/pendulum-KIND` and further entries, for D3RAY_CATALOG."""
+    """A catalog with `tiny/hopper-KIND`, `tiny/pendulum-KIND`, `tiny/cartpole-KIND` and further entries, for D3RAY_CATALOG."""
     entries: dict[str, Any] = {
-        f"tiny/{task}-{kind}": {"environment": {"id": environment}, "recipe": {**TINY, "kind": kind}}
-        for task, environment in (("hopper", "Hopper-v4"), ("pendulum", "Pendulum-v1"))
+        f"tiny/{task}-{kind}": {"environment": {"id": environment}, "recipe": {**recipe, "kind": kind}}
+        for task, environment, recipe in (
+            ("hopper", "Hopper-v4", TINY),
+            ("pendulum", "Pendulum-v1", TINY),
+            ("cartpole", "CartPole-v1", DQN),
+        )
         for kind in KINDS
     }
     file.write_text(json.dumps({"entries": entries | {name.replace("__", "/"): entry for name, entry in more.items()}}))
