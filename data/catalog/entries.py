@@ -21,7 +21,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, ValidationError, model_validator
@@ -109,7 +109,8 @@ class Entry(Config):
 class Family(Config):
     """Entries that differ in a few words: in names `{word}` stands for a key of the word's values, elsewhere for its value.
 
-    A word's values are a mapping, a list (key and value are the same), or whole numbers such as "1..50".
+    A word's values are a mapping, a list (key and value are the same), or whole numbers such as "1..50". What an entry lists may
+    say `each: {word: values}`: it stands there once for each of them.
     """
 
     name: str
@@ -295,7 +296,16 @@ def _filled(said: Any, chosen: Mapping[str, str]) -> Any:
         return said
     if isinstance(said, Mapping):
         return {key: _filled(value, chosen) for key, value in said.items()}
-    return [_filled(value, chosen) for value in said] if isinstance(said, list | tuple) else said
+    return [_filled(one, chosen) for value in said for one in _each(value)] if isinstance(said, list | tuple) else said
+
+
+def _each(said: Any) -> list[Any]:
+    """What is listed, as often as it says."""
+    if not isinstance(said, Mapping) or "each" not in said:
+        return [said]
+    once = {key: value for key, value in cast("Mapping[str, Any]", said).items() if key != "each"}
+    ((word, values),) = said["each"].items()
+    return [_filled(once, {word: value}) for value in _values(values).values()]
 
 
 def _mirrored(url: str, mirrors: Mapping[str, str]) -> str:

@@ -10,9 +10,10 @@ from typing import IO
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError
+from ..seeds import fold, integers, root_key
 from ..storage.files import sha256_of
-from ..storage.steps import steps_from_rows
+from ..storage.steps import StepTable, concat_steps, first_steps, steps_from_rows
 from .imported import Array, Imported, apply_time_limit, count_notes, flags, native, one_column, same_rows, typed_actions
 from .untrusted.archives import damaged, head, open_gzip
 
@@ -37,7 +38,12 @@ def dqn_replay_parts(folder: Path) -> list[Path]:
 
 
 def read_dqn_replay(
-    path: Path | str, *, timeout_at: int | None = None, discrete_action: bool | None = None, padding: int = PADDING
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    padding: int = PADDING,
+    share: float | None = None,
 ) -> Imported:
     """Steps of one checkpoint, oldest first; none is dropped. Frames are unpacked as they are read, into the memory they stay in.
 
@@ -61,6 +67,8 @@ def read_dqn_replay(
         timeout_at: steps. An episode that ends terminated after exactly so many was truncated.
         discrete_action: None: integer actions are discrete.
         padding: rows of zeros before each episode that are none of its steps.
+        share: of the steps that is kept: whole episodes, drawn by the checkpoint's number, the last of which is cut. None: all. So
+            d3rlpy's `get_atari_transitions` takes 1 % of each of a game's 50 checkpoints.
 
     Raises:
         DataError: a file of the group is missing, damaged, of another type or length; it is named.
@@ -69,6 +77,8 @@ def read_dqn_replay(
     Dopamine, `dopamine/replay_memory/circular_replay_buffer.py`.
     """
     path = Path(path)
+    if share is not None and not 0 < share <= 1:
+        raise ConfigError(f"share is {share}; it is a part of the steps, above 0 and at most 1.")
     group, notes = _group(path), list[str]()
     arrays = {name: _small(group[name]) for name in NAMES[1:]}
     with damaged(str(path)), open_gzip(path) as stream:
@@ -98,9 +108,21 @@ def read_dqn_replay(
     columns = {"observation": frames[:, None] if frames.ndim == 3 else frames, "action": action, "reward": reward}
     columns |= {"terminated": ended, "truncated": cut, "closing": closing}
     table = steps_from_rows(columns, np.array(rows.recorded))
+    if share is not None:
+        whole, table = table.n_transitions, _drawn(table, share, path)
+        notes.append(f"{table.n_transitions:,} of {whole:,} steps were drawn, by whole episodes.")
     notes += count_notes(table, limits_known=timeout_at is not None)
     others = {file.name: sha256_of(file) for name, file in group.items() if name != NAMES[0]}
     return Imported(table, notes=notes, provenance={"format": "dqn_replay", "file": path.name, "others": others})
+
+
+def _drawn(table: StepTable, share: float, path: Path) -> StepTable:
+    """A share of a checkpoint's steps: whole episodes in random order, the last one cut."""
+    wanted = max(int(share * table.n_transitions), 1)
+    key = fold(fold(root_key(0), "dqn replay"), int(FILE.fullmatch(path.name)[2]))  # pyright: ignore[reportOptionalSubscript]
+    order = np.argsort(integers(key, table.n_episodes, 1 << 62), kind="stable")
+    n = int(np.searchsorted(table.steps[order].cumsum(), wanted)) + 1
+    return first_steps(concat_steps([table.slice(int(k), int(k) + 1) for k in order[:n]]), wanted)
 
 
 class _Rows:

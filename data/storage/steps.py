@@ -218,6 +218,20 @@ def concat_steps(tables: Sequence[StepTable]) -> StepTable:
     )
 
 
+def first_steps(table: StepTable, n: int) -> StepTable:
+    """The first `n` steps; an episode that they cut ends truncated, with the observation that followed."""
+    last = int(np.flatnonzero(~table.columns["closing"])[n - 1])
+    columns = {name: column[: last + 2].copy() for name, column in table.columns.items()}
+    if cut := not columns["closing"][-1]:
+        for name, column in columns.items():
+            if name.partition("/")[0] != "observation":
+                column[-1] = 0
+        columns["closing"][-1] = columns["truncated"][last] = True
+    final = table.final_recorded[: int(columns["closing"].sum())].copy()
+    final[-1] |= cut
+    return steps_from_rows(columns, final)
+
+
 def _label(column: str, argument: str) -> str:
     """`observations['KEY']` for the column `observation/KEY`."""
     _, slash, key = column.partition("/")

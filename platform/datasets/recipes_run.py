@@ -1,7 +1,7 @@
 """One run of an agent and the six datasets that come of it, after D4RL's procedure (`data/catalog/recipe.py`).
 
 The run's folder has `checkpoints/`, from which a killed run goes on bit for bit; `evaluations.json`, what the greedy policy scored
-at which step; and `policies/`, the algorithm at each evaluation that beat all before it: the medium and the expert policy are among
+at which step; and `policies/`, the algorithm at each evaluation that none before beat: the medium and the expert policy are among
 those, whichever they turn out to be. The datasets follow from the folder alone, so each can be made later.
 
     random          steps of uniform random actions
@@ -49,7 +49,7 @@ from ...data.seeds import fold, integers, root_key
 from ...data.spec import Box, Environment
 from ...data.storage.files import storage_errors, write_atomically
 from ...data.storage.manifest import MANIFEST
-from ...data.storage.steps import StepTable, concat_steps, steps_from_rows
+from ...data.storage.steps import StepTable, concat_steps, first_steps, steps_from_rows
 from ..surroundings import surroundings
 
 _EVALUATIONS = "evaluations.json"
@@ -201,10 +201,10 @@ class Run:
             shutil.rmtree(older, ignore_errors=True)
 
     def _keep(self, algorithm: Any, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Notes an evaluation, and keeps the policy where it is the best so far. Done again, it leaves the same."""
+        """Notes an evaluation, and keeps the policy where none before was better. Done again, it leaves the same."""
         score = Score(algorithm.step, int(metrics["train/environment_steps"]), float(metrics["evaluation/return"]))
         before = [known for known in self._scores() if known.gradient_steps < score.gradient_steps]
-        if score.mean > max((known.mean for known in before), default=-math.inf):
+        if score.mean >= max((known.mean for known in before), default=-math.inf):
             algorithm.save(self._policy(score))
         with storage_errors("written", self.folder):
             write_atomically(self.folder / _EVALUATIONS, json.dumps([*before, score], indent=1).encode())
@@ -226,7 +226,8 @@ class Run:
 
     @property
     def _expert(self) -> Score:
-        return max(self._scores(), key=lambda score: score.mean)  # of equals the first
+        kept = [score for score in self._scores() if self._policy(score).exists()]  # earlier versions kept the first of equals
+        return max(reversed(kept), key=lambda score: score.mean)  # of equals the last, which is the surest
 
     @property
     def _medium(self) -> Score:
@@ -235,9 +236,9 @@ class Run:
     def _dataset(self, wanted: Wanted, buffer: ReplayBuffer) -> Dataset:
         match wanted.kind:
             case "full-replay":
-                table = _first_steps(buffer.to_dataset().to_steps(), self.recipe.steps)
+                table = first_steps(buffer.to_dataset().to_steps(), self.recipe.steps)
             case "medium-replay":
-                table = _first_steps(buffer.to_dataset().to_steps(), self._medium.steps)
+                table = first_steps(buffer.to_dataset().to_steps(), self._medium.steps)
             case _:
                 tables = [self._collect(kind) for kind in _policies(wanted.kind)]
                 table = tables[0] if len(tables) == 1 else concat_steps(tables)
@@ -254,8 +255,8 @@ class Run:
             explorer = None if score is None else _settled(self._explorer(agent), self.recipe.steps)
             buffer = self._buffer()
             seed = integers(fold(fold(root_key(self.recipe.seed), "recipe"), kind), 1, 2**31 - 1)[0]
-            at = {"n_steps": self.recipe.steps, "seed": seed}
-            agent.collect(self.environment, buffer, explorer, **at, record=self._recorder, show_progress=False)
+            n = self.recipe.steps
+            agent.collect(self.environment, buffer, explorer, n_steps=n, seed=seed, record=self._recorder, show_progress=False)
             self._collected[kind] = buffer.to_dataset().to_steps()
         return self._collected[kind]
 
@@ -290,20 +291,6 @@ def medium(scores: Sequence[Score], random: float, share: float) -> Score:
 def _policies(kind: str) -> tuple[str, ...]:
     """The policies that a dataset records: none where it is what the learner saw."""
     return {"medium-expert": ("medium", "expert"), "medium-replay": (), "full-replay": ()}.get(kind, (kind,))
-
-
-def _first_steps(table: StepTable, n: int) -> StepTable:
-    """The first `n` steps; an episode that they cut ends truncated, with the observation that followed."""
-    last = int(np.flatnonzero(~table.columns["closing"])[n - 1])
-    columns = {name: column[: last + 2].copy() for name, column in table.columns.items()}
-    if cut := not columns["closing"][-1]:
-        for name, column in columns.items():
-            if name.partition("/")[0] != "observation":
-                column[-1] = 0
-        columns["closing"][-1] = columns["truncated"][last] = True
-    final = table.final_recorded[: int(columns["closing"].sum())].copy()
-    final[-1] |= cut
-    return steps_from_rows(columns, final)
 
 
 def _settled(explorer: Explorer, step: int) -> Explorer:

@@ -108,6 +108,11 @@ def test_a_family_has_the_names_that_it_lists() -> None:
     expert = known.find("atari/breakout-expert-v0")
     assert expert is not None
     assert expert.files[1].url.endswith("/dqn/Breakout/1/replay_logs/$store$_action_ckpt.50.gz")
+    share = known.find("atari/qbert-1-percent-v0")
+    assert share is not None
+    assert len(share.files) == 5 * 50
+    assert {file.place for file in share.files if "reward" in file.place} == {f"$store$_reward_ckpt.{k}.gz" for k in range(1, 51)}
+    assert share.files[49].url.endswith("/dqn/Qbert/1/replay_logs/$store$_observation_ckpt.50.gz")
     assert known.find("atari/ms-pacman-epoch-51-v4") is None
     assert known.find("atari/mspacman-mixed-v0") is None
     assert known.find("ogbench/cube-single-play-v0-val") is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d3ray.data.errors import DataError
+from d3ray import Dataset
+from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats import dqn_replay
 from d3ray.data.formats.dqn_replay import dqn_replay_parts, read_dqn_replay
 from d3ray.data.formats.registry import detect, read
@@ -39,7 +41,7 @@ class Dopamine:
             "terminal": np.zeros(capacity, np.uint8),
         }
         self.added = self.logged = 0
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, number: int, terminal: bool) -> None:
         if self.added == 0 or self.store["terminal"][(self.added - 1) % self.capacity]:
@@ -113,6 +115,41 @@ def test_the_row_of_the_round_before_comes_last_with_the_frame_after_it(tmp_path
     # Nothing is lost and nothing is there twice.
     everything = sorted(k for imported in (first, second) for part in numbers(imported) for k in part)
     assert everything == sorted(k for episode in episodes for k in episode)[:30]
+
+
+def test_a_share_is_of_whole_episodes_but_for_the_last(tmp_path: Path) -> None:
+    buffer = Dopamine(tmp_path / "logs", 200)
+    episodes = play(buffer, [5] * 40)
+    path = dqn_replay_parts(tmp_path / "logs")[0]
+    whole, drawn = read_dqn_replay(path), read_dqn_replay(path, share=0.4)
+    wanted = int(0.4 * whole.steps.n_transitions)
+    assert drawn.steps.n_transitions == wanted
+    *firsts, last = numbers(drawn)
+    assert all(one in episodes for one in firsts)
+    assert any(one[: len(last)] == last for one in episodes)
+    assert firsts != numbers(whole)[: len(firsts)]  # drawn, not the first ones
+    assert numbers(read_dqn_replay(path, share=0.4)) == [*firsts, last]
+    assert any(note.startswith(f"{wanted} of {whole.steps.n_transitions} steps were drawn") for note in drawn.notes)
+    with pytest.raises(ConfigError, match=r"share is 1\.5; it is a part of the steps"):
+        read(path, share=1.5)
+
+
+def test_one_percent_of_a_run_comes_of_files_that_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the catalog's name, with a folder in place of the server: so many steps of each of fifty checkpoints."""
+    buffer = Dopamine(tmp_path / "Pong" / "1" / "replay_logs", 210)
+    for k in range(7700):
+        buffer.add(k % 250 + 1, k % 7 == 6)
+    assert buffer.logged > 50
+    server = "https://storage.googleapis.com/atari-replay-datasets/dqn/"
+    (tmp_path / "here.json").write_text(json.dumps({"mirrors": {server: f"{tmp_path}/"}}))
+    monkeypatch.setenv("D3RAY_CATALOG", str(tmp_path / "here.json"))
+    monkeypatch.setenv("D3RAY_CACHE", str(tmp_path / "cache"))
+    dataset = Dataset.open("atari/pong-1-percent-v0")
+    assert dataset.n_transitions == 50  # a hundredth of each, which has between 100 and 199 steps
+    assert dataset.environment is not None
+    assert dataset.environment.id == "ALE/Pong-v5"
+    frames = dataset.columns["observation"][:, 0, 0, 0]
+    assert len(np.unique(frames)) > 20  # from everywhere
 
 
 @pytest.mark.parametrize("lengths", [[3, 13, 6, 9, 20], [1] * 30, [16, 1, 1, 17], [40], [2, 11, 1, 3, 14, 5]])

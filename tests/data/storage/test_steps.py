@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import DataError
-from d3ray.data.storage.steps import StepTable, concat_steps, steps_from_arrays, steps_from_rows
+from d3ray.data.storage.steps import StepTable, concat_steps, first_steps, steps_from_arrays, steps_from_rows
 
 T, F = True, False
 
@@ -219,3 +219,23 @@ def test_rows_with_closing_rows_become_a_table() -> None:
     for closing in ([F, T, F, F, F], [T, F, F, F, T], [F, T, T, F, T]):  # no end; no step; no step
         with pytest.raises(DataError, match="one closing row"):
             steps_from_rows({**whole.columns, "closing": np.array(closing)}, whole.final_recorded)
+
+
+def test_the_first_steps_of_a_table_end_where_they_are_asked_to() -> None:
+    whole = steps_from_arrays(
+        np.arange(5.0)[:, None], np.zeros((5, 1)), np.arange(5.0), [0, 1, 0, 0, 0], final_observations=[[10.0], [11.0]]
+    )
+
+    def cut(n: int) -> StepTable:
+        return first_steps(whole, n)
+
+    at_an_end = cut(2)
+    assert at_an_end.columns["observation"][:, 0].tolist() == [0, 1, 10]
+    assert (at_an_end.terminated.tolist(), at_an_end.columns["truncated"].tolist()) == ([True], [False] * 3)
+    inside = cut(4)
+    assert inside.columns["observation"][:, 0].tolist() == [0, 1, 10, 2, 3, 4]
+    assert inside.columns["closing"].tolist() == [False, False, True, False, False, True]
+    assert inside.columns["truncated"].tolist() == [False] * 4 + [True, False]
+    assert (inside.columns["reward"].tolist(), inside.final_recorded.tolist()) == ([0, 1, 0, 2, 3, 0], [True, True])
+    assert cut(5).columns["observation"][:, 0].tolist() == whole.columns["observation"][:, 0].tolist()
+    assert whole.columns["closing"].tolist() == [False, False, True, False, False, False, True]  # as it was

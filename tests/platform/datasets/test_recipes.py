@@ -17,9 +17,8 @@ from d3ray.data.catalog import catalog
 from d3ray.data.catalog.local import dataset_folder, run_folder, state
 from d3ray.data.catalog.recipe import KINDS, Recipe
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.data.storage.steps import StepTable, steps_from_arrays
 from d3ray.platform.datasets.recipes import make
-from d3ray.platform.datasets.recipes_run import Score, _first_steps, medium
+from d3ray.platform.datasets.recipes_run import Score, medium
 
 from .tiny_recipes import DQN, TINY, write_catalog
 
@@ -184,26 +183,6 @@ def test_the_medium_policy_is_the_first_that_came_a_third_of_the_way() -> None:
     assert chosen(-1200, -1100, -850, -700, -150) == 1  # -850 is a third of the way from -1200 to -150
     assert chosen(100, 90, 20) == 0  # nothing learnt: the best of all
     assert chosen(100, 20, 90, 90) == 1
-
-
-def test_a_replay_is_cut_where_it_is_asked_to_be() -> None:
-    whole = steps_from_arrays(
-        np.arange(5.0)[:, None], np.zeros((5, 1)), np.arange(5.0), [0, 1, 0, 0, 0], final_observations=[[10.0], [11.0]]
-    )
-
-    def cut(n: int) -> StepTable:
-        return _first_steps(whole, n)
-
-    at_an_end = cut(2)
-    assert at_an_end.columns["observation"][:, 0].tolist() == [0, 1, 10]
-    assert (at_an_end.terminated.tolist(), at_an_end.columns["truncated"].tolist()) == ([True], [False] * 3)
-    inside = cut(4)
-    assert inside.columns["observation"][:, 0].tolist() == [0, 1, 10, 2, 3, 4]
-    assert inside.columns["closing"].tolist() == [False, False, True, False, False, True]
-    assert inside.columns["truncated"].tolist() == [False] * 4 + [True, False]
-    assert (inside.columns["reward"].tolist(), inside.final_recorded.tolist()) == ([0, 1, 0, 2, 3, 0], [True, True])
-    assert cut(5).columns["observation"][:, 0].tolist() == whole.columns["observation"][:, 0].tolist()
-    assert whole.columns["closing"].tolist() == [False, False, True, False, False, False, True]  # as it was
 
 
 def test_what_was_not_made_says_what_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
