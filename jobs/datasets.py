@@ -72,9 +72,10 @@ def _rows(names: Iterable[str], known: Catalog) -> Iterator[dict[str, Any]]:
 def describe(name: str, entry: Entry) -> dict[str, Any]:
     """All that is known of a dataset, as JSON values; `local` is what of it is on this machine."""
     from ..data.catalog.local import download_folder, state
-    from ..data.catalog.references import references
+    from ..data.catalog.references import measured, references
 
-    reference = references()["datasets"].get(name.removeprefix("d4rl/"))
+    made = measured(name)
+    reference = made["returns"] if made else references()["datasets"].get(name.removeprefix("d4rl/"))
     return {
         "name": name,
         "local": state(name, entry),

@@ -1,6 +1,7 @@
-"""D4RL-normalised scores: 100 · (return - min) / (max - min), where min is a random policy's return and max an expert's.
+"""Normalised scores: 100 · (return - min) / (max - min), where min is a random policy's return and max an expert's.
 
-The references are D4RL's; `data/catalog/references.py` says where they come from.
+The references are D4RL's, and d3ray's own for datasets that its recipes make and D4RL has nothing like: where they come from,
+`data/catalog/references.py` says.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...data.catalog.references import references
+from ...data.catalog.references import measured, references
 
 _OTHERS = ("AdroitHand",)  # environments with D4RL's observations and actions, and other rewards or episodes
 
@@ -48,12 +49,15 @@ def reference_in(environment: str | None, dataset: str) -> Reference | None:
     """The reference of returns that were played in an environment by what learned from a dataset.
 
     Args:
-        environment: A gymnasium id; None: D4RL's own. Where D4RL has no reference for it the dataset's counts, and the label says
-            where the return is from; but not in a version of MuJoCo's tasks that has none, nor in gymnasium-robotics' Adroit
+        environment: A gymnasium id; None: the dataset's own. Where D4RL has no reference for it the dataset's counts, and the label
+            says where the return is from; but not in a version of MuJoCo's tasks that has none, nor in gymnasium-robotics' Adroit
             hands: their rewards or episodes are others. D4RL's pen plays 100 steps at most and ends when the pen drops
             (hand_manipulation_suite, pen_v0.py); AdroitHandPen-v1 plays 200 whatever happens, for about twice the return.
-        dataset: The dataset's name.
+        dataset: The dataset's name. One that a recipe made (`d3ray-classic/cartpole-medium-v1`) has a reference in the environment
+            that it was made in.
     """
+    if (made := measured(dataset)) is not None:
+        return Reference(*made["returns"], "d3ray-normalised return") if environment in (None, made["environment"]) else None
     own = reference_score(environment) if environment else None
     theirs = reference_score(dataset)
     bare = re.sub(r"\.(hdf5|h5)$", "", dataset.rsplit("/", 1)[-1]).replace("_", "-").lower()

@@ -180,7 +180,7 @@ class Tables:
                 "the truth is less certain than it looks."
             )
         if not group.is_normalized:
-            said.append("D4RL has no reference score for these: returns are raw, and are in no aggregate of normalised scores.")
+            said.append("There is no reference score for these: returns are raw, and are in no aggregate of normalised scores.")
         return tuple(said)
 
     def _unscored(self) -> Table:

@@ -167,7 +167,7 @@ class Results:
 
     @property
     def reference(self) -> Reference | None:
-        """What D4RL-normalised returns are relative to, where they were measured and agree with it."""
+        """What normalised returns are relative to, where they were measured and agree with it."""
         found = reference_in(self.environment, str(self.dataset["name"]))
         for run in (run for one in self.configurations for run in one.seeds if {RETURN, NORMALIZED} <= set(run.curves)):
             value, normalized = run.curves[RETURN].values[-1], run.curves[NORMALIZED].values[-1]

@@ -14,7 +14,7 @@ from ..settings.evaluation import environment_id, evaluation_seed
 
 
 class Returns:
-    """Mean return and length of episodes; D4RL-normalised too where there is a reference.
+    """Mean return and length of episodes; normalised too where there is a reference.
 
     The episodes of an evaluation depend on the trial's seed and on its gradient step, and on nothing that was played before:
     a resumed trial plays what an uninterrupted one plays.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import numpy as np
 import pytest
 
 from d3ray.algos.environments.scores import normalized_score, reference_in, reference_score
+from d3ray.data.catalog import catalog
+from d3ray.data.catalog.recipe import KINDS
+from d3ray.data.catalog.references import references
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,22 @@ from d3ray.algos.environments.scores import normalized_score, reference_in, refe
 def test_datasets_and_environments_have_their_references(name: str, low: float, high: float) -> None:
     assert normalized_score(name, low) == pytest.approx(0)
     assert normalized_score(name, high) == pytest.approx(100)
+
+
+def test_what_recipes_make_is_measured_from_random_actions_to_their_expert() -> None:
+    known = catalog()
+    for pattern, found in references()["made"].items():
+        names = [name for family in known.families for name in family.names() if fnmatchcase(name, pattern)]
+        assert len(names) == len(KINDS)
+        for name in names:
+            entry = known.find(name)
+            assert entry is not None
+            assert entry.environment is not None
+            assert entry.environment.id == found["environment"]
+            reference = reference_in(found["environment"], name)
+            assert reference is not None
+            assert np.asarray(reference.score(np.array(found["returns"]))).tolist() == pytest.approx([0, 100])
+            assert found["returns"][0] < found["returns"][1]
 
 
 def test_a_published_return_scores_as_published() -> None:
@@ -56,6 +77,9 @@ def test_the_label_says_where_the_return_comes_from() -> None:
         ("Maze-v1", "d4rl/antmaze-umaze-v2", "D4RL-normalised return in Maze-v1"),
         ("pen-human-v1", "d4rl/pen-human-v1", "D4RL-normalised return"),
         ("Hopper-v4", "ours", "D4RL-normalised return in gymnasium v4"),
+        ("CartPole-v1", "d3ray-classic/cartpole-medium-replay-v1", "d3ray-normalised return"),
+        (None, "d3ray-classic/acrobot-expert-v1", "d3ray-normalised return"),
+        ("Hopper-v4", "d3ray-mujoco/hopper-expert-v4", "D4RL-normalised return in gymnasium v4"),
     ],
 )
 def test_where_a_return_was_played_counts(environment: str | None, dataset: str, label: str) -> None:
@@ -69,6 +93,9 @@ def test_where_a_return_was_played_counts(environment: str | None, dataset: str,
     [
         ("Hopper-v5", "d4rl/hopper-medium-v2"),
         ("CartPole-v1", "ours"),
+        ("CartPole-v1", "d3ray/cartpole-replay"),
+        ("CartPole-v0", "d3ray-classic/cartpole-expert-v1"),  # which ends after 200 steps
+        ("Pendulum-v1", "d3ray-classic/pendulum-expert-v1"),
         (None, "ours"),
         ("AdroitHandPen-v1", "d4rl/pen-human-v1"),  # 200 steps and no end, where D4RL's has 100 and ends when the pen drops
         ("AdroitHandDoorSparse-v1", "d4rl/door-expert-v1"),

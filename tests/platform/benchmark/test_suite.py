@@ -29,7 +29,9 @@ def suite(name: str, **said: Any) -> SuiteConfig:
 
 def test_the_suites_are_those_that_are_promised() -> None:
     promised = {"d4rl-locomotion-v0", "d4rl-locomotion-v2", "d4rl-antmaze-v2", "d4rl-adroit", "d4rl-kitchen"}
-    assert {*promised, "paper-table-2", "corl-v2", "mini", "micro", "gate"} <= set(NAMES)
+    assert {*promised, "paper-table-2", "corl-v2", "mini", "micro", "gate", "discrete", "discrete-mini", "atari-replay"} <= set(
+        NAMES
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,7 +49,8 @@ def test_every_suite_is_whole(name: str) -> None:
         own = known.find(dataset.name)
         assert dataset.environment or (own and own.environment), f"nothing says where {dataset.name} is scored"
     for entry in document["algorithms"]:  # a setting without a preset needs a word on where it is from
-        assert "preset" in entry or any("preset" in more for more in entry.get("on", {}).values()) or name in ("corl-v2", "gate")
+        told = "preset" in entry or any("preset" in more for more in entry.get("on", {}).values())
+        assert told or name in ("corl-v2", "discrete", "gate")
 
 
 def test_the_datasets_are_those_of_the_tables() -> None:
@@ -111,6 +114,34 @@ def test_the_papers_table_is_trained_as_its_table_4_says() -> None:
             assert cell.config.n_steps - decided["warmup_steps"] == 500_000  # of the policy, after those of the behaviour
         if cell.label == "TD3PlusBC":
             assert decided["observation_scaler"]["name"] == "standard"
+
+
+def test_every_network_in_minatar_is_minatars() -> None:
+    cells = [cell for cell in suite("discrete").cells() if cell.dataset.startswith("d3ray-minatar/")]
+    for cell in cells:
+        decided = cell.config.configuration()["algorithm"]
+        networks = {name: value for name, value in decided.items() if name.endswith("encoder") and isinstance(value, dict)}
+        assert networks, cell.label
+        for name, network in networks.items():
+            assert (network["name"], network["filters"], network["feature_size"]) == ("pixel", [[16, 3, 1]], 128), (
+                cell.label,
+                name,
+            )
+    kinds = {"full-replay", "medium", "expert"}
+    assert {(cell.dataset.removeprefix("d3ray-minatar/breakout-"), cell.label) for cell in cells} == {
+        (f"{kind}-v1", entry.label) for kind in kinds for entry in suite("discrete").algorithms
+    }
+
+
+def test_atari_replay_is_drawn_in_stacks_of_four_frames() -> None:
+    found = [cell.config.configuration()["algorithm"] for cell in suite("atari-replay").cells()]
+    assert {(one["sampler"]["frames"], one["observation_scaler"]["name"]) for one in found} == {(4, "pixel")}
+    quantiles = [one for one in found if one.get("q_function", {}).get("name") == "qr"]
+    told = ("learning_rate", "batch_size", "target_update_interval", "gamma")
+    # reproductions/offline/qr_dqn.py and discrete_cql.py of d3rlpy, 0e6e9d8
+    assert {tuple(one[name] for name in told) for one in quantiles} == {(5e-5, 32, 2000, 0.99)}
+    assert {(one["q_function"]["n_quantiles"], one["optimizer"]["epsilon"]) for one in quantiles} == {(200, 3.125e-4)}
+    assert {one["alpha"] for one in quantiles if one["name"] == "DiscreteCQL"} == {4.0}
 
 
 def test_tables_of_the_same_runs_are_one_suite() -> None:
