@@ -29,6 +29,10 @@ Loss = Callable[[Nets, Any, Hyper], LossValue]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+RUN = ("seed", "device", "dtype", "compile_graph")
+"""What an algorithm is given beside its settings: they belong to a run."""
+
+
 @dataclass(frozen=True)
 class Network:
     """A network of one seed, as an algorithm declares it.
@@ -153,6 +157,8 @@ class Definition:
         device: Where training runs: a name such as "cuda:0" or the number of an accelerator; None takes the first accelerator, else
             the CPU. As in d3rlpy False is the CPU and True the first accelerator, which is refused where there is none.
         dtype: "float32" or "float64".
+        compile_graph: Whether losses and their gradients are compiled for this machine at the first step that needs them, which
+            takes some tens of seconds and makes the others faster; d3rlpy's word. It changes results by rounding only.
     """
 
     Config: ClassVar[type[AlgorithmConfig]]
@@ -166,6 +172,7 @@ class Definition:
     seed: int
     device: str | int | None
     dtype: str
+    compile_graph: bool
 
     @property
     def config_(self) -> Any:
@@ -247,7 +254,15 @@ class Definition:
 
     # ---- settings, as scikit-learn asks
 
-    def __init__(self, *, seed: int = 0, device: str | int | None = None, dtype: str = "float32", **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        device: str | int | None = None,
+        dtype: str = "float32",
+        compile_graph: bool = False,
+        **settings: Any,
+    ) -> None:
         if "n_steps" in settings:
             warnings.warn(
                 "n_steps is the number of gradient steps here; the n-step return is td_steps, which is set.", stacklevel=2
@@ -257,7 +272,7 @@ class Definition:
         for name in settings:
             if name not in fields:
                 raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, fields)}")
-        self.seed, self.device, self.dtype = checked_seed(seed), device, dtype
+        self.seed, self.device, self.dtype, self.compile_graph = checked_seed(seed), device, dtype, compile_graph
         for name, field in fields.items():
             setattr(self, name, settings.get(name, field.default))
 
@@ -279,7 +294,7 @@ class Definition:
         own = [
             inspect.Parameter(n, keyword, default=f.default, annotation=f.annotation) for n, f in cls.Config.model_fields.items()
         ]
-        rest = [p for p in inspect.signature(Definition.__init__).parameters.values() if p.name in ("seed", "device", "dtype")]
+        rest = [p for p in inspect.signature(Definition.__init__).parameters.values() if p.name in RUN]
         first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         __init__.__signature__ = inspect.Signature([first, *own, *rest])  # pyright: ignore[reportFunctionMemberAccess]
         cls.__init__ = __init__
@@ -298,10 +313,12 @@ class Definition:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Every constructor argument and its value."""
-        return {name: getattr(self, name) for name in (*self.Config.model_fields, "seed", "device", "dtype")}
+        return {name: getattr(self, name) for name in (*self.Config.model_fields, *RUN)}
 
     def check_settings(self) -> AlgorithmConfig:
         """The config that the settings make. Raises ConfigError in one sentence."""
+        if not isinstance(self.compile_graph, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # it may come from a file
+            raise ConfigError(f"{self.name}: compile_graph is {self.compile_graph!r}; choose True or False.")
         if self.dtype not in ("float32", "float64"):
             raise ConfigError(f"{self.name}: dtype is {self.dtype!r}; choose 'float32' or 'float64'.")
         config = self.Config.checked({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)

@@ -27,6 +27,7 @@ class Fits:
     discrete: bool = False
     hidden: tuple[int, ...] = (256, 256)
     mixed: bool = False
+    compiled: bool = False
 
     @property
     def algorithm(self) -> str:
@@ -43,7 +44,10 @@ class Fits:
             "AWR": ("actor_encoder", "value_encoder"),
         }.get(self.ours["name"], ("actor_encoder", "critic_encoder"))
         names += ("imitator_encoder",) if self.ours["name"] in IMITATORS else ()
-        return {**self.ours, **dict.fromkeys(names, nets), **({"mixed_precision": True} if self.mixed else {})}
+        return {**self.ours, **dict.fromkeys(names, nets), **self._run()}
+
+    def _run(self) -> dict[str, bool]:
+        return {**({"mixed_precision": True} if self.mixed else {}), **({"compile_graph": True} if self.compiled else {})}
 
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
@@ -57,7 +61,9 @@ class Fits:
             b("set_up_fit", dataset=theirs, name=name, settings=settings, device=device, warm=max(4, m // 8))
             yield [
                 Row(
-                    f"{self.label}: whole `fit`" + (", ours in bfloat16" if self.mixed else ""),
+                    f"{self.label}: whole `fit`"
+                    + (", ours in bfloat16" if self.mixed else "")
+                    + (", ours compiled" if self.compiled else ""),
                     "updates/s",
                     Side("d3ray", lambda: a("fit", n=n), n),
                     Side("d3rlpy", lambda: b("fit", n=m), m),
@@ -87,6 +93,11 @@ def _bound(name: str, label: str, n: int, m: int, **settings: Any) -> Fits:
 
 def _mixed(fits: Fits, scale: float = 1.6) -> Fits:
     return replace(fits, mixed=True, n=int(fits.n * scale), at_least=1.5)
+
+
+def _compiled(fits: Fits, at_least: float) -> Fits:
+    """What compiles comes before what is measured."""
+    return replace(fits, compiled=True, n=2 * fits.n, at_least=at_least)
 
 
 def _critic(name: str, label: str, kind: str, n: int, m: int) -> Fits:
@@ -325,6 +336,8 @@ GROUPS: dict[str, Group] = {
     "xql": _beside("XQL", "XQL", IQL, 240),
     "dqn": DQN,
     **{label: _discrete(name) for label, name in DISCRETE.items()},
+    "dqn-compiled": _compiled(DQN, 3.5),
+    "td3+bc-compiled": _compiled(TD3_PLUS_BC, 1.9),
     "dt": DT,
     "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 180, 90),
     "td3+bc-iqn": _critic("TD3PlusBC", "TD3+BC", "IQN", 40, 20),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -28,6 +29,7 @@ from ..networks.precision import mixed_precision
 from ..networks.q_functions import bootstrap_mask
 from ..optimizers import where_held
 from .diagnostics import gradient_norm, with_dead_units
+from .programs import Programs
 from .state import Named, TrainingState
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
@@ -57,6 +59,7 @@ class Learner(TrainingState):
     ) -> None:
         super().__init__(algorithm, config, build, seeds, rows=rows, guests=guests, device=device, dtype=dtype)
         self.mixed_precision = config.mixed_precision
+        self._programs = Programs() if algorithm.compile_graph else None
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
         self._members = getattr(algorithm.wants(config), "members", 0)
@@ -79,10 +82,9 @@ class Learner(TrainingState):
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         names = (network,) if isinstance(network, str) else network
-        seen = with_dead_units(loss, self.modules, names) if self._diagnosing else loss
         call = self._calls[loss.__name__] = self._calls.get(loss.__name__, 0) + 1
         key = self.address(loss, call)
-        gradients, value, metrics, statistics = self.gradients(seen, names, batch, key)
+        gradients, value, metrics, statistics = self.gradients(loss, names, batch, key, diagnose=self._diagnosing)
         at = 0
         for name in names:
             live, optimizers, held = self.live[name], self._optimizers[name], self.held.get(name)
@@ -108,17 +110,13 @@ class Learner(TrainingState):
         It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front. What looks several times
         in one step numbers its calls, so that each draws numbers of its own.
         """
-
-        def one(live: Named, target: Named, guests: Named, hyper: Parameters, key: Tensor, *inputs: Any) -> Any:
-            h = Hyper(hyper)
-            return part(self._nets(live, target, guests, key, h), *inputs, h)
-
+        key = self.address(part, call)
+        if self._programs is not None:
+            return self._programs(f"a look at {part.__name__}", partial(self._seen, part), *self._present(), key, *inputs)
+        if self.stacked:
+            return self._seen(part, *self._present(), key, *inputs)
         with self._precision():
-            if not self.stacked:
-                return one({}, {}, {}, self.hyper, self.address(part, call), *inputs)
-            live = {name: {**live, **self.buffers[name]} for name, live in self.live.items()}
-            rows = vmap(one, randomness="different")
-            return rows(live, self.target, self._guest_tensors, self.hyper, self.address(part, call), *inputs)
+            return part(self._nets({}, {}, {}, key, self._h), *inputs, self._h)
 
     def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
         """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
@@ -207,10 +205,23 @@ class Learner(TrainingState):
 
     # ---- inside
 
-    def gradients(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
+    def gradients(
+        self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor, *, diagnose: bool = False
+    ) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
-        with self._precision():
-            return (self._gradients_of_stack if self.stacked else self._gradients_of_one)(loss, names, batch, key)
+        seen = with_dead_units(loss, self.modules, names) if diagnose else loss
+        state = (*self._present(), key, batch)
+        if self._programs is not None:
+            compiled = self._programs(f"{loss.__name__} of {', '.join(names)}", partial(self._differentiated, loss, names), *state)
+            gradients, value, metrics, statistics, errors = compiled
+            if diagnose:  # beside the program, which has to give what it gives at other steps
+                metrics = {**self._differentiated(seen, names, *state)[2], **metrics}
+        elif self.stacked:
+            gradients, value, metrics, statistics, errors = self._differentiated(seen, names, *state)
+        else:
+            gradients, value, metrics, statistics, errors = self._gradients_of_one(seen, names, batch, key)
+        self.errors = errors.get("td_error", self.errors)
+        return gradients, value, metrics, statistics
 
     @torch.no_grad()
     def value(self, loss: Loss, batch: Drawn) -> Tensor:
@@ -256,35 +267,73 @@ class Learner(TrainingState):
         return key
 
     def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        nets = self._nets({}, {}, {}, key, self._h, names)
-        values, metrics = loss(nets, batch, self._h)
-        value = _mean(values, axes_of(loss, values), batch)
-        parameters = [p for name in names for p in self.live[name].values()]
-        gradients = torch.autograd.grad(value, parameters)
+        """What `_differentiated` gives, of one seed whose modules hold the tensors."""
+        with self._precision():
+            nets = self._nets({}, {}, {}, key, self._h, names)
+            values, metrics = loss(nets, batch, self._h)
+            value = _mean(values, axes_of(loss, values), batch)
+            gradients = torch.autograd.grad(value, [p for name in names for p in self.live[name].values()])
         metrics = {k: v.detach() if v.requires_grad else v for k, v in metrics.items()}  # what is kept must not keep the graph
-        self.errors = metrics.get("td_error", self.errors)
-        return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics
+        return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics, _errors(metrics)
 
-    def _gradients_of_stack(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
+    def _present(self) -> tuple[Named, Named, Named, Named, Parameters]:
+        """What losses read of the present state: parameters, buffers, targets and guests by network, and coefficients."""
+        return self.live, self.buffers, self.target, self._guest_tensors, self.hyper
+
+    def _differentiated(
+        self,
+        loss: Loss,
+        names: tuple[str, ...],
+        live: Named,
+        buffers: Named,
+        target: Named,
+        guests: Named,
+        hyper: Parameters,
+        key: Tensor,
+        batch: Drawn,
+    ) -> tuple[Any, ...]:
+        """Gradients of a loss in the order of `live`, value, metrics, batch statistics and errors: a function of tensors alone."""
+
         def one(tensors: Named, target: Named, guests: Named, batch: Drawn, hyper: Parameters, key: Tensor) -> Any:
             h = Hyper(hyper)
             nets = self._nets(tensors, target, guests, key, h, names)
             values, metrics = loss(nets, batch, h)
-            means = {k: v.detach().mean() for k, v in metrics.items()}
-            errors = {k: v.detach() for k, v in metrics.items() if k == "td_error"}
-            return _mean(values, axes_of(loss, values), batch), means, nets.statistics, errors
+            metrics = {k: v.detach() for k, v in metrics.items()}
+            value = _mean(values, axes_of(loss, values), batch)
+            return value, {k: v.mean() for k, v in metrics.items()}, nets.statistics, _errors(metrics)
 
-        tensors = {n: {**p, **self.buffers[n]} for n, p in self.live.items()}
-        leaves = {n: {k: p.detach().requires_grad_() for k, p in self.live[n].items()} for n in names}
-        for name in names:
-            tensors[name] = {**leaves[name], **self.buffers[name]}
-        rows = vmap(one, randomness="different")
-        value, metrics, statistics, errors = rows(tensors, self.target, self._guest_tensors, batch, self.hyper, key)
-        self.errors = errors.get("td_error", self.errors)
-        # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd on
-        # stacked tensors, which costs a third less than grad inside.
-        gradients = torch.autograd.grad(value.sum(), [p for n in names for p in leaves[n].values()])
-        return gradients, value.detach(), metrics, {n: {k: t.detach() for k, t in s.items()} for n, s in statistics.items()}
+        leaves = {n: {k: p.detach().requires_grad_() for k, p in live[n].items()} for n in names}
+        tensors = {n: {**leaves.get(n, p), **buffers[n]} for n, p in live.items()}
+        with self._precision():
+            rows = vmap(one, randomness="different") if self.stacked else one
+            value, metrics, statistics, errors = rows(tensors, target, guests, batch, hyper, key)
+            # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd
+            # on stacked tensors, which costs a third less than grad inside.
+            gradients = torch.autograd.grad(value.sum(), [p for n in names for p in leaves[n].values()])
+        statistics = {n: {k: t.detach() for k, t in s.items()} for n, s in statistics.items()}
+        return gradients, value.detach(), metrics, statistics, errors
+
+    def _seen(
+        self,
+        part: Callable[..., Any],
+        live: Named,
+        buffers: Named,
+        target: Named,
+        guests: Named,
+        hyper: Parameters,
+        key: Tensor,
+        *inputs: Any,
+    ) -> Any:
+        """What `look` gives, as a function of tensors alone."""
+
+        def one(tensors: Named, target: Named, guests: Named, hyper: Parameters, key: Tensor, *inputs: Any) -> Any:
+            h = Hyper(hyper)
+            return part(self._nets(tensors, target, guests, key, h), *inputs, h)
+
+        tensors = {name: {**p, **buffers[name]} for name, p in live.items()}
+        with self._precision():
+            rows = vmap(one, randomness="different") if self.stacked else one
+            return rows(tensors, target, guests, hyper, key, *inputs)
 
     def _add(self, loss: str, value: Tensor, metrics: dict[str, Tensor]) -> None:
         """Adds to the sums; "" is the sum of all losses, which shows the first step that was not finite."""
@@ -296,6 +345,11 @@ class Learner(TrainingState):
             _add([self._sums[name] for name in metrics], list(metrics.values()))
             for name in metrics:
                 self._counts[name] += 1
+
+
+def _errors(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`td_error`, where a loss has it."""
+    return {name: values for name, values in metrics.items() if name == "td_error"}
 
 
 def _mean(values: Tensor, axes: Axes, batch: Drawn) -> Tensor:

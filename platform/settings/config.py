@@ -239,8 +239,9 @@ class ExperimentConfig(Conditions, _Subject):
         """
         algorithm = self.make_algorithm(self.seeds[0])
         settings = recorded(algorithm.check_settings())
+        compiled = {"compile_graph": True} if algorithm.compile_graph else {}  # other roundings; it came later too
         return {
-            "algorithm": {"name": algorithm.name, **settings, "dtype": algorithm.dtype},
+            "algorithm": {"name": algorithm.name, **settings, "dtype": algorithm.dtype, **compiled},
             "n_steps": self.n_steps,
             "n_steps_per_epoch": self.n_steps_per_epoch,
             "evaluation": self.evaluation.model_dump(mode="json") if self.evaluation else None,
