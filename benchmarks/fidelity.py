@@ -58,7 +58,7 @@ Arrays = dict[str, np.ndarray]
 
 def ours(case: Case, arrays: Path) -> Arrays:
     """One update. Writes what the peer starts from to `arrays` and gives losses, gradients and new weights."""
-    algorithm = make_algorithm(dict(case.ours), seed=0, device="cpu")
+    algorithm = make_algorithm(dict(case.ours), seed=0, device="cpu", dtype=case.dtype)
     dataset = cartpole_like(500) if case.discrete else hopper_like(500)
     algorithm.fit(dataset, n_steps=0)
     learner = algorithm.fit_.learner
@@ -69,6 +69,7 @@ def ours(case: Case, arrays: Path) -> Arrays:
     columns = stretches(*sizes) if isinstance(wanted, Stretches) else batch(*sizes)
     if isinstance(wanted, Transitions) and wanted.ahead:
         columns |= ahead(sizes[0], columns["terminated"], GAMMA)
+    columns = {name: column.astype(case.dtype) if column.dtype == np.float32 else column for name, column in columns.items()}
     before = weights(learner)
     if case.unending:
         columns["terminated"][:] = 0
@@ -233,7 +234,8 @@ def markdown(report: dict[str, Any], rows: list[list[str]]) -> str:
             "",
             table(header, rows),
             "",
-            "One update from the same weights, batch and random numbers, in float32; the largest ‖ours - theirs‖ / ‖theirs‖.",
+            "One update from the same weights, batch and random numbers, in float32 unless a row says float64; the largest",
+            "‖ours - theirs‖ / ‖theirs‖.",
             "Gradients are each network's as its optimiser gets it; weights and targets are those after the update.",
             "What differs is what no setting brings in line; the row is then compared where both agree, as it says.",
             "Beside `slow, float64` stand algorithms that neither peer has: the same update by loops over single samples, from the",
@@ -275,6 +277,7 @@ def main() -> None:
                             algorithm=dict(case.theirs),
                             actions=actions,
                             step=case.their_step,
+                            **({"dtype": case.dtype} if peer == "d3rlpy" else {}),
                         )
                         with np.load(answer) as theirs:
                             distances = compared(case, found, theirs)

@@ -36,6 +36,7 @@ class Case:
         unending: Whether no step of the batch is terminated.
         tape: The numbers that the peer draws, in its order, out of those that ours drew.
         difference: What differs, as an equation or a setting.
+        dtype: Of both sides; "float64" beside d3rlpy only.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Case:
     unending: bool = False
     tape: Callable[[Draws], list[np.ndarray]] = lambda draws: [numbers for _, numbers in draws]
     difference: str = ""
+    dtype: str = "float32"
 
 
 def d3rlpy(label: str, ours: dict[str, Any], theirs: dict[str, Any], **more: Any) -> Case:
@@ -121,6 +123,7 @@ IQL: dict[str, Any] = {"name": "IQL", **ACTOR_CRITIC, "value_encoder": NETS, "ac
 AWAC: dict[str, Any] = {"name": "AWAC", **ACTOR_CRITIC, "actor_optimizer": {"name": "adam", "epsilon": 1e-8 / BATCH}}
 SAC_LOSSES = {"critic_loss": "critic_loss", "actor_loss": "actor_loss + temp_loss"}
 STEPPED = "critic and actor see α and the temperature before their steps here, after them there: their rates are 1e-12 or 0"
+ONE_LOSS = "L_π and L_α are one loss here, and L_α is not told there: their gradients are compared"
 STILL = 1e-12  # a learning rate that leaves float32 weights where they are
 CQL: dict[str, Any] = {"name": "CQL", **ACTOR_CRITIC, "temp_learning_rate": STILL}
 THEIR_CQL: dict[str, Any] = {"name": "CQL", "temp_learning_rate": STILL, "alpha_learning_rate": 0.0, "alpha_threshold": 0.0}
@@ -252,8 +255,19 @@ CASES = (
         losses={"critic_loss": "critic_loss"},
         skip=("loss/actor_loss",),
         discrete=True,
-        difference="L_π and L_α are one loss here, and L_α is not told there: their gradients are compared. L_α's is "
-        "α (H(π) - 0.98 log 2), a hundredth of either term: 1e-5 of it is what float32 rounds them by",
+        difference=f"{ONE_LOSS}. L_α's gradient is α (H(π) - 0.98 log 2), a hundredth of either term: float32 rounds the terms by "
+        "1e-7, a hundredfold of which is left in the difference; the next row is the same in float64",
+    ),
+    d3rlpy(
+        "DiscreteSAC, the same in float64",
+        {"name": "DiscreteSAC", **ACTOR_CRITIC, "temp_learning_rate": STILL},
+        {"name": "DiscreteSAC", "temp_learning_rate": STILL},
+        their_step=1,
+        losses={"critic_loss": "critic_loss"},
+        skip=("loss/actor_loss",),
+        discrete=True,
+        difference=f"{ONE_LOSS}; d3rlpy's ensembles keep the values of their members in float32 all the same",
+        dtype="float64",
     ),
     d3rlpy(
         "DiscreteSAC, temperature fixed",

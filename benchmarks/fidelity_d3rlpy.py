@@ -71,8 +71,9 @@ def named(modules: Any, targets: bool) -> dict[str, Named]:
     return found
 
 
-def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int) -> None:
+def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int, step: int, dtype: str) -> None:
     """One update at gradient step `step` (from 0), on the weights, the batch and the draws of a file."""
+    torch.set_default_dtype(getattr(torch, dtype))
     settings = dict(algorithm)
     midpoints, likelihood, normal = (settings.pop(name, False) for name in ("midpoints", "likelihood", "normal_target"))
     if "position_encoding_type" in settings:
