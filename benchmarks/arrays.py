@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from d3ray.algos.environments.collect import collect
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Discrete, Spec
 
@@ -23,6 +24,25 @@ def walker_like(n: int, seed: int = 0) -> Dataset:
 def cartpole_like(n: int, seed: int = 0) -> Dataset:
     """`n` transitions of CartPole's shapes: observation 4, two actions, 10 to 200 steps an episode. It is noise."""
     return _noise(n, 4, None, (10, 200), seed)
+
+
+class Balancing:
+    """A policy that balances CartPole's pole for all 500 steps: it pushes to where x/10 + 3 x'/10 + θ + θ' is positive."""
+
+    def start(self, n: int) -> None:
+        """Nothing is remembered of an episode."""
+
+    def step(self, state: None, observation: np.ndarray) -> tuple[None, np.ndarray]:
+        return None, (observation @ np.array([0.1, 0.3, 1.0, 1.0]) > 0).astype(np.int64)
+
+
+def half_random(n_steps: int = 5_000) -> Dataset:
+    """CartPole played by `Balancing`, half of whose actions are replaced with uniform ones: poor data, in which all can be seen.
+
+    It is a function of the environment's dynamics alone, and its fingerprint tells whether it is the same somewhere else.
+    """
+    wandering = {"name": "constant_epsilon_greedy", "epsilon": 0.5}
+    return collect("CartPole-v1", Balancing(), n_steps=n_steps, n_envs=10, explorer=wandering, name="half-random-cartpole")
 
 
 def _noise(n: int, size: int, action: int | None, lengths: tuple[int, int], seed: int) -> Dataset:

@@ -1,12 +1,13 @@
-"""The learning table: what is learned from recorded data and online, beside d3rlpy 2.8.1 where it can be fed the same.
+"""The learning table: what is learned from recorded data and online, beside d3rlpy 2.8.1 or PFRL 0.4.0 where they get the same.
 
     make peer && D3RAY_TEST_DATA=… make benchmark-learning        or: python benchmarks/learning.py [--threads 1] [--only NAME …]
 
 `D3RAY_TEST_DATA` is the folder of recorded data that the tests use too. A cell is one seed of one side of a study
 (`learning_studies.py`): it trains, evaluates the greedy policy every so many gradient steps in the same episodes, and is written to
 `benchmarks/results/learning/` when it is done. Cells that are there are not run again (delete one to repeat it), so a run that
-was stopped goes on. Scores are mean returns: the *last* evaluation is what counts, the *best* is shown because some of these
-scores swing. Both sides are reset with the same seeds.
+was stopped goes on; seeds of ours that are missing are trained as one stack where a study says so (`seeds.py`). Scores are mean
+returns: the *last* evaluation is what counts, the *best* is shown because some of these scores swing. Both sides are reset with
+the same seeds.
 
 Whether one side's scores lie below the other's is asked with Welch's one-sided test, Holm-corrected over the rows of a family, at
 1 %. Where the answer is yes, ten new seeds a side decide; they were named in advance, are run once all first seeds are there, and
@@ -30,7 +31,8 @@ from typing import Any
 
 from arrays import for_peer
 from at_random import at_random
-from learning_studies import BY_NAME, COMPARISONS, NEW_SEEDS, STUDIES, Comparison, Study
+from learning_studies import BY_NAME, COMPARISONS, STUDIES
+from learning_study import NEW_SEEDS, Comparison, Study
 from ours import open_dataset
 from significance import below, difference, holm, interval
 from workers import HERE, Worker, machine, table
@@ -42,6 +44,7 @@ CELLS = RESULTS / "learning"
 EVALUATION_SEED = 0
 ALPHA = 0.01
 Cell = tuple[Study, str, int]  # study, side, seed
+SCRIPTS = {"d3ray": "ours.py", "d3rlpy": "peer.py", "pfrl": "learn_pfrl.py"}
 
 
 # ---- cells
@@ -78,47 +81,45 @@ def scores(study: Study, side: str, seeds: tuple[int, ...]) -> list[float]:
     return [cell["last"] for seed in seeds if (cell := finished(study, side, seed))]
 
 
-def run(cell: Cell, data: Path, worker: Worker, folder: Path) -> dict[str, Any]:
-    """Trains and evaluates one cell and keeps it."""
-    study, side, seed = cell
-    common = {"seed": seed, "n_steps": study.n_steps, "every": study.every, "environment": study.environment}
-    evaluation = {"episodes": study.episodes, "evaluation_seed": EVALUATION_SEED}
+def run(cells: list[Cell], data: Path, worker: Worker, folder: Path) -> list[dict[str, Any]]:
+    """Trains and evaluates the seeds of one side of a study, together where there are several, and keeps each cell."""
+    study, side, _ = cells[0]
+    seeds = [seed for _, _, seed in cells]
+    common = {"n_steps": study.n_steps, "every": study.every, "environment": study.environment}
+    mine = {**common, "seeds": seeds, "episodes": study.episodes, "evaluation_seed": EVALUATION_SEED}
     returned = {}
     if study.data is None:
-        found = worker("learn_online", algorithm=study.algorithm, online=study.online, **evaluation, **common)
+        found = worker("learn_online", algorithm=study.algorithm, online=study.online, **mine)
     else:
         path = str(data / study.data)
-        returned = {"data_return": float(open_dataset(path).episodes.returns.mean())}
+        dataset = open_dataset(path)
+        returned = {"data_return": float(dataset.episodes.returns.mean()), "data_fingerprint": dataset.fingerprint}
         if side == "d3ray":
-            found = worker("learn", dataset=path, algorithm=study.algorithm, **evaluation, **common)
+            found = worker("learn", dataset=path, algorithm=study.algorithm, **mine)
         else:
             arrays = folder / f"{study.data.replace('/', '-')}.npz"
             if not arrays.exists():
-                for_peer(open_dataset(path), arrays)
+                for_peer(dataset, arrays)
             assert study.peer is not None
             name, settings = study.peer
-            seeds = episode_seeds(EVALUATION_SEED, study.episodes)
-            found = worker("learn", dataset=str(arrays), name=name, settings=settings, reset_seeds=seeds, **common)
+            reset = episode_seeds(EVALUATION_SEED, study.episodes)
+            peers = {**common, "name": name, "settings": settings, "reset_seeds": reset}
+            found = [worker("learn", dataset=str(arrays), seed=seed, **peers) for seed in seeds]
+    about = {**returned, "versions": worker("versions"), "threads": worker.threads, "cpu": machine()["cpu"]}
+    return [kept(cell, {**one, **about}) for cell, one in zip(cells, found, strict=True)]
+
+
+def kept(cell: Cell, found: dict[str, Any]) -> dict[str, Any]:
+    """What is written of a cell."""
+    study, side, seed = cell
     returns = [one["return"] for one in found["evaluations"]]
-    kept = {
-        "study": study.name,
-        "side": side,
-        "seed": seed,
-        "protocol": protocol(study, side),
-        "last": returns[-1],
-        "best": max(returns),
-        **found,
-        **returned,
-        "versions": worker("versions"),
-        "threads": worker.threads,
-        "cpu": machine()["cpu"],
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-    }
+    told = {"study": study.name, "side": side, "seed": seed, "protocol": protocol(study, side)}
+    told |= {"last": returns[-1], "best": max(returns), **found, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     CELLS.mkdir(parents=True, exist_ok=True)
     aside = cell_file(*cell).with_suffix(".tmp")
-    aside.write_text(json.dumps(kept, indent=1) + "\n")
+    aside.write_text(json.dumps(told, indent=1) + "\n")
     aside.replace(cell_file(*cell))
-    return kept
+    return told
 
 
 # ---- comparisons
@@ -180,9 +181,10 @@ def asked(study: Study, side: str, cells: list[dict[str, Any]]) -> str:
         return f"{told}: {'met' if reached >= share else 'NOT met'} ({reached:.0%})"
     least = cells[0]["data_return"] if isinstance(study.at_least, str) else study.at_least
     needed = study.needed or len(study.seeds)
-    reached = sum(cell["last"] >= least for cell in cells)
+    reached = sum(cell[study.counts] >= least for cell in cells)
     state = "met" if reached >= needed else "NOT met" if len(cells) == len(study.seeds) else "unfinished"
-    return f"≥ {least:,.1f} on {needed} of {len(study.seeds)}: {state} ({reached})"
+    some = " in some evaluation" if study.counts == "best" else ""
+    return f"≥ {least:,.1f}{some} on {needed} of {len(study.seeds)}: {state} ({reached})"
 
 
 def score_rows() -> list[list[str]]:
@@ -284,9 +286,11 @@ def markdown() -> str:
             "A score is the mean return of the policy that `predict` gives over episodes whose resets have the same seeds in",
             "each evaluation and on both sides. It is deterministic, but for d3rlpy's BCQ and BEAR, which draw anew at each call",
             "and take the best, and for CRR, which takes one by the softmax of Q, or where a study says so its mean. *Last*",
-            "follows the last gradient step; `asked` is held against it. d3rlpy 2.8.1 gets the same transitions, with rewards in",
-            "the row of their action and with timeouts. ± is half of Student's 95 % interval over the seeds. *Random actions* are",
-            "uniform, in the same evaluation.",
+            "follows the last gradient step; `asked` is held against it, unless it says *in some evaluation*. d3rlpy 2.8.1 gets",
+            "the same transitions, with rewards in the row of their action and with timeouts, and so does PFRL 0.4.0. ± is half of",
+            "Student's 95 % interval over the seeds. *Random actions* are uniform, in the same evaluation. Cells that tell in",
+            "their file how many were `stacked` were trained together: a row learns what its seed learns alone but for the",
+            "rounding of batched products, which grows.",
             "",
             "Studies of hopper and halfcheetah have two expert episodes of 1,000 steps each: they ask whether a critic leads away",
             "from what BC learns, not whether an algorithm betters its data. Settings there that are no preset's were chosen by",
@@ -313,21 +317,30 @@ def markdown() -> str:
 # ---- running
 
 
+def together(cells: list[Cell]) -> list[list[Cell]]:
+    """Cells that one process trains at once: seeds of ours of one study, where it is stacked, and else each by itself."""
+    groups: dict[Any, list[Cell]] = {}
+    for study, side, seed in cells:
+        groups.setdefault((study.name, side, (study.stacked and side == "d3ray") or seed), []).append((study, side, seed))
+    return list(groups.values())
+
+
 def go(cells: list[Cell], threads: int) -> None:
-    """Runs cells one after the other, each in a process of its own."""
+    """Runs cells one after the other, each or each stack of them in a process of its own."""
     data = os.environ.get("D3RAY_TEST_DATA")
     if not data or not Path(data).is_dir():
         sys.exit(f"{len(cells)} cells are to be run, and D3RAY_TEST_DATA names no folder of recorded data.")
     with tempfile.TemporaryDirectory(prefix="d3ray-learning-") as folder:
         log = Path(folder) / "workers.log"
-        for study, side, seed in cells:
+        for group in together(cells):
             try:
-                with Worker("ours.py" if side == "d3ray" else "peer.py", threads, log) as worker:
-                    cell = run((study, side, seed), Path(data).absolute(), worker, Path(folder))
+                with Worker(SCRIPTS[group[0][1]], threads, log) as worker:
+                    found = run(group, Path(data).absolute(), worker, Path(folder))
             except RuntimeError as error:
                 sys.exit(f"{error}\n{log.read_text()[-2_000:]}")
-            curve = ", ".join(f"{one['return']:,.1f}" for one in cell["evaluations"])
-            print(f"{study.name} {side} seed {seed}: {curve} ({cell['seconds']:.0f} s)", flush=True)
+            for cell in found:
+                curve = ", ".join(f"{one['return']:,.1f}" for one in cell["evaluations"])
+                print(f"{cell['study']} {cell['side']} seed {cell['seed']}: {curve} ({cell['seconds']:.0f} s)", flush=True)
 
 
 def main() -> None:
@@ -341,7 +354,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     missing = [(s, side, seed) for s in STUDIES for side in s.sides() for seed in s.seeds if not finished(s, side, seed)]
-    missing = sorted((m for m in missing if m[0].name in options.only), key=lambda m: m[1] == "d3rlpy")  # ours first
+    missing = sorted((m for m in missing if m[0].name in options.only), key=lambda m: m[1] != "d3ray")  # ours first
     if missing:
         go(missing, options.threads)
     new = [cell for cell in undecided() if cell[0].name in options.only]

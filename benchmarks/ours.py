@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import as_d3rlpy  # noqa: F401  # makes them known
+from arrays import half_random
+from seeds import learn, learn_online
 from workers import serve, timed
 
 from d3ray.algos.environments.collect import collect
-from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.make import make
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.stack import Stack
@@ -24,9 +23,14 @@ from d3ray.data.spec import Environment
 
 @cache
 def open_dataset(path: str) -> Dataset:
-    """A dataset folder, a file of a known format, one of CS285's pickles, or ".../random/ENVIRONMENT", played by random actions."""
+    """A dataset folder, a file of a known format, one of CS285's pickles, or what is played by random actions: ".../random/ENV".
+
+    "…/half-random" is CartPole with half of the actions random: `half_random`.
+    """
     if Path(path).parent.name == "random":
         return collect(Path(path).name, n_steps=100_000, n_envs=10)
+    if Path(path).name == "half-random":
+        return half_random()
     if path.endswith(".pkl"):
         environment = Environment(id=Path(path).stem.rpartition("_")[2])
         vector = make(environment)
@@ -74,51 +78,8 @@ class Speed:
         return timed(work, self.device)
 
 
-def learn(
-    dataset: str,
-    algorithm: dict[str, Any],
-    seed: int,
-    n_steps: int,
-    every: int,
-    environment: str,
-    episodes: int,
-    evaluation_seed: int,
-) -> dict[str, Any]:
-    """Trains and evaluates the greedy policy every so many gradient steps, in the same episodes each time."""
-    data, begin = open_dataset(dataset), time.perf_counter()
-    learner = make_algorithm(algorithm, seed=seed, device="cpu")
-    evaluations = []
-    for epoch in learner.fitter(data, n_steps=n_steps, n_steps_per_epoch=every, show_progress=False):
-        played = evaluate(learner.policy(), environment, episodes=episodes, seed=evaluation_seed)
-        evaluations.append({"step": int(epoch.metrics["step"]), "return": played.mean, "std": played.std})
-    return {"evaluations": evaluations, "seconds": time.perf_counter() - begin, "data_return": float(data.episodes.returns.mean())}
-
-
-def learn_online(
-    algorithm: dict[str, Any],
-    seed: int,
-    n_steps: int,
-    every: int,
-    environment: str,
-    online: dict[str, Any],
-    episodes: int,
-    evaluation_seed: int,
-) -> dict[str, Any]:
-    """Trains while acting, and evaluates the greedy policy every so many gradient steps, in the same episodes each time."""
-    begin = time.perf_counter()
-    learner = make_algorithm(algorithm, seed=seed, device="cpu")
-    evaluations = []
-
-    def look(learner: Any, _: int, metrics: Mapping[str, float]) -> None:
-        played = evaluate(learner.policy(), environment, episodes=episodes, seed=evaluation_seed)
-        acted = int(metrics["train/environment_steps"])
-        evaluations.append({"step": int(metrics["step"]), "acted": acted, "return": played.mean, "std": played.std})
-
-    learner.fit_online(environment, n_steps=n_steps, n_steps_per_epoch=every, callbacks=[look], **online)
-    return {"evaluations": evaluations, "seconds": time.perf_counter() - begin}
-
-
 if __name__ == "__main__":
     speed = Speed()
     tasks = {name: getattr(speed, name) for name in ("set_up_fit", "fit", "set_up_draws", "draw")}
-    serve({**tasks, "learn": learn, "learn_online": learn_online})
+    learning = {"learn": lambda dataset, **asked: learn(open_dataset(dataset), **asked), "learn_online": learn_online}
+    serve({**tasks, **learning})

@@ -1,0 +1,95 @@
+"""What the learning table asks of PFRL 0.4.0, in a process of its own and its own environment: see `workers.py`.
+
+PFRL learns online only. Here its agent's replay buffer is filled with recorded transitions before anything is learned, and its own
+`update` is called on what that buffer draws, so that nothing of it but acting in an environment is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pfrl
+import torch
+from fidelity_pfrl import perceptron
+from pfrl import agents, explorers, q_functions, replay_buffers
+from torch import nn
+from workers import serve
+
+
+def recorded(path: str) -> tuple[Any, int, int]:
+    """A replay buffer of an .npz file's transitions, which `for_peer` in `arrays.py` wrote; sizes of observation and action."""
+    with np.load(path) as arrays:
+        observation, action = arrays["observations"], arrays["actions"].reshape(-1)
+        reward, terminal, timeout = (arrays[name].reshape(-1) for name in ("rewards", "terminals", "timeouts"))
+    buffer = replay_buffers.ReplayBuffer(len(action))
+    for i in range(len(action) - 1):
+        if timeout[i]:  # this row is the observation that the truncated episode ended with
+            buffer.stop_current_episode()
+            continue
+        ended = bool(terminal[i])
+        buffer.append(observation[i], int(action[i]), float(reward[i]), next_state=observation[i + 1], is_state_terminal=ended)
+        if ended:
+            buffer.stop_current_episode()
+    return buffer, observation.shape[1], int(action.max()) + 1
+
+
+def categorical(size: int, actions: int, v_min: float, v_max: float, n_atoms: int) -> nn.Module:
+    """C51's network: two layers of 256, as ours and d3rlpy's."""
+    atoms = np.linspace(v_min, v_max, n_atoms, dtype=np.float32)
+    head = nn.Linear(256, actions * n_atoms)
+    shares = nn.Sequential(*perceptron(size, [256, 256]), head, nn.Unflatten(1, (actions, n_atoms)), nn.Softmax(2))
+    return q_functions.DistributionalSingleModelStateQFunctionWithDiscreteAction(shares, atoms)
+
+
+def learn(
+    dataset: str,
+    name: str,
+    settings: dict[str, Any],
+    seed: int,
+    n_steps: int,
+    every: int,
+    environment: str,
+    reset_seeds: list[int],
+) -> dict[str, Any]:
+    """Trains and evaluates the greedy policy every so many gradient steps, in the same episodes each time."""
+    env, begin = gymnasium.make(environment), time.perf_counter()
+    pfrl.utils.set_random_seed(seed)
+    buffer, size, actions = recorded(dataset)
+    network = categorical(size, actions, **settings["atoms"])
+    agent = getattr(agents, name)(
+        network,
+        torch.optim.Adam(network.parameters(), lr=settings["learning_rate"], eps=settings["epsilon"]),
+        buffer,
+        gamma=0.99,
+        explorer=explorers.Greedy(),
+        minibatch_size=settings["batch_size"],
+        replay_start_size=settings["batch_size"],
+    )
+    evaluations = []
+    for step in range(1, n_steps + 1):
+        agent.update(buffer.sample(settings["batch_size"]))
+        if step % settings["target_update_interval"] == 0:
+            agent.sync_target_network()
+        if step % every == 0:
+            with agent.eval_mode():
+                returns = [play(agent, env, reset_seed) for reset_seed in reset_seeds]
+            evaluations.append({"step": step, "return": float(np.mean(returns)), "std": float(np.std(returns))})
+    return {"evaluations": evaluations, "seconds": time.perf_counter() - begin}
+
+
+def play(agent: Any, env: Any, seed: int) -> float:
+    """The return of one episode."""
+    observation, _ = env.reset(seed=seed)
+    total, ended = 0.0, False
+    while not ended:
+        observation, reward, terminated, truncated, _ = env.step(agent.act(np.asarray(observation, np.float32)))
+        total, ended = total + float(reward), terminated or truncated
+        agent.observe(observation, reward, terminated, truncated)
+    return total
+
+
+if __name__ == "__main__":
+    serve({"learn": learn})
