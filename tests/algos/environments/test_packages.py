@@ -36,9 +36,9 @@ def test_a_game_of_minatar_is_an_image_with_channels_first(game: str) -> None:
 def test_an_episode_of_minatar_follows_from_its_seed_and_actions() -> None:
     """Whatever was done before it: the game would repeat the last action of the episode before in the first step of some."""
     pytest.importorskip("minatar")
-    with make("MinAtar/Freeway-v1") as vector:
+    with make("MinAtar/Breakout-v1") as vector:
         firsts: list[list[np.ndarray]] = []
-        for before in (0, 1):  # nothing, or up
+        for before in (0, 1):  # nothing, or left
             vector.reset(seeds=[0])
             vector.step(np.array([before]))
             firsts.append([])

@@ -17,8 +17,8 @@ from d3ray.data.catalog import catalog
 from d3ray.data.catalog.local import dataset_folder, run_folder, state
 from d3ray.data.catalog.recipe import KINDS, Recipe
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.platform.datasets.recipes import make
-from d3ray.platform.datasets.recipes_run import Score, medium
+from d3ray.platform.datasets.recipes import find, follow, make, runs_of
+from d3ray.platform.datasets.recipes_run import Done, Score, medium
 
 from .tiny_recipes import DQN, TINY, write_catalog
 
@@ -172,6 +172,27 @@ def test_dqn_explores_as_it_is_told_and_its_policies_as_it_did_in_the_end() -> N
         wandered = float((policy.predict(columns["observation"]) != columns["action"]).mean())
         assert wandered == pytest.approx(0.25, abs=0.08)  # half of the steps are random, half of those as the policy would have it
     assert float(steps(found["random"])[0]["action"].mean()) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_run_of_dqn_in_minatar_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left off after three of six evaluations in the middle of a game, which repeats actions at random."""
+    pytest.importorskip("minatar")
+    small = {"name": "pixel", "filters": [[4, 3, 1]], "feature_size": 16}
+    recipe = {**DQN, "kind": "full-replay", "agent": {**DQN["agent"], "encoder": small}}
+    entry = {"environment": {"id": "MinAtar/Breakout-v1"}, "recipe": recipe}
+    monkeypatch.setenv("D3RAY_CATALOG", str(write_catalog(tmp_path / "catalog.json", team__game=entry)))
+    monkeypatch.setenv("D3RAY_CACHE", str(tmp_path / "left-off"))
+    (run,) = runs_of(find(["team/game"]))
+    said = follow(run)
+    told = [next(said) for _ in range(3)]
+    assert [one.steps for one in told if isinstance(one, Done)] == [80, 120, 180]
+    said.close()
+    gone_on = make("team/game").datasets["team/game"]
+    monkeypatch.setenv("D3RAY_CACHE", str(tmp_path / "undisturbed"))
+    undisturbed = make("team/game").datasets["team/game"]
+    assert gone_on.fingerprint == undisturbed.fingerprint
+    assert gone_on.provenance["made"]["evaluations"] == undisturbed.provenance["made"]["evaluations"]
+    assert gone_on.columns["observation"].shape[1:] == (4, 10, 10)
 
 
 def test_the_medium_policy_is_the_first_that_came_a_third_of_the_way() -> None:
