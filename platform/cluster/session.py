@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ...data.errors import StorageError
@@ -18,6 +18,9 @@ from .token import keep_token_private
 # Ray's ports for Prometheus are open to the whole network and ask for no token: those of its agent, its autoscaler and its
 # dashboard's process. A port that cannot be, its programs note in their logs and go on without.
 _NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
+# What a Ray of one driver has no use for: its dashboard's process, which comes even without a dashboard and is waited for, the
+# autoscaler, and the reader of its workers' logs, which are not shown. A third of what a start costs.
+_UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
 
 
 @contextmanager
@@ -59,7 +62,8 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
     try:
         for attempt in (1, 2):
             try:
-                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+                with _lean() if address == "local" else nullcontext():
+                    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
                 break
             except Exception as error:
                 # Its processes wait 15 s for one another, which is little on a machine that is busy at that moment.
@@ -75,6 +79,21 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
             yield
     finally:
         _shut_down()
+
+
+@contextmanager
+def _lean() -> Generator[None]:
+    """A Ray that starts inside has no `_UNUSED` processes. Ray has no option for it: where a name is gone, that process starts."""
+    from ray._private.node import Node
+
+    kept = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
+    try:
+        for name in kept:
+            setattr(Node, name, lambda *_, **__: None)  # pyright: ignore[reportUnknownLambdaType]
+        yield
+    finally:
+        for name, start in kept.items():
+            setattr(Node, name, start)
 
 
 @contextmanager

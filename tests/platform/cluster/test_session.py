@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from ..ports import Port, grpc_answers
@@ -87,6 +89,7 @@ def test_a_reader_that_is_interrupted_starts_no_other_ray() -> None:
     assert "current thread is not the main thread" not in done.stderr  # as Ray says where another one begins to start it
 
 
+_UNUSED = re.compile(r"/(dashboard|monitor|log_monitor)\.py$").search
 _HARMLESS = ["/ray.rpc.NodeInfoGcsService/GetAllNodeInfo", "/ray.rpc.JobInfoGcsService/GetAllJobInfo"]
 _ALREADY_IMPORTED = """
 import os, ray
@@ -101,7 +104,10 @@ with ray_session(num_cpus=1):
 
 @pytest.mark.parametrize("after", ["", "os.environ['RAY_AUTH_MODE'] = 'token'"])
 def test_a_local_ray_asks_for_its_token_whatever_the_shell_says(after: str) -> None:
-    """Also where Ray was imported before, when it reads the mode, and where the variable is set too late for it."""
+    """Also where Ray was imported before, when it reads the mode, and where the variable is set too late for it.
+
+    What nobody would ask anything is not started.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", _ALREADY_IMPORTED.format(set_after=after)],
         env={**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "right" * 8},
@@ -113,10 +119,13 @@ def test_a_local_ray_asks_for_its_token_whatever_the_shell_says(after: str) -> N
         assert process.stdout is not None
         address, mode = process.stdout.readline().split()
         port = Port("00000000", int(address.rpartition(":")[2]))
+        started = [child.cmdline() for child in psutil.Process(process.pid).children(recursive=True)]
         stranger, wrong, right = (grpc_answers(port, _HARMLESS, token) for token in ("", "wrong" * 8, "right" * 8))
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.wait(300) == 0
     assert mode == "token"
+    assert any("raylet" in command[0] for command in started)
+    assert not [word for command in started for word in command if _UNUSED(word)]
     assert stranger == wrong == [f"UNAUTHENTICATED {name}" for name in _HARMLESS]
     assert right == [f"OK {name}" for name in _HARMLESS]
