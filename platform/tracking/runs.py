@@ -50,7 +50,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
-from uuid import uuid4
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before MLflow is imported
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
@@ -63,6 +62,7 @@ from ...data.storage.files import storage_errors
 from ..storage.folders import Folder
 from ..storage.outbox import Line
 from ..uris import without_password, without_secrets
+from .database import make_database
 from .place import named as recorded_uri
 from .place import shown
 
@@ -153,7 +153,7 @@ class Tracking:
         try:
             with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
                 if not database.exists():
-                    cls._create(database, artifacts, name)
+                    make_database(database)
                 tracking = cls(uri, artifacts.as_uri(), name)
                 with closing(sqlite3.connect(database)) as connection:
                     connection.execute("PRAGMA journal_mode=wal")
@@ -163,19 +163,6 @@ class Tracking:
             raise StorageError(f"The database {database} cannot be written: {_cause(cause)}.") from error
         tracking._in_storage = database == own
         return tracking
-
-    @classmethod
-    def _create(cls, database: Path, artifacts: Path, name: str | None) -> None:
-        """Makes it aside and renames it: MLflow cannot go on with one that a full disk or a kill left half made."""
-        for left in database.parent.glob(f".{database.name}.new-*"):
-            left.unlink()
-        aside = database.with_name(f".{database.name}.new-{uuid4().hex[:8]}")
-        try:
-            cls(f"sqlite:///{aside}", artifacts.as_uri(), name)
-            aside.rename(database)
-        finally:
-            for left in database.parent.glob(f"{aside.name}*"):
-                left.unlink()
 
     def analyse(self) -> None:
         """Has a local database look at how its tables are filled: where it does not know, the best of 10,000 runs takes seconds."""

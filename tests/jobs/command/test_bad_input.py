@@ -259,7 +259,7 @@ def test_a_full_disk_leaves_no_half_database(
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with small_disk(tmp_path / "disk", "200k") as disk:
         assert run_command("train", CARTPOLE.replace("storage=results", f"storage={disk}").split()[1:]) == 2
-        assert capsys.readouterr().err == f"The database {disk}/mlflow.db cannot be written: database or disk is full.\n"
+        assert capsys.readouterr().err == f"The database {disk}/mlflow.db cannot be written: no space left on device.\n"
         assert [path.name for path in disk.iterdir()] == [".mlflow.db.lock"]
 
 
