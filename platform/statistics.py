@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.random import fold, integers, root_key
-
 RESAMPLES = 10_000
 LEVEL = 0.95
 FEW = 5  # with fewer seeds a bootstrap interval says little: it cannot reach beyond the seeds themselves
@@ -86,6 +84,8 @@ def _weights(n: int) -> np.ndarray:
 
 def resamples(n: int, *address: str) -> np.ndarray:
     """How often each of `n` values is in each resample with replacement: [RESAMPLES, n], rows sum to n; the same for an address."""
+    from ..data.random import fold, integers, root_key  # of torch, which takes a second to import
+
     drawn = integers(functools.reduce(fold, address, root_key(0)), RESAMPLES * n, n).numpy().reshape(RESAMPLES, n)
     places = np.arange(RESAMPLES)[:, None] * n + drawn
     return np.bincount(places.ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n)

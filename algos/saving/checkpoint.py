@@ -9,13 +9,12 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import safetensors
-import safetensors.torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from .parts import DamagedError, Kind, read_parts, write_parts
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KIND = Kind("d3ray-checkpoint", 1, "checkpoint")
 _NAME = re.compile(r"step-(\d{9})")
@@ -51,8 +50,10 @@ def write_checkpoint(
     Raises:
         StorageError: the disk is full, the place cannot be written, or holds something else. Nothing is left behind.
     """
+    from safetensors.torch import save
+
     contents = {
-        "tensors.safetensors": safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()}),
+        "tensors.safetensors": save({name: t.contiguous() for name, t in tensors.items()}),
         "meta.json": json.dumps(meta, allow_nan=False, sort_keys=True).encode(),
         **(parts or {}),
     }
@@ -66,8 +67,10 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], di
         DamagedError: it is not there, not whole, or was changed.
         StorageError: it cannot be read, or is of a newer format.
     """
+    from safetensors.torch import load  # of torch, which a command that only looks at names need not import
+
     contents = read_parts(folder, KIND)
-    tensors = safetensors.torch.load(contents.pop("tensors.safetensors"))
+    tensors = load(contents.pop("tensors.safetensors"))
     return tensors, json.loads(contents.pop("meta.json")), contents
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..random import fold, normal, root_key, uniform
-
 FEATURES = 512
 _CROSSED = 16  # entries of x, up to which all products of two are features; of more, squares alone
 _FINE = 3.0  # half of the frequencies are so many times as high: rewards have kinks
@@ -53,6 +51,8 @@ def errors(x: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _features(x: np.ndarray) -> np.ndarray:
+    from ..random import fold, normal, root_key, uniform  # of torch, which takes a second to import
+
     spread = x.std(0)
     x = ((x - x.mean(0)) / np.where(spread > 0, spread, 1))[:, spread > 0]
     width = x.shape[1]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dataset import Dataset
-from ..random import fold, normal, root_key, uniform
 from ..spec import Box, Discrete, Leaf, MultiDiscrete, space_columns
 from .pieces import Piece
 
@@ -43,6 +42,8 @@ def chosen(n: int, m: int, name: str) -> np.ndarray:
     """[min(n, m)] int64: one number from each of m equal parts of 0 … n - 1, ascending; the same for the same arguments."""
     if n <= m:
         return np.arange(n)
+    from ..random import fold, root_key, uniform  # of torch, which takes a second to import
+
     edges = np.arange(m + 1) * n // m
     draws = uniform(fold(root_key(0), f"doctor {name}"), (m,)).double().numpy()
     return edges[:-1] + np.floor(draws * np.diff(edges)).astype(np.int64)
@@ -67,6 +68,8 @@ class Sampler:
         self._leaves = {**space_columns(dataset.spec.observation), "action": dataset.spec.action}
         self._projection: dict[str, np.ndarray] = {}
         if width > WIDE:
+            from ..random import fold, normal, root_key
+
             for name in self._names:
                 dtype, shape = dataset.kinds[name]
                 size = _numbers(np.zeros((1, *shape), dtype), self._leaves.get(name)).shape[1]

@@ -8,16 +8,18 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
-from torch import Tensor
 
 from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
 from ...algos.saving.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
 from ...data.storage.files import Place, storage_errors, write_atomically
+
+if TYPE_CHECKING:  # torch takes a second, and a command that only looks needs none
+    from torch import Tensor
 
 _COMMIT_SECONDS = 120.0  # longest wait for another writer's rename
 _HUNG_SECONDS = 10.0  # a rename takes far less: a worker that holds up its successor for longer hangs

@@ -5,9 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ...algos.saving.checkpoint import checkpoint_name
 from ...algos.saving.parts import DamagedError
@@ -15,6 +13,9 @@ from ...data.errors import StorageError
 from .experiments import Trial
 from .folders import Folder
 from .outbox import Outbox
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class FencedError(StorageError):
