@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -71,7 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from ..platform.cluster.staging import load_secrets
 
         load_secrets()
-    application()(arguments, prog_name="d3ray")
+    gc.set_threshold(50_000)  # of the million objects that torch, Ray and MLflow make as they are imported none is garbage
+    try:
+        application()(arguments, prog_name="d3ray")
+    finally:
+        gc.freeze()  # nor are they looked through as the process ends
 
 
 if __name__ == "__main__":

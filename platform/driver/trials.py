@@ -52,6 +52,7 @@ def run_trials(
         StorageError: something could not be written, as on a full disk, where a trial could not even say why it failed.
     """
     from ray import tune
+    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
     from ray.tune.schedulers import TrialScheduler
 
     from ..trainable import Training
@@ -59,6 +60,7 @@ def run_trials(
     from .guard import Guard
     from .trial_queue import TrialQueue, Watch
 
+    DEFAULT_ENV_VARS.clear()  # with one of its own, for Lightning, no worker that waits would fit a trial, and a new one is started
     progress = Progress({})
     for trial in experiment.trials():
         progress.add(trial)
