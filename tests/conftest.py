@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import defaultdict
@@ -21,6 +22,8 @@ import pytest
 
 hypothesis.settings.register_profile("d3ray", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("d3ray")
+
+gc.set_threshold(50_000)  # a tenth of the run's time; what a test says of garbage it collects itself
 
 # A run in a script's background ignores Ctrl-C, and so would every command that a test starts to press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -114,7 +114,10 @@ class Effects:
         )
 
     def in_company(self, name: str, values: Sequence[Any]) -> bool:
-        """Whether a setting has an effect beside others that are switched: all that go together, or one of them."""
+        """Whether a setting has an effect beside others that are switched: one named alike, all that go together, or any one."""
+        alike = [other for other in self._make().Config.model_fields if other != name and (other in name or name in other)]
+        if any(self.of({other: value}, name, values[:2], (10,)) for other in alike for value in self._other(other)):
+            return True
         if self.of({other: value for other, value in self._together.items() if other != name}, name, values):
             return True
         return any(self.of({other: value}, name, values[:2], (10,)) for other, value in self._switched.items() if other != name)
@@ -145,16 +148,14 @@ class Effects:
     def _differ(a: Mapping[str, Tensor] | None, b: Mapping[str, Tensor] | None) -> bool:
         return a is not None and b is not None and (a.keys() != b.keys() or any(not torch.equal(a[name], b[name]) for name in a))
 
+    def _other(self, name: str) -> list[Any]:
+        """The first other value of a setting that goes with the data, if there is one: what is off is on, what is one is two."""
+        values = islice(alternatives(self._make, name), TRIED)
+        return list(islice((value for value in values if self._outcome({name: value}, 2) is not None), 1))
+
     @cached_property
     def _switched(self) -> dict[str, Any]:
-        """For each setting the first other value that goes with the data: what is off is on, what is one is two."""
-        values: dict[str, Any] = {}
-        for name in self._make().Config.model_fields:
-            for value in islice(alternatives(self._make, name), TRIED):
-                if self._outcome({name: value}, 2) is not None:
-                    values[name] = value
-                    break
-        return values
+        return {name: value for name in self._make().Config.model_fields for value in self._other(name)}
 
     @cached_property
     def _together(self) -> dict[str, Any]:

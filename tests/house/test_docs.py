@@ -1,10 +1,10 @@
 """README.md and docs/: every block of Python and shell is run, every link and image is there, nothing generated is stale.
 
 A document is read from top to bottom in a folder of its own, as a person would: Python blocks in one interpreter, shell blocks in
-bash. A shell block that is commands of d3ray and nothing else is called in that interpreter too, which has imported everything; a
-line with a redirection or a variable is left to bash. A block marked `no-run` in its info string is left out; a comment in the line
-before it says why. README's blocks show numbers that a person would use; `SMALLER` says what is run in their place, and `LEFT_OUT`
-which of its lines are not.
+bash. A shell block that is commands of d3ray and nothing else is called in that interpreter too, which has imported everything and
+keeps the Ray that the first of them starts; a line with a redirection or a variable is left to bash. A block marked `no-run` in its
+info string is left out; a comment in the line before it says why. README's blocks show numbers that a person would use; `SMALLER`
+says what is run in their place, and `LEFT_OUT` which of its lines are not.
 """
 
 from __future__ import annotations
@@ -52,8 +52,12 @@ LEFT_OUT = {  # lines of README.md that begin so
     "d3ray promote": "what is trained here in a few steps does not pass the gate",
 }
 FOLLOW = """
-import json, os, shlex, subprocess, sys
+import gc, json, os, shlex, subprocess, sys
+gc.set_threshold(50_000)
 from d3ray.jobs.command.running import run_command
+from d3ray.platform.cluster import session
+
+end_ray, session._shut_down = session._shut_down, lambda: None  # the Ray that the first one starts is there for all that follow
 
 def shell(text):
     if all(line.startswith("d3ray ") or not line.strip() for line in text.splitlines()):
@@ -73,6 +77,9 @@ for kind, line, text in blocks:
         exec(compile("\\n" * line + text, document, "exec"), globals())
     elif shell(text):
         sys.exit(f"{document}, the block that begins at line {line + 1}, failed")
+if "ray" in sys.modules:
+    end_ray()
+gc.freeze()  # which ends the process sooner
 """
 
 
