@@ -197,7 +197,7 @@ def onnx_bytes(policy: Portable) -> bytes:
     import onnx
     from onnxruntime import InferenceSession
 
-    with _explained(policy, "ONNX"):
+    with _explained(policy, "ONNX"), _translations_kept():
         program = torch.onnx.export(
             _program(policy),
             (),
@@ -218,6 +218,34 @@ def onnx_bytes(policy: Portable) -> bytes:
 
     policy.check(lambda inputs: session.run(list(policy.outputs), inputs), "The ONNX graph")
     return content
+
+
+_translations: dict[int, Any] = {}  # by opset
+
+
+@contextmanager
+def _translations_kept() -> Generator[None]:
+    """Has torch read the sources of its 500 translations once a process: anew for every graph it takes half of a small one's time.
+
+    For our graphs alone, which add none. There is no option for it; should the name go, torch reads them as before.
+    """
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    except ImportError:
+        yield
+        return
+    read: Any = ONNXRegistry.__dict__["from_torchlib"]
+
+    def from_torchlib(cls: Any, opset_version: int = OPSET) -> Any:
+        if opset_version not in _translations:
+            _translations[opset_version] = read.__get__(None, cls)(opset_version)
+        return _translations[opset_version]
+
+    setattr(ONNXRegistry, "from_torchlib", classmethod(from_torchlib))  # noqa: B010 - a method in place of a method
+    try:
+        yield
+    finally:
+        setattr(ONNXRegistry, "from_torchlib", read)  # noqa: B010
 
 
 def torchscript_bytes(policy: Portable) -> bytes:

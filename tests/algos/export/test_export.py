@@ -16,6 +16,7 @@ import torch
 
 import d3ray
 from d3ray.algos.base import Algorithm
+from d3ray.algos.export import graphs
 from d3ray.algos.export.graphs import Portable, onnx_bytes, portable, program_bytes, torchscript_bytes
 from d3ray.algos.networks.encoders import DenseEncoder, KeysEncoder, PixelEncoder, VectorEncoder
 from d3ray.algos.registry import algorithm_class
@@ -226,6 +227,26 @@ def test_bytes_repeat_in_another_process(tmp_path: Path) -> None:
     code = "import d3ray; d3ray.load('saved').save_policy('policy.onnx')"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert (tmp_path / "policy.onnx").read_bytes() == first
+
+
+def test_torch_reads_its_translations_once_and_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    read, times = ONNXRegistry.__dict__["from_torchlib"], list[int]()
+
+    def counted(cls: Any, opset_version: int) -> Any:
+        times.append(opset_version)
+        return read.__get__(None, cls)(opset_version)
+
+    monkeypatch.setattr(graphs, "_translations", {})
+    monkeypatch.setattr(ONNXRegistry, "from_torchlib", classmethod(counted))
+    there = ONNXRegistry.__dict__["from_torchlib"]
+    algorithm = scaled("BC")
+    for name in ("first", "second"):
+        algorithm.save_policy(tmp_path / f"{name}.onnx")
+    assert times == [graphs.OPSET]
+    assert ONNXRegistry.__dict__["from_torchlib"] is there
+    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "second.onnx").read_bytes()
 
 
 def test_exporting_disturbs_no_training() -> None:
