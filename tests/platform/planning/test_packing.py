@@ -15,6 +15,7 @@ import ray
 import torch
 
 from d3ray import Dataset
+from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import slots
 from d3ray.platform.experiment.run import run_experiment, train_work
@@ -154,9 +155,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
         patch.syspath_prepend(folder)
-        ray.init(address="local", num_cpus=4, num_gpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        yield folder
-        ray.shutdown()
+        with ray_session(address="local", num_cpus=4, num_gpus=4):
+            yield folder
     sys.modules.pop("hungry_plugin", None)
 
 
