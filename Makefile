@@ -1,7 +1,7 @@
 # Each target sets itself up: it needs Python 3.11, 3.12 or 3.13 and make, nothing else.
 #
 #   make demo        train a first policy on a shipped dataset and show what came of it
-#   make test        lint, then the tests (what continuous integration runs)
+#   make test        lint and the tests (what continuous integration runs); types are checked beside the tests
 #   make lint        ruff and the strict type checker
 #   make test-all    every test, the long ones too
 #   make test-gpu    the tests that need a GPU, alone; without one they skip
@@ -30,18 +30,23 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-all test-gpu test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
+.PHONY: demo test lint style types test-all test-gpu test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
 	$(BIN)/d3ray demo
 
-test: lint
-	$(PYTEST) $(TESTS)
+# The type checker is one process of a minute, and tests wait now and then for a Ray to start: it goes on meanwhile.
+test: style
+	@$(MAKE) --no-print-directory types & types=$$!; $(PYTEST) $(TESTS); tests=$$?; wait $$types && exit $$tests
 
-lint: $(INSTALLED)
+lint: style types
+
+style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 test-all: lint

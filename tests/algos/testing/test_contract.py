@@ -63,7 +63,7 @@ def keeps_the_contract(name: str, cell: Cell) -> None:
     exact = testing.maker(algorithm_class(name), **{**settings, "mixed_precision": False})  # the first check is of float64
     try:
         # A bias before batch norm has a gradient of zero, and of rounding; optimisers that norm gradients make steps of it.
-        testing.check_row_equals_single_run(exact, n_steps=5, tolerance=1e-7)
+        testing.check_row_equals_single_run(exact, n_steps=5, tolerance=1e-7, seeds=(3, 4))
         testing.check_resumes_bit_for_bit(make, n_steps=3)
         testing.check_update_reads_no_value(make, stacks=[(3, 4)])
         testing.check_predictions(make)
