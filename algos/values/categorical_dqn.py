@@ -13,13 +13,16 @@ Choices   1. It is `DQN` with `q_function="categorical"`, under the name that PF
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...data.config import setting
 from ..config import Preset
 from ..networks.q_functions import Categorical, QFunction
 from ..optimizers import Adam
-from .dqn import DQN, DQNConfig
+from .dqn import DQN, SCREENS, DQNConfig
+
+PAPER = "Bellemare et al. 2017, section 5; PFRL 0.4.0, examples/atari/reproduction"
+SETTINGS: dict[str, Any] = {"learning_rate": 2.5e-4, "optimizer": Adam(epsilon=1e-2 / 32), "target_update_interval": 2_500}
 
 
 class CategoricalDQNConfig(DQNConfig):
@@ -33,9 +36,7 @@ class CategoricalDQN(DQN):
 
     Config: ClassVar = CategoricalDQNConfig
     presets: ClassVar = {
-        "paper": Preset(
-            "Bellemare et al. 2017, section 5; PFRL 0.4.0, examples/atari/reproduction",
-            {"learning_rate": 2.5e-4, "optimizer": Adam(epsilon=1e-2 / 32), "target_update_interval": 2_500},
-        ),
+        "paper": Preset(PAPER, SETTINGS),
+        "atari": Preset(f"{PAPER}; scalers and frames of Mnih et al. 2015", {**SETTINGS, **SCREENS}),
         "small": DQN.presets["small"],
     }

@@ -38,7 +38,7 @@ from ..networks.heads import CategoricalHead, CategoricalPolicy
 from ..networks.q_functions import DiscreteCritic
 from ..optimizers import Adam
 from .double_dqn import DoubleDQN
-from .dqn import DQN, MANUAL, DQNConfig, best
+from .dqn import DQN, MANUAL, OFFLINE_ATARI, REPRODUCTIONS, DQNConfig, best
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bcq.py"
 CODE = "BCQ's code 4876f7e, discrete_BCQ/main.py"
@@ -72,6 +72,7 @@ class DiscreteBCQ(DoubleDQN):
                 "imitator_encoder": DefaultEncoder(),
             },
         ),
+        "atari": Preset(f"on DQN Replay: {REPRODUCTIONS}/offline/discrete_bcq.py", {"beta": 0.01, **OFFLINE_ATARI}),
         "d3rlpy": Preset(f"{D3RLPY} and optimizers.py", {"optimizer": "adam"}),
         "d3rlpy-2020": Preset(MANUAL, {}),
         "small": DQN.presets["small"],

@@ -16,7 +16,7 @@ Choices   1. The values learn as DoubleDQN's, as in d3rlpy 2.8.1; in the code as
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -26,22 +26,13 @@ from ..config import Preset
 from ..definition import LossValue, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.q_functions import QR, picked
-from ..optimizers import Adam
+from ..networks.q_functions import picked
 from .double_dqn import DoubleDQN
-from .dqn import DQN, MANUAL, DQNConfig
+from .dqn import DQN, MANUAL, OFFLINE_ATARI, DQNConfig
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/cql.py"
 CODE = "CQL's code 25c9984, atari/batch_rl/fixed_replay/configs/quantile.gin"
 THEIRS = "d3rlpy 2.8.1, reproductions/offline/discrete_cql.py"
-ATARI: dict[str, Any] = {
-    "q_function": QR(n_quantiles=200),
-    "learning_rate": 5e-5,
-    "optimizer": Adam(epsilon=0.01 / 32),
-    "target_update_interval": 2_000,
-    "observation_scaler": "pixel",
-    "reward_scaler": {"name": "clip", "low": -1.0, "high": 1.0},
-}
 
 
 class DiscreteCQLConfig(DQNConfig):
@@ -58,8 +49,10 @@ class DiscreteCQL(DoubleDQN):
     presets: ClassVar = {
         "d3rlpy": Preset(f"{D3RLPY} and optimizers.py", {"optimizer": "adam"}),
         "d3rlpy-2020": Preset(f"{MANUAL}, which has no α", {}),
-        "atari": Preset(f"{CODE}; 8,000 steps at an update in four; scalers of {THEIRS}", {"double": False, **ATARI}),
-        "atari-1-percent": Preset(f"1 % of the data: {THEIRS}", {"alpha": 4.0, **ATARI}),
+        "atari": Preset(
+            f"{CODE}; 8,000 steps at an update in four; scalers and frames of {THEIRS}", {"double": False, **OFFLINE_ATARI}
+        ),
+        "atari-1-percent": Preset(f"1 % of the data: {THEIRS}", {"alpha": 4.0, **OFFLINE_ATARI}),
         "small": DQN.presets["small"],
     }
 

@@ -12,14 +12,25 @@ Choices   As `DQN`. The paper's tuned version has a target that is copied every 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...data.batch import Batch
+from ..config import Preset
 from ..nets import Hyper, Nets
 from ..networks.q_functions import Values, reduced
-from .dqn import DQN
+from .dqn import DQN, REPRODUCTIONS
 
 
 class DoubleDQN(DQN):
     """Double deep Q-network, offline or online. Data: discrete actions."""
+
+    presets: ClassVar = {
+        **{name: DQN.presets[name] for name in ("d3rlpy", "d3rlpy-2020", "small")},
+        "atari": Preset(
+            f"{REPRODUCTIONS}/online/double_dqn.py; RMSprop as DQN's preset",
+            {**DQN.presets["atari"].settings, "target_update_interval": 10_000},
+        ),
+    }
 
     def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
         """min_j Q'_j(s', a*), [N, B]; as DQN's where a page's setting `double` is off."""

@@ -34,22 +34,32 @@ from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.noisy import noise_size
-from ..networks.q_functions import Values, picked, reduced
+from ..networks.q_functions import QR, Values, picked, reduced
 from ..networks.training import drawing_by
-from ..optimizers import Adam, Optimizer
+from ..optimizers import Adam, Optimizer, RMSprop
 from ..ports import Noise, Ports, Tensors
 
 MANUAL = "d3rlpy's manual of October 2020"
+MNIH = "Mnih et al. 2015, Extended Data Table 1"
+REPRODUCTIONS = "d3rlpy, reproductions"
+SCREENS: dict[str, Any] = {  # what Mnih et al. 2015 make of Atari's screens and scores
+    "observation_scaler": "pixel",
+    "reward_scaler": {"name": "clip"},
+    "sampler": {"name": "uniform", "frames": 4},
+}
+SQUARES = RMSprop(alpha=0.95, epsilon=1e-2 / 32**2, epsilon_inside=True, centered=True)
+QUANTILES: dict[str, Any] = {"q_function": QR(n_quantiles=200), "learning_rate": 5e-5, "optimizer": Adam(epsilon=1e-2 / 32)}
+OFFLINE_ATARI: dict[str, Any] = {**QUANTILES, "target_update_interval": 2_000, **SCREENS}  # 8,000 steps at an update in four
 
 
 @sourced(MANUAL, "share_encoder")
-@sourced("Mnih et al. 2015, Extended Data Table 1", "gamma")
+@sourced(MNIH, "gamma")
 class DQNConfig(CriticsConfig):
     """Settings of `DQN`."""
 
     learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
     optimizer: Optimizer = setting(Adam(epsilon=1.5e-4), "what steps the critic", source=f"{MANUAL}; Rainbow, Table 1")
-    batch_size: int = setting(32, "transitions in a gradient step", source="Mnih et al. 2015, Extended Data Table 1", gt=0)
+    batch_size: int = setting(32, "transitions in a gradient step", source=MNIH, gt=0)
     target_update_interval: int = setting(  # pyright: ignore[reportIncompatibleVariableOverride]  # configs are frozen
         8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0
     )
@@ -66,6 +76,15 @@ class DQN(DiscreteCritics):
     presets: ClassVar = {
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/dqn.py and optimizers.py", {"optimizer": "adam"}),
         "d3rlpy-2020": Preset(MANUAL, {}),
+        "atari": Preset(
+            f"{MNIH}; PFRL 0.4.0, examples/atari/reproduction/dqn, where gradients of a batch are added up: ε is divided by 32²",
+            {"learning_rate": 2.5e-4, "optimizer": SQUARES, "target_update_interval": 2_500, **SCREENS},
+        ),
+        "atari-qr": Preset(
+            f"QR-DQN: Dabney et al. 2018, arXiv:1710.10044, as {REPRODUCTIONS}/online/qr_dqn.py",
+            {**QUANTILES, "target_update_interval": 2_500, **SCREENS},
+        ),
+        "atari-qr-offline": Preset(f"QR-DQN on DQN Replay: {REPRODUCTIONS}/offline/qr_dqn.py", OFFLINE_ATARI),
         "small": Preset("tried on CartPole", {"learning_rate": 1e-3, "target_update_interval": 100}),
     }
 

@@ -20,7 +20,7 @@ from ..config import Preset
 from ..networks import q_functions
 from ..networks.q_functions import QFunction
 from ..optimizers import Adam, Optimizer
-from .dqn import DQN, DQNConfig
+from .dqn import DQN, SCREENS, DQNConfig
 
 PFRL = "PFRL 0.4.0, examples/atari/reproduction/iqn"
 
@@ -40,4 +40,4 @@ class IQN(DQN):
     """Implicit quantile network, offline or online. Data: discrete actions."""
 
     Config: ClassVar = IQNConfig
-    presets: ClassVar = {"pfrl": Preset(PFRL, {}), "small": DQN.presets["small"]}
+    presets: ClassVar = {"pfrl": Preset(PFRL, {}), "atari": Preset(PFRL, SCREENS), "small": DQN.presets["small"]}

@@ -25,14 +25,17 @@ from ..config import Preset
 from ..definition import Network, due
 from ..nets import Hyper, Nets
 from ..networks.q_functions import Values, reduced
-from .dqn import DQN, DQNConfig, best
+from .dqn import DQN, REPRODUCTIONS, SCREENS, DQNConfig, best
 
 
 class NFQ(DQN):
     """Neural fitted Q iteration, offline or online. Data: discrete actions."""
 
     exemptions: ClassVar = dict.fromkeys(("tau", "target_update_interval"), "there is no target network")
-    presets: ClassVar = {"d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/nfq.py and optimizers.py", {"optimizer": "adam"})}
+    presets: ClassVar = {
+        "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/nfq.py and optimizers.py", {"optimizer": "adam"}),
+        "atari": Preset(f"on DQN Replay: {REPRODUCTIONS}/offline/nfq.py", {"learning_rate": 5e-5, "optimizer": "adam", **SCREENS}),
+    }
 
     def networks(self, spec: Spec, config: DQNConfig) -> dict[str, Network]:
         return {name: replace(network, target=False) for name, network in super().networks(spec, config).items()}

@@ -25,7 +25,7 @@ from ...data.sampling import PrioritizedSampling, Sampling
 from ..config import Preset
 from ..networks.q_functions import Categorical, QFunction
 from .double_dqn import DoubleDQN
-from .dqn import DQN, DQNConfig
+from .dqn import DQN, SCREENS, DQNConfig
 
 PAPER = "Hessel et al. 2018, Table 1"
 HEAD = Categorical(dueling=True, noisy=0.5)
@@ -51,6 +51,10 @@ class Rainbow(DoubleDQN):
     Config: ClassVar = RainbowConfig
     presets: ClassVar = {
         "paper": Preset(PAPER, {}),
+        "atari": Preset(
+            f"{PAPER}; PFRL 0.4.0, examples/atari/reproduction/rainbow; scalers and frames of Mnih et al. 2015",
+            {**SCREENS, "sampler": PrioritizedSampling(alpha=0.5, normalize_by_max="memory", frames=4)},
+        ),
         "pfrl": Preset("PFRL 0.4.0, examples/atari/reproduction/rainbow", {"target_update_interval": 8_000}),
         "small": DQN.presets["small"],
     }
