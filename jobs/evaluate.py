@@ -28,6 +28,7 @@ class EvaluateConfig(JobConfig):
         None, "gymnasium id, or {id: …, kwargs: {…}}; null: the environment that the package names", example="Hopper-v4"
     )
     episodes: int = option(10, "episodes to play", gt=0)
+    epsilon: float = option(0.0, "share of uniform random actions, as 0.001 on Atari", ge=0, le=1)
     seed: int = option(0, "decides how every episode is reset")
     target_return: float | None = option(
         None, "return that a policy which acts for one is asked for; null: the first that it was trained to be asked for"
@@ -79,7 +80,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     with make(environment, n=n, evaluating=True) as vector:
         shown = facing(policy, vector.spec)  # stacks of the frames that the environment shows, where the policy acts on such
         _check_spaces(policy.spec, vector.spec if shown is policy else shown.spec, environment.id)
-        played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed)
+        played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed, epsilon=config.epsilon)
     reference = reference_score(environment.id)
     normalized = None if reference is None else float(reference.score(played.mean))
     score = "" if reference is None else f"; {reference.label}: {normalized:.1f}"

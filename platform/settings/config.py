@@ -61,6 +61,9 @@ class EvaluationConfig(Config):
     episodes: int = setting(10, "episodes of an evaluation", gt=0)
     every: int | None = setting(None, "gradient steps between evaluations; null: after every epoch", gt=0)
     n_envs: int | None = setting(None, "environments stepped at once; null: as many as episodes, at most 10", gt=0)
+    epsilon: float = setting(
+        0.0, "share of uniform random actions, as 0.001 on Atari; 0: none", ge=0, le=1, exclude_if=lambda value: value == 0
+    )
     holdout: float = setting(0.0, "share of the episodes that is not trained on, and measured on instead; 0: none", ge=0, lt=1)
 
     @model_validator(mode="before")

@@ -20,8 +20,11 @@ class Returns:
     a resumed trial plays what an uninterrupted one plays.
     """
 
-    def __init__(self, environment: str | Environment, episodes: int, n_envs: int | None, dataset: str) -> None:
+    def __init__(
+        self, environment: str | Environment, episodes: int, n_envs: int | None, dataset: str, epsilon: float = 0.0
+    ) -> None:
         self.environment, self.episodes, self.n_envs, self.dataset = environment, episodes, n_envs, dataset
+        self.epsilon = epsilon
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
@@ -31,7 +34,7 @@ class Returns:
         found: dict[str, float] = {}
         for name, policy in by_target(algorithm.policy()).items():
             seed = evaluation_seed(algorithm.seed, algorithm.step)
-            played = evaluate(policy, self._vector, episodes=self.episodes, seed=seed)
+            played = evaluate(policy, self._vector, episodes=self.episodes, seed=seed, epsilon=self.epsilon)
             found |= {f"return{name}": played.mean, f"length{name}": float(played.lengths.mean())}
             if (reference := reference_in(environment_id(self.environment), self.dataset)) is not None:
                 found[f"normalized_return{name}"] = float(reference.score(played.mean))

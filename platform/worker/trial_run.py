@@ -150,7 +150,7 @@ class TrialRun:
             self._evaluators.append(held_out)
             found["holdout"] = Every(held_out, *when)
         if (environment := environment_to_play(config, self.dataset)) is not None:
-            returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name)
+            returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name, config.epsilon)
             self._evaluators.append(returns)
             found["evaluation"] = Every(returns, *when)
         return train, found

@@ -30,9 +30,9 @@ def at(step: int, seed: int = 0) -> Any:
 def test_a_trial_plays_other_episodes_at_every_step_and_the_estimators_evaluator_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[list[int]] = []
 
-    def watched(policy: Any, environment: Any, *, episodes: int, seed: int) -> Any:
+    def watched(policy: Any, environment: Any, *, episodes: int, seed: int, epsilon: float) -> Any:
         played.append(episode_seeds(seed, episodes))
-        return evaluate(policy, environment, episodes=episodes, seed=seed)
+        return evaluate(policy, environment, episodes=episodes, seed=seed, epsilon=epsilon)
 
     monkeypatch.setattr(module, "evaluate", watched)
     returns, same = Returns("CartPole-v1", 20, None, ""), EnvironmentEvaluator("CartPole-v1", episodes=20)
@@ -43,5 +43,8 @@ def test_a_trial_plays_other_episodes_at_every_step_and_the_estimators_evaluator
     assert early == again
     assert early["return"] not in (late["return"], other["return"])
     assert same(at(100), 1) == same(at(200), 2)
-    returns.close()
-    same.close()
+    random = Returns("CartPole-v1", 20, None, "", epsilon=1.0)
+    assert early["length"] < 11  # always left falls in 9.4 steps or so, random actions in 22
+    assert random(at(100), 1)["length"] > 16
+    for evaluator in (returns, same, random):
+        evaluator.close()
