@@ -285,3 +285,14 @@ epochs = list(algorithm.fitter(dataset, n_steps=5, n_steps_per_epoch=5))
 print(len(epochs), algorithm.predict(dataset.columns["observation"][:4]).shape)
 """
     assert run_without(PLATFORM_ONLY, code, tmp_path) == "1 (4, 2)\n"
+
+
+def test_what_only_looks_does_without_torch(tmp_path: Path) -> None:
+    """`d3ray status`, `jobs` and `submit`; torch would take longer than the rest of them."""
+    code = """
+import d3ray.platform.cluster.jobs, d3ray.platform.results.reading
+from d3ray.jobs.command.running import run_command
+
+print(run_command("status", []))
+"""
+    assert run_without(("torch", "mlflow"), code, tmp_path) == "2\n"  # there are no experiments
