@@ -45,6 +45,21 @@ def half_random(n_steps: int = 5_000) -> Dataset:
     return collect("CartPole-v1", Balancing(), n_steps=n_steps, n_envs=10, explorer=wandering, name="half-random-cartpole")
 
 
+def frames_like(n: int, seed: int = 0) -> Dataset:
+    """`n` transitions of an Atari game's shapes: frames [1, 84, 84] of bytes, four actions, 500 steps an episode. It is noise."""
+    rng = np.random.default_rng(seed)
+    end = (np.arange(n) % 500 == 499) | (np.arange(n) == n - 1)
+    return Dataset.from_arrays(
+        rng.integers(0, 256, (n, 1, 84, 84), np.uint8),
+        rng.integers(0, 4, n),
+        rng.standard_normal(n, np.float32),
+        np.zeros(n, bool),
+        end,
+        final_observations=rng.integers(0, 256, (int(end.sum()), 1, 84, 84), np.uint8),
+        name="noise-frames",
+    )
+
+
 def _noise(n: int, size: int, action: int | None, lengths: tuple[int, int], seed: int) -> Dataset:
     """Episodes that reach the longest length are truncated with their final observation recorded; the others terminate."""
     rng = np.random.default_rng(seed)
@@ -85,7 +100,7 @@ def for_peer(dataset: Dataset, path: Path) -> None:
     action, terminal = table.columns["action"], table.columns["terminated"].astype(np.float32)
     np.savez(
         path,
-        observations=observation[keep].astype(np.float32),
+        observations=observation[keep].astype(np.uint8 if observation.dtype == np.uint8 else np.float32),
         actions=action[keep].reshape(-1, 1) if action.ndim == 1 else action[keep].astype(np.float32),
         rewards=table.columns["reward"][keep].reshape(-1, 1).astype(np.float32),
         terminals=terminal[keep],

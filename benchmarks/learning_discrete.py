@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import catch  # noqa: F401  # makes Catch-v0 known
 from learning_study import FIVE, Comparison, Study
 
 CARTPOLE = "d3rlpy/cartpole_replay.h5"
@@ -137,6 +138,34 @@ DISCRETE = (
     ),
     _cartpole("iqn", "IQN", FAST),
     _cartpole("discrete-iql", "DiscreteIQL", {}),
+    Study(
+        name="catch-dqn",
+        data=None,
+        environment="Catch-v0",
+        algorithm={
+            "name": "DQN",
+            "encoder": {"name": "pixel", "filters": [[16, 8, 4], [32, 4, 2]], "feature_size": 128},
+            "observation_scaler": "pixel",
+            "sampler": {"name": "uniform", "frames": 4},
+            "learning_rate": 5e-4,
+            "target_update_interval": 100,
+            "gamma": 0.95,
+        },
+        peer=None,
+        n_steps=3_000,
+        every=500,
+        at_least=0.8,
+        note="84×84 frames of `benchmarks/catch.py`, four to an observation; 1 is a ball caught, -1 one missed, -0.5 what random "
+        "actions get. Four environments, an update after a step of each.",
+        seeds=FIVE,
+        episodes=100,
+        online={
+            "n_envs": 4,
+            "random_steps": 250,
+            "capacity": 20_000,
+            "explorer": {"name": "epsilon_greedy", "end": 0.05, "duration": 1_500},
+        },
+    ),
     _half_random("dqn", {"name": "DQN", **FAST}),
     _half_random("discrete-cql", {"name": "DiscreteCQL", **FAST, "alpha": 4.0}),
     _half_random("discrete-bcq", {"name": "DiscreteBCQ", **FAST, "action_flexibility": 0.5}),

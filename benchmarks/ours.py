@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import as_d3rlpy  # noqa: F401  # makes them known
+import catch  # noqa: F401  # makes Catch-v0 known
 from arrays import half_random
 from seeds import learn, learn_online
 from workers import serve, timed
@@ -62,6 +63,17 @@ class Speed:
         """A whole call of `fit`: draws, updates, metrics."""
         return timed(lambda: self.algorithm.fit(self.dataset, n_steps=n, n_steps_per_epoch=n, show_progress=False), self.device)
 
+    def draw_for_fit(self, n: int) -> dict[str, float]:
+        """`n` of the batches that the algorithm of `set_up_fit` learns from."""
+        source = self.algorithm.fit_.sampler(self.dataset)
+        first = int(self.algorithm.step)
+
+        def work() -> None:
+            for step in range(first, first + n):
+                source.sample(step)
+
+        return timed(work, self.device)
+
     def set_up_draws(self, dataset: str, batch_size: int, device: str, warm: int) -> None:
         """Batches of observation, action, reward, discount, next observation and next action."""
         self.device = device
@@ -80,6 +92,6 @@ class Speed:
 
 if __name__ == "__main__":
     speed = Speed()
-    tasks = {name: getattr(speed, name) for name in ("set_up_fit", "fit", "set_up_draws", "draw")}
+    tasks = {name: getattr(speed, name) for name in ("set_up_fit", "fit", "draw_for_fit", "set_up_draws", "draw")}
     learning = {"learn": lambda dataset, **asked: learn(open_dataset(dataset), **asked), "learn_online": learn_online}
     serve({**tasks, **learning})

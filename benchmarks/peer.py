@@ -24,11 +24,12 @@ QUIET: dict[str, Any] = {"logger_adapter": NoopAdapterFactory(), "show_progress"
 
 @cache
 def open_dataset(path: str) -> d3rlpy.dataset.ReplayBuffer:
-    """Arrays of an .npz file, as `for_peer` in `arrays.py` lays them out."""
+    """Arrays of an .npz file, as `for_peer` in `arrays.py` lays them out; images are stacked four at a time."""
     with np.load(path) as arrays:
-        return d3rlpy.dataset.MDPDataset(
-            arrays["observations"], arrays["actions"], arrays["rewards"], arrays["terminals"], arrays["timeouts"]
-        )
+        names = ("observations", "actions", "rewards", "terminals", "timeouts")
+        observations, *others = (arrays[name] for name in names)
+    picker = d3rlpy.dataset.FrameStackTransitionPicker(4) if observations.ndim == 4 else None
+    return d3rlpy.dataset.MDPDataset(observations, *others, transition_picker=picker)
 
 
 def make(name: str, settings: dict[str, Any], device: str) -> Any:
@@ -46,6 +47,8 @@ def make(name: str, settings: dict[str, Any], device: str) -> Any:
         settings["q_func_factory"] = kinds[q_function["name"]](**{k: v for k, v in q_function.items() if k != "name"})
     if settings.pop("action_scaler", None) == "min_max":
         settings["action_scaler"] = d3rlpy.preprocessing.MinMaxActionScaler()
+    if settings.pop("observation_scaler", None) == "pixel":
+        settings["observation_scaler"] = d3rlpy.preprocessing.PixelObservationScaler()
     if scaler := settings.pop("reward_scaler", None):
         settings["reward_scaler"] = d3rlpy.preprocessing.MultiplyRewardScaler(scaler["multiplier"])
     return config(**settings).create(device=device)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from arrays import cartpole_like, for_peer, hopper_like
+from arrays import cartpole_like, for_peer, frames_like, hopper_like
 from workers import Worker
 
 from d3ray.data.dataset import Dataset
@@ -69,6 +69,10 @@ class Bench:
     def cartpole(self) -> tuple[str, str, str]:
         """100,000 rows of CartPole's shapes."""
         return self.data("cartpole", cartpole_like, 100_000)
+
+    def frames(self) -> tuple[str, str, str]:
+        """10,000 rows of an Atari game's shapes."""
+        return self.data("frames", frames_like, 10_000)
 
 
 Group = Callable[[Bench, str], AbstractContextManager[list[Row]]]

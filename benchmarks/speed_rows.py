@@ -295,6 +295,30 @@ def trial(bench: Bench, device: str) -> Iterator[list[Row]]:
         ]
 
 
+@contextmanager
+def pixels(bench: Bench, device: str) -> Iterator[list[Row]]:
+    """DQN from stacks of four frames with the network of Mnih et al. 2015: beside d3rlpy, and beside bare torch."""
+    ours, _, theirs = bench.frames()
+    settings = {"preset": "d3rlpy", "observation_scaler": "pixel", "sampler": {"name": "uniform", "frames": 4}}
+    with bench.worker("ours.py") as a, bench.worker("peer.py") as peer, bench.worker("bare_torch.py") as bare:
+        n, m, k = bench.amount(60), bench.amount(50), bench.amount(1_000)
+        a("set_up_fit", dataset=ours, algorithm={"name": "DQN", **settings}, device=device, warm=max(4, n // 8))
+        peer("set_up_fit", dataset=theirs, name="DQN", settings={"observation_scaler": "pixel"}, device=device, warm=4)
+        bare("set_up_fit", dataset=theirs, batch_size=32, device=device, warm=4)
+        label, fit = "DQN from 84×84×4 pixels, batch 32", Side("d3ray", lambda: a("fit", n=n), n)
+        yield [
+            Row(f"{label}: whole `fit`", "updates/s", fit, Side("d3rlpy", lambda: peer("fit", n=m), m), at_least=1.0),
+            Row(f"{label}: whole `fit`", "updates/s", fit, Side("bare torch", lambda: bare("fit", n=n), n), at_least=0.9),
+            Row(
+                f"{label}: a batch of it beside an update",
+                "per second",
+                Side("draw", lambda: a("draw_for_fit", n=k), k),
+                Side("update", fit.measure, n),
+                at_most=0.10,
+            ),
+        ]
+
+
 def _beside(name: str, label: str, base: Fits, n: int, **settings: Any) -> Beside:
     fits = Fits(f"{label}, batch 256, 256×256", {"name": name, **LARGE, **settings}, {}, 0, 0, 0)
     return Beside(fits, base, n)
@@ -356,6 +380,7 @@ GROUPS: dict[str, Group] = {
     "stack-cql": Stacked(CQL, 16, 0.95, seeds=4),
     "stack-crr": Stacked(CRR, 120, 0.95, seeds=4),
     "stack-rebrac": Stacked(REBRAC, 120, 0.95, seeds=4),
+    "pixels": pixels,
     "draws": draws,
     "trial": trial,
 }
