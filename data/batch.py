@@ -9,6 +9,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree  # vmap and graph capture go through it; it has no public name yet
 
+from .masks import Masked
+
 Observation = Tensor | dict[str, Tensor]
 
 
@@ -21,7 +23,7 @@ class Batch:
     Scalers have acted: an algorithm sees scaled values only.
     """
 
-    observation: Any  # [B, ...] or a dict of such tensors
+    observation: Any  # [B, ...] or a dict of such tensors; of data with an action_mask `Masked`, as is the next one
     action: Tensor  # [B, A] floats, or [B] int64 for discrete actions
     reward: Tensor  # [B]
     next_observation: Any  # [B, ...]
@@ -123,15 +125,18 @@ Drawn = Batch | Sequences
 
 
 def unbound(part: Any, n: int) -> Sequence[Any]:
-    """Of a tensor whose first axis has n entries, of a dict of such tensors, or of None: one of each entry."""
+    """Of a tensor whose first axis has n entries, of a dict of such tensors, a mask beside them, or of None: one of each entry."""
     if part is None:
         return [None] * n
+    if isinstance(part, Masked):
+        return list(map(Masked, unbound(part.observation, n), part.action_mask.unbind()))
     if isinstance(part, dict):
         columns = {key: unbound(column, n) for key, column in part.items()}
         return [{key: column[k] for key, column in columns.items()} for k in range(n)]
     return part.unbind()
 
 
+pytree.register_dataclass(Masked)
 pytree.register_dataclass(Batch)
 pytree.register_dataclass(Context)
 pytree.register_dataclass(Sequences)

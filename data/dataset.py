@@ -11,6 +11,7 @@ import numpy as np
 from .operations import difference, joined, relabelled, selection
 from .recording import Recording
 from .spec import Environment, Spec
+from .storage.legal import IllegalActions
 from .storage.steps import steps_from_arrays
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class Dataset(Recording):
         *,
         final_observations: Any = None,
         next_observations: Any = None,
+        action_mask: Any = None,
+        final_action_mask: Any = None,
+        illegal_actions: IllegalActions = "refuse",
         extra: Mapping[str, Any] | None = None,
         keep_float64: bool = False,
         spec: Spec | None = None,
@@ -66,6 +70,12 @@ class Dataset(Recording):
             final_observations: [E, ...], one an episode. None: each end repeats its last observation; truncated ends are then
                 left out of windows that bootstrap.
             next_observations: [N, ...]; an episode is also cut where they are not the next row.
+            action_mask: [N, n] bool; which of n discrete actions were legal where each step was taken. Algorithms, and what they
+                learn, choose among those alone. It may also be the key `action_mask` of dict observations, and is then that of
+                final and next ones too.
+            final_action_mask: [E, n], of the final observations. None: all actions count as legal there.
+            illegal_actions: what becomes of steps whose action was not legal: "refuse" raises; "keep" leaves them as they are, and
+                losses then take what was done for legal where it was done.
             extra: further columns by name, such as `log_prob` [N].
             keep_float64: keep float64 observations, actions and further columns as they are.
             spec: the spaces; None: inferred from the arrays, without bounds.
@@ -77,8 +87,10 @@ class Dataset(Recording):
 
         Raises:
             DataError: lengths differ (both are named), an array is empty, a number is NaN or infinite, final_observations has not
-                one row an episode, or the arrays are not of the given spec.
+                one row an episode, or the arrays are not of the given spec; a mask is of continuous actions or of another shape,
+                has no legal action in a row, or an action was illegal that is not to be kept.
         """
+        masks = {"action_mask": action_mask, "final_action_mask": final_action_mask}
         table = steps_from_arrays(
             observations,
             actions,
@@ -87,8 +99,9 @@ class Dataset(Recording):
             truncated,
             final_observations=final_observations,
             next_observations=next_observations,
-            extra=extra,
+            extra={**(extra or {}), **{name: mask for name, mask in masks.items() if mask is not None}},
             keep_float64=keep_float64,
+            illegal_actions=illegal_actions,
         )
         return cls.from_steps(table, name=name, spec=spec, environment=environment)
 

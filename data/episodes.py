@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
+from .masks import ACTION_MASK
 from .spec import Spec
 from .storage.episode_table import EpisodeTable
 from .storage.rows import Columns, Table
@@ -177,6 +178,11 @@ class Episode(Sequence[Transition]):
     def actions(self) -> np.ndarray:
         """[T, A] float32, [T] int64, or another of `Spec`'s kinds."""
         return self.columns["action"][:-1]
+
+    @property
+    def action_masks(self) -> np.ndarray | None:
+        """[T + 1, n] uint8: 1 where an action was legal, the last row at the final observation. None where the data do not tell."""
+        return self.columns.get(ACTION_MASK)
 
     @property
     def rewards(self) -> np.ndarray:

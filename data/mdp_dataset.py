@@ -11,6 +11,7 @@ import numpy as np
 from .dataset import Dataset
 from .episodes import Episode, Episodes, action_size, observation_shape
 from .errors import ConfigError, DataError
+from .masks import ACTION_MASK
 from .storage.manifest import MANIFEST
 from .storage.statistics import Moments
 from .storage.steps import StepTable, steps_from_rows
@@ -36,6 +37,7 @@ class MDPDataset(Dataset):
         terminals: [N]; the MDP ended with this step.
         timeouts: [N]; the recording was cut after this step.
         discrete_action: None: integers are discrete. True takes whole numbers stored as floats too, False takes integers as floats.
+        action_mask: [N, n]; which discrete actions were legal, as `Dataset.from_arrays` takes it. None: it is not told.
 
     Raises:
         DataError: as `Dataset.from_arrays`; or actions are not whole numbers where `discrete_action` is true.
@@ -49,6 +51,7 @@ class MDPDataset(Dataset):
         terminals: Any,
         timeouts: Any = None,
         discrete_action: bool | None = None,
+        action_mask: Any = None,
     ) -> None:
         values = np.asarray(actions)
         if discrete_action is True and values.dtype.kind == "f":
@@ -57,7 +60,7 @@ class MDPDataset(Dataset):
             values = values.astype(np.int64)
         elif discrete_action is False and values.dtype.kind in "biu":
             values = values.astype(np.float32)
-        self._become(Dataset.from_arrays(observations, values, rewards, terminals, timeouts))
+        self._become(Dataset.from_arrays(observations, values, rewards, terminals, timeouts, action_mask=action_mask))
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Episode]) -> MDPDataset:
@@ -141,19 +144,26 @@ class MDPDataset(Dataset):
         """[N] float32: 1 where the recording was cut; a copy."""
         return self._steps_of("truncated").astype(np.float32)
 
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        """[N, n] uint8: 1 where an action was legal; a copy. None where the data do not tell."""
+        return self._steps_of(ACTION_MASK) if self.spec.action_mask else None
+
     def _steps_of(self, name: str) -> np.ndarray:
         return self.columns[name][self.episodes.transition_rows()]
 
     # What changes it.
 
-    def append(self, observations: Any, actions: Any, rewards: Any, terminals: Any, timeouts: Any = None) -> None:
+    def append(
+        self, observations: Any, actions: Any, rewards: Any, terminals: Any, timeouts: Any = None, action_mask: Any = None
+    ) -> None:
         """More steps, as episodes of their own. The number of discrete actions grows where they have larger ones.
 
         Raises:
             DataError: as the constructor, or they are not like the steps that are there.
         """
         discrete = True if self.spec.discrete else None
-        self.extend(MDPDataset(observations, actions, rewards, terminals, timeouts, discrete_action=discrete))
+        self.extend(MDPDataset(observations, actions, rewards, terminals, timeouts, discrete, action_mask))
 
     def extend(self, dataset: Dataset) -> None:
         """The episodes of another dataset, after these. Raises DataError where columns differ."""

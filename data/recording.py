@@ -15,7 +15,7 @@ from .spec import Environment, Spec
 from .storage.memory import Memory
 from .storage.rows import Columns, EpisodeRows
 from .storage.scan import Summary, scan_blocks, summarise_scans
-from .storage.schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers
+from .storage.schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers, with_masks
 from .storage.statistics import Statistics
 from .storage.steps import StepTable
 from .storage.tables import StepTables
@@ -116,7 +116,7 @@ class Recording:
     ) -> Self:
         """Those of a table, in memory over its own columns. Raises DataError where they are not of the given spec."""
         kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
-        spec = spec or infer_spec(kinds, largest)
+        spec = with_masks(kinds, spec) if spec else infer_spec(kinds, largest)
         check_spec(kinds, largest, spec)
         source = Memory(table.columns)
         episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)

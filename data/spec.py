@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from .config import Config, setting
 from .errors import did_you_mean
+from .masks import ACTION_MASK, Masked
 
 _MNIH = "Mnih et al. 2015, Methods and Extended Data Table 1"
 _BASELINES = "OpenAI Baselines, common/atari_wrappers.py"
@@ -148,6 +150,11 @@ def space_columns(space: ObservationSpace, name: str = "observation") -> dict[st
     return {column: leaf for key, part in inner.items() for column, leaf in space_columns(part, f"{name}/{key}").items()}
 
 
+def is_shown(column: str) -> bool:
+    """Whether a column is of what is shown before an action: of an observation, or its mask."""
+    return column.partition("/")[0] in ("observation", ACTION_MASK)
+
+
 def flat_space(space: ObservationSpace) -> Leaf | Dict:
     """The leaves of a nested space as a dict of one level, its keys joined by `/`, which is how batches have them."""
     if not isinstance(space, Dict | Tuple):
@@ -156,7 +163,12 @@ def flat_space(space: ObservationSpace) -> Leaf | Dict:
 
 
 def value_columns(values: Any, name: str = "observation") -> dict[str, Any]:
-    """Nested values by column, as `space_columns` names them: mappings by their keys, tuples of arrays by their places."""
+    """Nested values by column, as `space_columns` names them: mappings by their keys, tuples of arrays by their places.
+
+    The mask of what is `Masked` is `action_mask`, of a `next_observation` `next_action_mask`.
+    """
+    if isinstance(values, Masked):
+        return value_columns(values.observation, name) | {name.removesuffix("observation") + ACTION_MASK: values.action_mask}
     if isinstance(values, Mapping):
         inner: Mapping[str, Any] = values
     elif isinstance(values, tuple) and any(isinstance(part, np.ndarray | Mapping | tuple) for part in values):
@@ -170,10 +182,21 @@ _KINDS = {"box": "continuous", "discrete": "discrete", "multi_discrete": "multi-
 
 
 class Spec(Config):
-    """The two spaces of a problem."""
+    """The two spaces of a problem, and whether each observation comes with a mask of the discrete actions that are legal there."""
 
     observation: Space
     action: Annotated[Leaf, Field(discriminator="kind")]
+    action_mask: bool = Field(default=False, exclude_if=operator.not_)  # so that what knows no mask is written as it always was
+
+    @model_validator(mode="after")
+    def _of_discrete_actions(self) -> Self:
+        if self.action_mask and not self.discrete:
+            raise ValueError(f"an action_mask goes with discrete actions, and these are {self.action_kind}")
+        return self
+
+    def shown(self) -> dict[str, Leaf]:
+        """What is shown before an action, by column: the leaves of an observation, and `action_mask` where there is one."""
+        return space_columns(self.observation) | ({ACTION_MASK: MultiBinary(n=self.n_actions)} if self.action_mask else {})
 
     @property
     def discrete(self) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..masks import Masked
 from ..random import fold, root_key
 from .layout import layouts
 from .pipeline import AugmentationPipeline
@@ -89,6 +90,8 @@ class AugmentedSource:
         return torch.cat([part] * self.copies, self._key.ndim)
 
     def _augmented(self, observation: Any, key: Tensor) -> Any:
+        if isinstance(observation, Masked):
+            return Masked(self._augmented(observation.observation, key), observation.action_mask)
         if isinstance(observation, dict):
             return {name: self._one(f"observation/{name}", part, fold(key, name)) for name, part in observation.items()}
         return self._one("observation", observation, key)

@@ -119,7 +119,8 @@ def _common_spec(datasets: Sequence[Recording]) -> Spec:
     for dataset in datasets[1:]:
         if dataset.spec != spec:
             action, observation = dataset.spec.action, dataset.spec.observation
-            spec = Spec(observation=_hull(spec.observation, observation), action=cast(Leaf, _hull(spec.action, action)))
+            spaces = {"observation": _hull(spec.observation, observation), "action": cast(Leaf, _hull(spec.action, action))}
+            spec = spec.model_copy(update=spaces)
     return spec
 
 

@@ -12,8 +12,9 @@ import numpy as np
 from ..batch import Batch, Sequences
 from ..episodes import Episode
 from ..errors import ConfigError, DataError
+from ..masks import ACTION_MASK, masked
 from ..sampling import EpisodeSampler, PrioritizedEpisodeSampler, PrioritizedSampler, TransitionSampler, Until
-from ..spec import Discrete, Environment, Spec, space_columns
+from ..spec import Discrete, Environment, Spec
 from .given import columns_of, one
 from .rings import FLAGS, Allocate, Rings, in_memory, kinds_of
 from .saving import load, save, saved
@@ -22,7 +23,7 @@ from .starts import Starts
 if TYPE_CHECKING:
     from ..dataset import Dataset
 
-_TAKEN = ("observation", "action", "reward", "missing", "step", "counters", *FLAGS)
+_TAKEN = ("observation", ACTION_MASK, "action", "reward", "missing", "step", "counters", *FLAGS)
 
 
 @saved
@@ -63,7 +64,7 @@ class ReplayBuffer:
         for name in self.extra:
             if name in _TAKEN or "/" in name:
                 raise ConfigError(f"The extra column {name!r} has a name that the buffer uses itself.")
-        self._observation = space_columns(spec.observation)
+        self._observation = spec.shown()
         kinds = kinds_of({**self._observation, "action": spec.action}, {"reward": (), **self.extra})
         self._rings = Rings(rows, n_envs, kinds, allocate)
         self._windows: dict[tuple[int, int, Until, int], Starts] = {}  # by arguments of `windows`, made when first drawn from
@@ -103,7 +104,8 @@ class ReplayBuffer:
         """One step of every environment.
 
         Args:
-            observation: [n_envs, ...] or a dict of such arrays: what was seen before the action.
+            observation: [n_envs, ...] or a dict of such arrays: what was seen before the action. `Masked` observations, or the
+                keywords `action_mask` and `final_action_mask` [n_envs, n], tell which actions are legal, if the spec says so.
             action: [n_envs] integers or [n_envs, ...] floats, raw.
             reward: [n_envs].
             terminated: [n_envs] bool; the MDP ended.
@@ -144,9 +146,13 @@ class ReplayBuffer:
         final_observation: Any | None,
         extra: Mapping[str, Any],
     ) -> None:
-        n = len(rings)
+        n, extra = len(rings), dict(extra)
+        observation = masked(observation, extra.pop(ACTION_MASK, None))
+        final_mask = extra.pop(f"final_{ACTION_MASK}", None)
         seen = columns_of(observation, self._observation, n)
-        final = None if final_observation is None else columns_of(final_observation, self._observation, n)
+        final = None
+        if final_observation is not None:
+            final = columns_of(masked(final_observation, final_mask), self._observation, n, final=True)
         action = np.asarray(action).reshape(-1) if isinstance(self.spec.action, Discrete) else np.asarray(action)
         if action.shape != (n, *self.spec.action.shape):
             raise DataError(f"action has shape {list(action.shape)}; {[n, *self.spec.action.shape]} is needed.")
@@ -176,13 +182,15 @@ class ReplayBuffer:
         Args:
             final_observation: [n_envs, ...], what the environments show now. None: it is missing.
         """
-        final = None if final_observation is None else columns_of(final_observation, self._observation, self.n_envs)
+        final = None
+        if final_observation is not None:
+            final = columns_of(final_observation, self._observation, self.n_envs, final=True)
         for e in range(self.n_envs):
             self._cut(e, None if final is None else {name: values[e] for name, values in final.items()})
 
     def stop_current_episode(self, env: int = 0, final_observation: Any | None = None) -> None:
         """Ends the unfinished episode of one environment, if there is one, truncated; see `cut_episodes`."""
-        final = None if final_observation is None else columns_of(one(final_observation), self._observation, 1)
+        final = None if final_observation is None else columns_of(one(final_observation), self._observation, 1, final=True)
         self._cut(env, None if final is None else {name: values[0] for name, values in final.items()})
 
     def _cut(self, e: int, final: dict[str, Any] | None) -> None:

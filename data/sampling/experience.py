@@ -10,7 +10,7 @@ import numpy as np
 from ..episodes import Episode
 from ..errors import DataError
 from ..recording import Recording
-from ..spec import Spec
+from ..spec import Spec, is_shown
 from .windows import Until
 
 
@@ -55,4 +55,4 @@ def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.
         if name not in source.columns:
             raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
     names = ("action", "reward", "terminated", *extra)
-    return {name: c for name, c in source.columns.items() if name in names or name.partition("/")[0] == "observation"}
+    return {name: c for name, c in source.columns.items() if name in names or is_shown(name)}

@@ -14,7 +14,9 @@ from torch import Tensor
 from ..batch import Batch
 from ..errors import DataError
 from ..frames import FrameStack
+from ..masks import ACTION_MASK, Masked
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
+from ..spec import is_shown
 from .returns import RETURNS, ReturnsToGo
 from .windows import Place
 
@@ -30,7 +32,10 @@ def as_tensors(columns: Mapping[str, np.ndarray], device: torch.device | str) ->
 
 
 def observations(columns: Mapping[str, Tensor]) -> Any:
-    """The observation column, or a dict of the columns `observation/KEY`."""
+    """The observation column, or a dict of the columns `observation/KEY`; `Masked` where there is an `action_mask`."""
+    if ACTION_MASK in columns:
+        rest = {name: column for name, column in columns.items() if name != ACTION_MASK}
+        return Masked(observations(rest), columns[ACTION_MASK])
     if "observation" in columns:
         return columns["observation"]
     return {name.removeprefix("observation/"): c for name, c in columns.items() if name.startswith("observation/")}
@@ -89,7 +94,7 @@ class Gather:
     def where(self, place: Place) -> Where:
         """The rows to look up for the observations at `place` and those that the windows reach; blocks of them may be cut out."""
         count = self._count(place)
-        names = [name for name in self.columns if name.startswith("observation")]
+        names = [name for name in self.columns if is_shown(name)]
         return {
             name: self._frame_rows(self.stacks[name], place, count) if name in self.stacks else self._both(name, place, count)
             for name in names
@@ -101,6 +106,9 @@ class Gather:
             name: self._stacked(name, *rows) if name in self.stacks else self.observation(name, self._take_both(name, *rows))
             for name, rows in where.items()
         }
+        if ACTION_MASK in where:
+            here, there = pairs[ACTION_MASK]
+            pairs[ACTION_MASK] = self.taken_is_legal(here, where[ACTION_MASK][0]), there
         here, there = (observations({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
         return here, there
 
@@ -148,7 +156,7 @@ class Gather:
             "discount": gamma * (mask & ~self.take("terminated", rows)),
             "mask": mask,
         }
-        for name in (name for name in self.columns if name.startswith("observation")):
+        for name in filter(is_shown, self.columns):
             if name in self.stacks:
                 found[name] = self._stacked_on(name, place, reach[..., None] + torch.minimum(k + 1, left))
             else:
@@ -222,8 +230,14 @@ class Gather:
             return column.index_select(0, rows)
         return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
 
+    def taken_is_legal(self, mask: Tensor, rows: Tensor) -> Tensor:
+        """Masks [..., n] at rows [...] whose own actions count as legal: what was done could be done, whatever a log says."""
+        return mask.scatter(-1, self.take("action", rows)[..., None].long(), torch.ones_like(mask))
+
     def observation(self, name: str, raw: Tensor) -> Tensor:
-        """Raw observations of a column as an algorithm sees them."""
+        """Raw observations of a column, or masks, as an algorithm sees them."""
+        if name == ACTION_MASK:
+            return raw != 0
         affine = self.observation_affines.get(name)
         return affine.transform(raw) if affine else raw.to(self.dtype)
 

@@ -41,6 +41,8 @@ class Mixture:
     def __init__(self, samplers: Sequence[TransitionSampler], weights: Weights) -> None:
         if not samplers or len({(s.batch_size, s.n_seeds) for s in samplers}) > 1:
             raise ConfigError("A mixture needs samplers of one batch size and as many seeds each.")
+        if len({s.source.spec.action_mask for s in samplers}) > 1:
+            raise ConfigError("A mixture needs samplers whose sources all have an action_mask, or none of them.")
         self.samplers, self.batch_size = list(samplers), samplers[0].batch_size
         self._weights = weights if callable(weights) else lambda step: weights
         self._offsets = [0, *itertools.accumulate(s.windows.size for s in samplers)]

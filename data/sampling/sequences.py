@@ -10,8 +10,10 @@ from torch import Tensor
 
 from ..batch import Sequences
 from ..errors import ConfigError, DataError
+from ..masks import Masked
 from ..random import bits, fold, shift_right
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
+from ..spec import is_shown
 from .base import FreeMemory, Sampler, free_memory
 from .experience import Experience, needed_columns
 from .gather import Gather, as_tensors, observations, step_rows
@@ -91,26 +93,30 @@ class StretchSampler(Sampler):
             wrap = wrap[0][..., None], wrap[1]
         rows = step_rows(first[..., None], position, wrap)
 
-        def masked(part: Tensor) -> Tensor:
+        def kept(part: Tensor) -> Tensor:
             return part * mask.reshape(*mask.shape, *[1] * (part.ndim - mask.ndim))
 
         def seen(rows: Tensor) -> Any:
-            names = [name for name in gather.columns if name.startswith("observation")]
-            return observations({name: masked(gather.observation(name, gather.take(name, rows))) for name in names})
+            names = [name for name in gather.columns if is_shown(name)]
+            return observations({name: kept(gather.observation(name, gather.take(name, rows))) for name in names})
+
+        observation = seen(rows)
+        if isinstance(observation, Masked):
+            observation = Masked(observation.observation, kept(gather.taken_is_legal(observation.action_mask, rows)))
 
         gamma = self._discount()
         alive = (~gather.take("terminated", rows)).to(gather.dtype)
         return Sequences(
-            observation=seen(rows),
-            action=masked(gather.action(rows)),
-            reward=masked(gather.reward(rows)),
-            discount=masked(alive * (gamma if gamma.ndim == 0 else gamma[:, None, None])),
+            observation=observation,
+            action=kept(gather.action(rows)),
+            reward=kept(gather.reward(rows)),
+            discount=kept(alive * (gamma if gamma.ndim == 0 else gamma[:, None, None])),
             mask=mask,
-            timestep=masked(timestep[..., None] + position),
+            timestep=kept(timestep[..., None] + position),
             index=index,
-            return_to_go=masked(self._returns(rows)) if self._returns else None,
+            return_to_go=kept(self._returns(rows)) if self._returns else None,
             next_observation=seen(step_rows(rows, 1, wrap)) if self.next_observation else None,
-            extra={name: masked(gather.take(name, rows)) for name in gather.extra},
+            extra={name: kept(gather.take(name, rows)) for name in gather.extra},
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ..errors import DataError
+from ..masks import ACTION_MASK
 from ..spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
 
 Kinds = dict[str, tuple[str, tuple[int, ...]]]  # a column's dtype name and the shape of one entry
@@ -51,6 +52,8 @@ def merge_largest(parts: Iterable[Largest]) -> Largest:
 def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
     """Spaces without bounds; there are as many kinds of discrete actions and observations as the largest number and one.
 
+    Where there is a mask of legal actions it says how many there are.
+
     Integers in one column are discrete, in several multi-discrete actions, uint8 in several binary ones; all else is a box.
     Columns `observation/0` to `observation/K` without a gap are a tuple, others a dict.
 
@@ -60,7 +63,22 @@ def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
     leaves = {
         tuple(name.split("/")[1:]): _leaf(name, *kinds[name], largest) for name in kinds if name.split("/")[0] == "observation"
     }
-    return Spec(observation=_nested(leaves), action=_leaf("action", *kinds["action"], largest))
+    action = _leaf("action", *kinds["action"], largest)
+    if ACTION_MASK in kinds and isinstance(action, Discrete):
+        action = action.model_copy(update={"n": kinds[ACTION_MASK][1][0]})
+    return Spec(observation=_nested(leaves), action=action, action_mask=ACTION_MASK in kinds)
+
+
+def with_masks(kinds: Kinds, spec: Spec) -> Spec:
+    """A spec that was given, which knows of a mask of legal actions where the data have one.
+
+    Raises:
+        DataError: the mask is not of the spec's actions.
+    """
+    if ACTION_MASK in kinds and spec.discrete and kinds[ACTION_MASK][1] != (spec.n_actions,):
+        raise DataError(f"The spec has {spec.n_actions} actions and the data has an action_mask of {kinds[ACTION_MASK][1][0]}.")
+    told = ACTION_MASK in kinds and spec.discrete
+    return spec if told == spec.action_mask else spec.model_copy(update={"action_mask": told})
 
 
 def check_spec(kinds: Kinds, largest: Largest, spec: Spec) -> None:

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from ..masks import ACTION_MASK, bare, mask_of, parted
 from ..spec import value_columns
 from . import checks
 from .checks import chunks
+from .legal import FINAL_ACTION_MASK, NEXT_ACTION_MASK, IllegalActions, mask_columns
 from .schema import check_alike, kinds_of
 
 FLAGS = ("terminated", "truncated", "closing")
+MASKS = (ACTION_MASK, FINAL_ACTION_MASK, NEXT_ACTION_MASK)
 RESERVED = ("episode", "step", "observation", "action", "reward", *FLAGS)
 SAME = 1e-6  # next observations that differ by more than this share of the row's largest value, or of 1, end an episode
 
@@ -38,8 +41,9 @@ class StepTable:
     """Rows of E back-to-back episodes. One of T transitions is T + 1 rows, the last of which is its closing row.
 
     Columns: `observation` [R, ...] (or one `observation/KEY` each), `action` ([R, ...] floats, [R] or [R, K] int64, [R, n] uint8),
-    `reward` [R] float32, `terminated`, `truncated` and `closing` [R] bool, and further ones such as `log_prob`. A closing row
-    holds the final observation and zeros. Where `final_recorded` is false it repeats the last observation instead.
+    `reward` [R] float32, `terminated`, `truncated` and `closing` [R] bool, and further ones such as `log_prob`; where it was told
+    which actions are legal `action_mask` [R, n] uint8. A closing row holds the final observation, its mask, and zeros. Where
+    `final_recorded` is false it repeats the last observation instead.
     """
 
     columns: dict[str, np.ndarray]
@@ -94,6 +98,7 @@ def steps_from_arrays(
     next_observations: Any = None,
     extra: Mapping[str, Any] | None = None,
     keep_float64: bool | None = None,
+    illegal_actions: IllegalActions | None = None,
     source: str = "the arrays",
 ) -> StepTable:
     """Steps of episodes that lie back to back. No step is dropped, and columns are copied once, to make room for closing rows.
@@ -104,7 +109,7 @@ def steps_from_arrays(
     Args:
         observations: [N, ...], or dicts and tuples of such arrays, nested as they are. The dtype is kept (uint8 images stay uint8),
             but float64 becomes float32 unless `keep_float64`, and bool becomes uint8. [N] integers from 0 are discrete
-            observations; other [N] become [N, 1].
+            observations; other [N] become [N, 1]. A mapping with the key `action_mask`, or `Masked`, tells which actions are legal.
         actions: [N, ...] or [N] floats, which are kept as observations are; [N] or [N, 1] integers from 0 for discrete actions;
             [N, K] integers from 0 for multi-discrete ones; [N, n] bool (or int8 or uint8 zeros and ones) for binary ones.
         rewards: [N] or [N, 1], of the action in the same row.
@@ -113,8 +118,10 @@ def steps_from_arrays(
         final_observations: [E, ...] like `observations`, one an episode. None: an end repeats its last observation and its
             `final_recorded` is false.
         next_observations: [N, ...] like `observations`; its row at an end is the final observation.
-        extra: further columns by name, [N, ...] each.
+        extra: further columns by name, [N, ...] each; `action_mask` [N, n] among them, and `next_action_mask` [N, n] or
+            `final_action_mask` [E, n], are the masks of legal actions: see `legal.mask_columns`.
         keep_float64: keep float64 observations, actions and further columns as they are. None: not, but inside `exact_floats`.
+        illegal_actions: what becomes of a step whose action was illegal; see `legal.mask_columns`.
         source: what a message calls these arrays.
 
     Raises:
@@ -125,18 +132,21 @@ def steps_from_arrays(
     keep_float64 = _EXACT.get() if keep_float64 is None else keep_float64
     if final_observations is not None and next_observations is not None:
         raise DataError(f"{where}final_observations and next_observations are both given: give one of them.")
+    extra = dict(extra or {})
+    observations, next_observations, final_observations = map(parted, (observations, next_observations, final_observations))
+    given = dict(zip(MASKS, map(mask_of, (observations, final_observations, next_observations)), strict=True))
+    masks = {name: mask for name in MASKS if (mask := extra.pop(name, given[name])) is not None}
+    observations, next_observations, final_observations = map(bare, (observations, next_observations, final_observations))
     observation = _observation_columns(_one_array(observations, rewards), "observations", where, keep_float64)
     n = len(next(iter(observation.values())))
     ended = checks.flags(f"{where}terminated", _array(terminated, "terminated", where))
     cut = None if truncated is None else checks.flags(f"{where}truncated", _array(truncated, "truncated", where))
     reward = checks.one_column(f"{where}rewards", _floats(rewards, "rewards", where))
-    columns = {"action": _actions(actions, where, keep_float64), "reward": reward} | _extra_columns(
-        extra or {}, where, keep_float64
-    )
+    columns = {"action": _actions(actions, where, keep_float64), "reward": reward} | _extra_columns(extra, where, keep_float64)
     lengths = {_label(name, "observations"): len(column) for name, column in observation.items()}
     lengths |= {"actions": len(columns["action"]), "rewards": len(reward), "terminated": len(ended)}
     lengths |= {} if cut is None else {"truncated": len(cut)}
-    lengths |= {name: len(columns[name]) for name in extra or {}}
+    lengths |= {name: len(columns[name]) for name in extra}
     _same_lengths(lengths, where)
 
     end = ended.copy() if cut is None else ended | cut
@@ -160,6 +170,9 @@ def steps_from_arrays(
 
     closing = last + np.arange(1, len(last) + 1)
     out = {name: _with_closing(column, closing, final[name]) for name, column in observation.items()}
+    if masks:
+        mask, final_mask = mask_columns(masks, columns["action"], last, ended[last], illegal_actions, where)
+        out[ACTION_MASK] = _with_closing(mask, closing, final_mask)
     out |= {name: _with_closing(column, closing) for name, column in columns.items()}
     out["terminated"] = _with_closing(ended, closing)
     out["truncated"] = _with_closing(end & ~ended, closing)

@@ -22,7 +22,7 @@ from .episode_table import EpisodeTable
 from .files import Place, storage_errors, sync_folder
 from .manifest import FILE, MANIFEST, Column, Manifest, write_manifest
 from .scan import BlockScan, Summary, scan_blocks, summarise_scans
-from .schema import check_spec, infer_spec, merge_largest
+from .schema import check_spec, infer_spec, merge_largest, with_masks
 from .shard_files import ShardFiles
 from .shards import ShardRecord, shard_name, write_episodes
 
@@ -62,7 +62,7 @@ def commit(
     rows = shard_rows(place, records)
     records = sorted(records, key=lambda record: record.shard.file)
     largest = merge_largest(r.largest for r in records)
-    spec = spec or infer_spec(rows.kinds, largest)
+    spec = with_masks(rows.kinds, spec) if spec else infer_spec(rows.kinds, largest)
     check_spec(rows.kinds, largest, spec)
     arrays = {
         "first_row": np.concatenate([r.first_row + o for r, o in zip(records, rows.first_row, strict=False)]),
