@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ...data.batch import Drawn, Sequences
 from ...data.errors import DataError
-from ...data.spec import Spec, space_columns
+from ...data.masks import Masked
+from ...data.spec import Spec, value_columns
 from ..wants import Opens, Stretches, Transitions, Wants
 
 _OF_STEPS = ("mask", "timestep", "return_to_go")
@@ -32,7 +33,7 @@ def check_batch(batch: Drawn, spec: Spec, wants: Wants, name: str) -> None:
     n = len(batch.index) if batch.index.ndim else 0
     if not n:
         raise DataError(f"The batch has no transitions: its index has the shape {tuple(batch.index.shape)}.")
-    seen, parts = space_columns(spec.observation), dict(_tensors(batch))
+    seen, parts = spec.shown(), dict(_tensors(batch))
     lead = tuple(batch.mask.shape) if isinstance(batch, Sequences) else (n,)
     shapes = {name: (*lead, *leaf.shape) for name, leaf in {**seen, "action": spec.action}.items()}
     shapes |= {f"next_{name}": shape for name, shape in shapes.items()}
@@ -60,7 +61,9 @@ def _tensors(batch: Drawn) -> Iterator[tuple[str, Tensor]]:
     """The parts of a batch by the names of their columns."""
     for field in fields(batch):
         value: Any = getattr(batch, field.name)
-        if isinstance(value, Mapping):
+        if isinstance(value, Masked):
+            yield from value_columns(value, field.name).items()
+        elif isinstance(value, Mapping):
             yield from ((f"{field.name}/{key}", tensor) for key, tensor in value.items())
         elif value is not None:
             yield field.name, value

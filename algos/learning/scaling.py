@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...data.masks import Masked
 from ...data.scalers import Affine
 from ...data.spec import Box, Leaf, Spec
 
@@ -39,7 +40,9 @@ class Scaling:
         return self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})
 
     def observation(self, x: Any) -> Any:
-        """Raw observations, arrays or a dict of them, scaled."""
+        """Raw observations, arrays or a dict of them, scaled; their masks as bools."""
+        if isinstance(x, Masked):
+            return Masked(self.observation(x.observation), self._here(x.action_mask).bool())
         if isinstance(x, Mapping):
             return {key: self._scaled(f"observation/{key}", part) for key, part in x.items()}
         return self._scaled("observation", x)

@@ -9,6 +9,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...data.config import Config, setting
+from ...data.masks import bare
 from ...data.spec import Leaf, ObservationSpace, space_columns
 from .layers import Dropout, Initializer, initialise
 from .normalization import BatchNorm, LayerNorm
@@ -33,14 +34,15 @@ class EncoderModule(nn.Module):
 
     Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
     which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
-    for each member. Where `repeats` is true, observations may come as `Repeated`; else that is copied before.
+    for each member. Where `repeats` is true, observations may come as `Repeated`; else that is copied before. Masks of
+    legal actions are no input: they are taken off before.
     """
 
     features: int
     repeats = False
 
     def __call__(self, observation: Any, *inputs: Any, **named: Any) -> Tensor:
-        seen = observation.copies() if isinstance(observation, Repeated) and not self.repeats else observation
+        seen = observation.copies() if isinstance(observation, Repeated) and not self.repeats else bare(observation)
         inputs = (seen, *inputs)
         if (device := lowered()) is None:
             return super().__call__(*inputs, **named)

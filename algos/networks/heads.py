@@ -9,6 +9,7 @@ from ...data.spec import ObservationSpace
 from .distributions import Categorical, Gaussian, Point, SquashedGaussian
 from .encoders import Encoder
 from .layers import Linear
+from .legal import legal_only
 from .vectors import Observation
 
 
@@ -47,7 +48,7 @@ class CategoricalHead(nn.Module):
 
 
 class CategoricalPolicy(nn.Module):
-    """Logits of π(a|s): [B, ...] to [B, A]."""
+    """Logits of π(a|s): [B, ...] to [B, A]; see `legal` for illegal actions."""
 
     def __init__(self, encoder: Encoder, observation: ObservationSpace, n_actions: int) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class CategoricalPolicy(nn.Module):
         self.head = Linear(self.encoder.features, n_actions)
 
     def forward(self, observation: Observation) -> Tensor:
-        return self.head(self.encoder(observation))
+        return legal_only(self.head(self.encoder(observation)), observation)
 
 
 class SoftmaxPolicy(CategoricalPolicy):

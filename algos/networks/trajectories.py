@@ -15,6 +15,7 @@ from ...data.spec import ObservationSpace
 from .encoders import Encoder
 from .encoding import ACTIVATIONS
 from .layers import Linear
+from .legal import legal_only
 from .normalization import LayerNorm
 from .transformers import Transformer
 
@@ -105,11 +106,11 @@ class DiscreteTrajectoryPolicy(nn.Module):
         self.head = ActionVectors(n_actions, self.body.features, std)
 
     def forward(self, context: Context) -> Tensor:
-        return self.head.products(self.body(context))
+        return legal_only(self.head.products(self.body(context)), context.observation)
 
     def last(self, context: Context) -> Tensor:
         """The logits of the last step alone, [B, n]."""
-        return self.head.products(self.body.last(context))
+        return legal_only(self.head.products(self.body.last(context))[:, None], context.observation)[:, -1]
 
 
 class TrajectoryPolicy(nn.Module):

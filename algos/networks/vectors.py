@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ...data.masks import Masked
 from ...data.spec import Discrete, Leaf, MultiDiscrete, ObservationSpace, space_columns
 
-Observation = Tensor | dict[str, Tensor]
+Observation = Tensor | dict[str, Tensor] | Masked
 
 
 class Repeated:
@@ -49,7 +50,7 @@ class Flat(nn.Module):
         super().__init__()
         self.leaves = {name.partition("/")[2]: leaf for name, leaf in space_columns(space).items()}
 
-    def forward(self, observation: Observation) -> Tensor:
+    def forward(self, observation: Tensor | dict[str, Tensor]) -> Tensor:
         named = observation if isinstance(observation, dict) else {"": observation}
         parts = [_vector(self.leaves.get(key), named[key]) for key in sorted(named)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)

@@ -35,6 +35,7 @@ from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.heads import CategoricalHead, CategoricalPolicy
+from ..networks.legal import legal_only
 from ..networks.q_functions import DiscreteCritic
 from ..optimizers import Adam
 from .double_dqn import DoubleDQN
@@ -102,7 +103,8 @@ class DiscreteBCQ(DoubleDQN):
     def greedy(self, nets: Nets, observation: Any) -> Tensor:
         """π(s), [B]."""
         features = nets.critic.features(observation)
-        values, logits = nets.critic.expected(features), self.logits(nets, observation, features)
+        values = legal_only(nets.critic.expected(features), observation)
+        logits = self.logits(nets, observation, features)
         likelihood = (logits - logits.amax(-1, keepdim=True)).exp()  # the likeliest action's is 1
         return best(torch.where(likelihood > nets.h.action_flexibility, values, -torch.inf))
 
@@ -110,4 +112,4 @@ class DiscreteBCQ(DoubleDQN):
         """Of G(·|s), [B, A], from an observation or from the critics' features of it."""
         if self.config_.imitator_encoder is not None:
             return nets.imitator(observation)
-        return nets.imitator(features if features.ndim == 2 else features[0])
+        return legal_only(nets.imitator(features if features.ndim == 2 else features[0]), observation)

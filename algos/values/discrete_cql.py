@@ -26,6 +26,7 @@ from ..config import Preset
 from ..definition import LossValue, loss
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
+from ..networks.legal import legal_only
 from ..networks.q_functions import picked
 from .double_dqn import DoubleDQN
 from .dqn import DQN, MANUAL, OFFLINE_ATARI, DQNConfig
@@ -61,7 +62,7 @@ class DiscreteCQL(DoubleDQN):
         """L of each member and sample, [members, B]; the encoder sees a state once for both terms."""
         goal, features = self.goal(nets, batch, h), nets.critic.features(batch.observation)
         loss, metrics = td_loss(nets.critic, batch, goal, features)
-        gap = self.gap(nets.critic.expected(features), batch.action)
+        gap = self.gap(legal_only(nets.critic.expected(features), batch.observation), batch.action)
         return loss + h.alpha * gap, {**metrics, "gap": gap.detach().mean(0)}
 
     def gap(self, values: Tensor, action: Tensor) -> Tensor:

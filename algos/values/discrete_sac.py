@@ -17,6 +17,7 @@ Choices   1. Order: critic; actor and temperature in one step, each seeing the o
           3. Critics have the Q-function's own loss, of `mean` Huber's as in d3rlpy; the paper has squares.
           4. The target is copied after steps C, 2C, …; d3rlpy also copies it after the first.
           5. Noisy layers of critics (`q_function.noisy`) draw in losses only: π's draws explore.
+          6. Where not all A actions are legal, H̄ is ρ times the logarithm of how many are.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..config import Preset, sourced
 from ..critics import DiscreteCritics
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
+from ..networks.legal import log_share
 from ..networks.q_functions import Values, reduced
 from ..optimizers import Adam, Optimizer
 
@@ -80,7 +82,8 @@ class DiscreteSAC(SoftmaxActor, DiscreteCritics, SAC):
         value, entropy = (policy.probs * values).sum(-1), policy.entropy()
         loss = -alpha.detach() * entropy - value
         if self.config_.learn_temperature:
-            loss = loss + self.temperature_loss(alpha, -entropy.detach(), h)
+            fewer = h.entropy_share * log_share(batch.observation, entropy)  # choice 6
+            loss = loss + self.temperature_loss(alpha, fewer - entropy.detach(), h)
         return loss, {"value": value, "entropy": entropy, "temperature": alpha}
 
     def entropy_goal(self, h: Hyper) -> Tensor:

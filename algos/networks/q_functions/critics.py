@@ -12,6 +12,7 @@ from ....data.config import Config
 from ....data.spec import ObservationSpace
 from ...optimizers import Group
 from ..encoders import Encoder
+from ..legal import legal_only, legal_samples
 from ..vectors import Observation
 from .values import Values
 
@@ -129,18 +130,20 @@ class ContinuousCritic(Critic):
 
 
 class DiscreteCritic(Critic):
-    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]."""
+    """Q_i(s, ·) for each member i: [B, ...] to [members, B, actions]; see `legal` for illegal actions."""
 
     def forward(self, observation: Observation) -> Tensor:
-        return self.expected(self.features(observation))
+        return legal_only(self.expected(self.features(observation)), observation)
 
     def distributions(self, observation: Observation) -> Values:
         """What the return of every action may be, [members, actions, N, B]."""
-        return self.every(self.features(observation))
+        every = self.every(self.features(observation))
+        return Values(legal_samples(every.atoms, observation), every.weights)
 
     def distribution(self, observation: Observation, action: Choice) -> Values:
-        """What the return of an action may be, [members, N, B]; one pass serves to choose and to value."""
-        return self.one(self.features(observation), action)
+        """What the return of an action may be, [members, N, B]; one pass serves to choose, among legal ones, and to value."""
+        choice = action if isinstance(action, Tensor) else lambda values: action(legal_only(values, observation))
+        return self.one(self.features(observation), choice)
 
     def td_loss(self, observation: Observation, action: Tensor, goal: Values) -> Loss:
         """The losses of every member and sample, [members, B]."""
