@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError
+from ..data.masks import bare
 from ..data.replay import ReplayBuffer
 from .acting.fitted import policy, policy_module
-from .acting.inputs import raw_actions, raw_inputs
+from .acting.inputs import raw_actions, raw_inputs, with_mask
 from .acting.policy import Policy, module_input
 from .environments.make import is_given, make
 from .export.export import save_policy
@@ -96,17 +97,26 @@ class Algorithm(Estimator):
         """The greedy policy as a module: raw observations [B, ...] to raw actions [B, A] or [B], scalers inside."""
         return policy_module(self.fitted)
 
-    def predict(self, x: Any) -> np.ndarray:
-        """Greedy actions at raw observations [B, ...]: floats [B, A] in the environment's units, or int64 [B]."""
-        return self.policy().predict(x)
+    def predict(self, x: Any, action_mask: Any = None) -> np.ndarray:
+        """Greedy actions at raw observations [B, ...]: floats [B, A] in the environment's units, or int64 [B].
 
-    def sample_action(self, x: Any) -> np.ndarray:
+        Args:
+            x: The observations; a mapping may have the mask as its key `action_mask`.
+            action_mask: Bool [B, n], once fitted on data that have one: which actions are legal. None: all are.
+
+        Raises:
+            DataError: a shape is wrong, no action is legal in a row, or the data had no mask.
+        """
+        return self.policy().predict(x, action_mask)
+
+    def sample_action(self, x: Any, action_mask: Any = None) -> np.ndarray:
         """A draw from the policy at raw observations, another one at every call, also once it was saved and loaded.
 
-        A deterministic policy's is `predict`.
+        A deterministic policy's is `predict`, whose arguments it takes.
         """
         self._drawn = getattr(self, "_drawn", 0) + 1
-        return self.policy().draw(x, step=self._drawn, seed=self.seed)
+        policy = self.policy()
+        return policy.draw(with_mask(policy.spec, x, action_mask), step=self._drawn, seed=self.seed)
 
     @overload
     def predict_value(self, x: Any, action: Any, with_std: Literal[False] = False) -> np.ndarray: ...
@@ -123,12 +133,10 @@ class Algorithm(Estimator):
         Raises ConfigError where an algorithm learns no values, DataError where a shape is wrong.
         """
         fit = self.fitted
-        inputs = {name: torch.as_tensor(rows) for name, rows in raw_inputs(fit.spec.observation, x).items()}
+        inputs = {name: torch.as_tensor(rows) for name, rows in raw_inputs(fit.spec, x).items()}
         raw = raw_actions(fit.spec.action, action, len(next(iter(inputs.values()))))
         with torch.no_grad():
-            values = self.values(
-                fit.nets(), fit.scaling.observation(module_input(fit.spec.observation, inputs)), fit.scaling.action(raw)
-            )
+            values = self.values(fit.nets(), fit.scaling.observation(bare(module_input(fit.spec, inputs))), fit.scaling.action(raw))
         mean = values.mean(0).cpu().numpy()
         return (mean, values.std(0, correction=0).cpu().numpy()) if with_std else mean
 

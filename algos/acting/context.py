@@ -1,6 +1,7 @@
 """Policies that look back: a memory of the latest steps goes in, and comes out moved on by one step.
 
-    inputs    observation (or observation/KEY), reward: what is shown, and what the environment gave since the last step
+    inputs    observation (or observation/KEY), action_mask of data that have one, reward: what is shown, and what the environment
+              gave since the last step
     memory    context/observation, context/action, context/return_to_go: the latest T steps, zeros before the episode began;
               timestep: steps done in the episode. At its start context/return_to_go is the return that is asked for, all else is 0
     outputs   action, and next/… of each part of the memory
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from ...data.batch import Context
 from ...data.errors import ConfigError
+from ...data.masks import ACTION_MASK
 from ...data.scalers import Affine
 from ...data.spec import Spec, space_columns
 from ..definition import Definition
@@ -74,9 +76,12 @@ class ContextModule(PolicyModule):
         shown = space_columns(self.spec.observation)
         new = {f"context/{name}": _moved_on(inputs[f"context/{name}"], inputs[name]) for name in shown}
         new |= {RETURN_TO_GO: _moved_on(inputs[RETURN_TO_GO], left), "timestep": inputs["timestep"] + 1}
+        seen = {name: new[f"context/{name}"] for name in shown}
+        if self.spec.action_mask:
+            seen[ACTION_MASK] = inputs[ACTION_MASK][:, None].expand(-1, self.context, -1)  # the present step's alone is looked at
         timestep = inputs["timestep"][:, None] - torch.arange(self.context - 1, -1, -1, device=left.device)
         context = Context(
-            observation=self._seen(module_input(self.spec.observation, {name: new[f"context/{name}"] for name in shown})),
+            observation=self._seen(module_input(self.spec, seen)),
             action=self._scaled_action(taken),
             return_to_go=(new[RETURN_TO_GO] * self.return_scale).to(self.dtype),
             timestep=timestep.clamp(min=0),

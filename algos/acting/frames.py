@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...data.frames import Padding, frame_stacks, stacked_spec
+from ...data.masks import bare, mask_of, masked
 from ...data.spec import Spec, shapes_of, space_columns, value_columns
 
 Frames = dict[str, Any]
@@ -45,7 +46,6 @@ class FramePolicy:
 
     def __init__(self, policy: Any, shown: Spec) -> None:
         self.policy, self.spec = policy, stacked_spec(shown, policy.frames)
-        self.space = self.spec.observation
         self._stacks = frame_stacks(shown, policy.frames, policy.frame_padding)
         self._leaves = {name: leaf for name, leaf in space_columns(shown.observation).items() if name in self._stacks}
 
@@ -80,7 +80,7 @@ class FramePolicy:
         return frames if inner is None else {**frames, "policy": inner}
 
     def _remember(self, memory: Frames, observation: Any) -> tuple[Frames, Any]:
-        shown, begun = value_columns(observation), memory["begun"]
+        shown, begun = value_columns(bare(observation)), memory["begun"]
         new: Frames = {"begun": np.ones_like(begun)}
         for name, stack in self._stacks.items():
             frame = np.asarray(shown[name])[:, None]
@@ -90,5 +90,5 @@ class FramePolicy:
             new[name] = np.concatenate([before, frame], 1)
         joined = shown | {name: stack.join(new[name], 1) for name, stack in self._stacks.items()}
         if "observation" in joined:
-            return new, joined["observation"]
-        return new, {name.partition("/")[2]: part for name, part in joined.items()}
+            return new, masked(joined["observation"], mask_of(observation))
+        return new, masked({name.partition("/")[2]: part for name, part in joined.items()}, mask_of(observation))

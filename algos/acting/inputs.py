@@ -8,12 +8,23 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import DataError
-from ...data.spec import Box, Discrete, Leaf, ObservationSpace, Spec, space_columns, value_columns
+from ...data.masks import ACTION_MASK, Masked, bare, mask_of, parted
+from ...data.spec import Box, Discrete, Leaf, Spec, space_columns, value_columns
 
 
-def named_inputs(space: ObservationSpace) -> dict[str, Leaf]:
-    """The inputs of a policy over `space`: `observation`, or one `observation/KEY` for each leaf, sorted."""
-    return dict(sorted(space_columns(space).items()))
+def named_inputs(spec: Spec) -> dict[str, Leaf]:
+    """The inputs of a policy: `observation`, or one `observation/KEY` for each leaf, sorted; `action_mask` where it knows one."""
+    seen: dict[str, Leaf] = dict(sorted(space_columns(spec.observation).items()))
+    return seen | ({ACTION_MASK: Box(shape=(spec.n_actions,), dtype="bool")} if spec.action_mask else {})
+
+
+def with_mask(spec: Spec, observation: Any, action_mask: Any) -> Any:
+    """An observation with the mask that was given beside it, if one was. Raises DataError where the policy takes none."""
+    if action_mask is None:
+        return observation
+    if not spec.action_mask:
+        raise DataError("This policy takes no action_mask: the data that it was fitted on have none.")
+    return Masked(bare(observation), action_mask)
 
 
 def action_dtype(spec: Spec) -> str:
@@ -23,13 +34,25 @@ def action_dtype(spec: Spec) -> str:
     return spec.action.dtype if spec.action.dtype in ("float32", "float64") else "float32"
 
 
-def raw_inputs(space: ObservationSpace, observation: Any) -> dict[str, np.ndarray]:
+def raw_inputs(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
     """Raw observations [B, ...], an array or mappings and tuples of them, by input name; their types are left as they are.
 
+    The mask is that of what is `Masked`, or the key `action_mask` of a mapping; without, all actions are legal. A policy that knows
+    none is given none.
+
     Raises:
-        DataError: a key is missing or unknown, a shape is not (batch, *shape of the space), or an image of bytes comes as floats.
+        DataError: a key is missing or unknown, a shape is not (batch, *shape of the space), an image of bytes comes as floats, or
+            no action is legal.
     """
-    wanted, parts = named_inputs(space), {"observation": observation}
+    shown = parted(observation) if spec.action_mask else observation
+    inputs = _seen(spec, bare(shown))
+    if spec.action_mask:
+        inputs[ACTION_MASK] = _mask(mask_of(shown), len(next(iter(inputs.values()))), spec.n_actions)
+    return inputs
+
+
+def _seen(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
+    wanted, parts = dict(sorted(space_columns(spec.observation).items())), {"observation": observation}
     if "observation" not in wanted and (parts := value_columns(observation)).keys() != wanted.keys():
         keys, given = ([name.partition("/")[2] for name in sorted(names)] for names in (wanted, parts))
         found = f"the keys {given}" if isinstance(observation, Mapping | tuple) else f"a {type(observation).__name__}"
@@ -39,6 +62,19 @@ def raw_inputs(space: ObservationSpace, observation: Any) -> dict[str, np.ndarra
         sizes = ", ".join(f"{name} {len(rows)}" for name, rows in inputs.items())
         raise DataError(f"The parts of an observation have different numbers of rows: {sizes}.")
     return inputs
+
+
+def _mask(mask: Any, n: int, n_actions: int) -> np.ndarray:
+    """Which actions are legal, bool [n, n_actions]."""
+    if mask is None:
+        return np.ones((n, n_actions), bool)
+    array = np.asarray(mask)
+    if array.shape != (n, n_actions):
+        raise DataError(f"{ACTION_MASK} has the shape {array.shape}; {n} observations go with {(n, n_actions)}.")
+    legal = array.astype(bool)
+    if not legal.any(1).all():
+        raise DataError(f"{ACTION_MASK} has no legal action in row {int((~legal.any(1)).argmax())}.")
+    return legal
 
 
 def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from ...data.frames import Padding
 from ...data.spec import Spec
 from .frames import facing
 from .graph_inputs import NoiseInput, StateInput
-from .inputs import named_inputs, raw_inputs
+from .inputs import named_inputs, raw_inputs, with_mask
 from .remembering import Remembering
 
 
@@ -40,7 +40,7 @@ class OnnxPolicy:
         self.about = dict(about)
         self.spec = Spec.checked(about["spaces"], title="policy.json")
         self.frames, self.frame_padding = int(about.get("frames", 1)), about.get("frame_padding", "zero")
-        self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec.observation).items()}
+        self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec).items()}
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         try:
@@ -60,17 +60,19 @@ class OnnxPolicy:
         """There is nothing to remember."""
         return
 
-    def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
-        """Raw observations [n, ...] to raw actions."""
-        return state, self.predict(observation)
+    def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
+        """Raw observations [n, ...] to raw actions, legal ones by a mask [n, n_actions]."""
+        return state, self.predict(observation, action_mask)
 
-    def predict(self, observation: Any) -> np.ndarray:
+    def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
         """Actions at raw observations [B, ...], an array or a dict of them: [B, A] in the environment's units, or int64 [B].
+
+        `action_mask`, bool [B, n], says which are legal, where the policy's data have one; None: all.
 
         Raises:
             DataError: their shape is wrong, or they are floats where the policy takes integers.
         """
-        inputs = raw_inputs(self.spec.observation, observation)
+        inputs = raw_inputs(self.spec, with_mask(self.spec, observation, action_mask))
         return self.run({name: _cast(name, rows, self._types[name]) for name, rows in inputs.items()})
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:

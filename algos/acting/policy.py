@@ -12,16 +12,17 @@ from torch.utils import _pytree as pytree
 
 from ...data.errors import ConfigError
 from ...data.frames import Padding
+from ...data.masks import ACTION_MASK, Masked
 from ...data.random import fold, root_key
 from ...data.scalers import Affine
-from ...data.spec import Discrete, ObservationSpace, Spec
+from ...data.spec import Discrete, Spec, space_columns
 from ..definition import Definition
 from ..learning.scaling import Bounds
 from ..nets import Hyper, Nets
 from ..networks.vectors import Observation
 from ..ports import Ports, drawn, noises, started
 from .frames import facing
-from .inputs import named_inputs, raw_inputs
+from .inputs import raw_inputs, with_mask
 
 
 class Acting(Protocol):
@@ -121,6 +122,8 @@ class PolicyModule(nn.Module):
 
     def _seen(self, observation: Observation) -> Observation:
         """Scaled observations."""
+        if isinstance(observation, Masked):
+            return Masked(self._seen(observation.observation), observation.action_mask)
         affines = self.affines()
 
         def scaled(name: str, raw: Tensor) -> Tensor:
@@ -146,7 +149,6 @@ class Policy:
     ) -> None:
         self.module, self.spec, self.device, self.frames = module, spec, device, frames
         self.frame_padding: Padding = frame_padding
-        self.space = spec.observation
 
     def facing(self, shown: Spec) -> Any:
         """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
@@ -156,13 +158,22 @@ class Policy:
         """There is nothing to remember."""
         return
 
-    def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
-        """Raw observations [n, ...] to raw actions."""
-        return state, self.predict(observation)
+    def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
+        """Raw observations [n, ...] to raw actions, legal ones by a mask [n, n_actions]."""
+        return state, self.predict(observation, action_mask)
 
-    def predict(self, observation: Any) -> np.ndarray:
-        """Greedy actions at raw observations [B, ...], an array or a dict of them. Raises DataError when their shape is wrong."""
-        return self._answer(self.module, observation)
+    def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
+        """Greedy actions at raw observations [B, ...], an array or a dict of them.
+
+        Args:
+            observation: As `raw_inputs` takes it.
+            action_mask: Bool [B, n_actions], of a policy fitted on data that have one: which actions are legal. None: that of the
+                observations, or all.
+
+        Raises:
+            DataError: a shape is wrong, no action is legal, or the policy knows no mask.
+        """
+        return self._answer(self.module, with_mask(self.spec, observation, action_mask))
 
     def propose(self, what: str, state: None, observation: Any, *, step: int, seed: int) -> tuple[None, np.ndarray]:
         """What an explorer departs from: "action", the greedy one; "draw", one drawn at (seed, step); "values", [B, A].
@@ -208,12 +219,13 @@ class Policy:
         return self._answer(lambda x: self.module.log_prob(x, given), observation)
 
     def _answer(self, function: Callable[[Observation], Tensor], observation: Any) -> np.ndarray:
-        inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.space, observation).items()}
+        inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.spec, observation).items()}
         with torch.no_grad():
-            return function(module_input(self.space, inputs)).cpu().numpy()
+            return function(module_input(self.spec, inputs)).cpu().numpy()
 
 
-def module_input(space: ObservationSpace, inputs: Mapping[str, Tensor]) -> Observation:
-    """What a policy module takes, from inputs by name: a tensor, or a dict of them."""
-    names = named_inputs(space)
-    return inputs["observation"] if "observation" in names else {name.partition("/")[2]: inputs[name] for name in names}
+def module_input(spec: Spec, inputs: Mapping[str, Tensor]) -> Observation:
+    """What a policy module takes, from inputs by name: a tensor, or a dict of them; `Masked` where the policy knows a mask."""
+    names = space_columns(spec.observation)
+    seen = inputs["observation"] if "observation" in names else {name.partition("/")[2]: inputs[name] for name in sorted(names)}
+    return Masked(seen, inputs[ACTION_MASK]) if spec.action_mask else seen

@@ -1,6 +1,7 @@
 """Policies whose graph takes more than observations: memory that is handed on, and random numbers.
 
-    inputs    observation (or observation/KEY), state/NAME of each memory, noise/NAME of each noise that is always drawn
+    inputs    observation (or observation/KEY), action_mask of data that have one, state/NAME of each memory, noise/NAME of each
+              noise that is always drawn
     outputs   action, and next/state/NAME of each memory
 
 Observations and actions are raw; memory and noise are as `act` has them.
@@ -40,10 +41,10 @@ class PortedModule(PolicyModule):
         self.states, self.noise_inputs = graph_inputs(self.ports, self.dtype)
 
     def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        shown = {name: inputs[name] for name in named_inputs(self.spec.observation)}
+        shown = {name: inputs[name] for name in named_inputs(self.spec)}
         state = {name: inputs[f"state/{name}"] for name in memories(self.ports)}
         noise = {name: inputs[f"noise/{name}"].to(self.dtype) for name in noises(self.ports, exploring=False)}
-        return self.acted(module_input(self.spec.observation, shown), state, noise)
+        return self.acted(module_input(self.spec, shown), state, noise)
 
     def acted(self, observation: Any, state: Inputs, noise: Inputs) -> tuple[Tensor, ...]:
         """Raw actions, and what each memory becomes."""
@@ -93,12 +94,12 @@ class PortedPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMe
 
     def _explored(self, state: Memory, observation: Any, key: Tensor) -> tuple[Memory, np.ndarray]:
         """A step with all noise drawn, at an address."""
-        rows = {name: torch.as_tensor(part, device=self.device) for name, part in raw_inputs(self.space, observation).items()}
+        rows = {name: torch.as_tensor(part, device=self.device) for name, part in raw_inputs(self.spec, observation).items()}
         n, ports = len(next(iter(rows.values()))), self.ported.ports
         noise = {name: t.to(self.device) for name, t in drawn(ports, key, n, self.ported.dtype, exploring=True).items()}
         memory = {name: torch.as_tensor(state[f"state/{name}"], device=self.device) for name in memories(ports)}
         with torch.no_grad():
-            action, *new = self.ported.acted(module_input(self.space, rows), memory, noise)
+            action, *new = self.ported.acted(module_input(self.spec, rows), memory, noise)
         after = {port.name: tensor.cpu().numpy() for port, tensor in zip(self.states, new, strict=True)}
         if DECISIONS in state:
             after[DECISIONS] = state[DECISIONS] + 1

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...data.errors import ConfigError
+from ...data.masks import masked
 from ...data.spec import Spec
 from .graph_inputs import NoiseInput, StateInput
-from .inputs import named_inputs, raw_inputs
+from .inputs import named_inputs, raw_inputs, with_mask
 from .numbers import numbers
 
 REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
@@ -74,10 +75,12 @@ class Remembering:
         """This policy, asked for another return."""
         return Asking(self, target_return)
 
-    def step(self, state: Memory, observation: Any) -> tuple[Memory, np.ndarray]:
-        """Raw observations [n, ...] to the next memory and raw actions [n, A]. Raises DataError where a shape is wrong."""
-        space = self.spec.observation
-        rows, leaves = raw_inputs(space, observation), named_inputs(space)
+    def step(self, state: Memory, observation: Any, action_mask: Any = None) -> tuple[Memory, np.ndarray]:
+        """Raw observations [n, ...], with a mask of legal actions or none, to the next memory and raw actions [n, A].
+
+        Raises DataError where a shape is wrong.
+        """
+        rows, leaves = raw_inputs(self.spec, with_mask(self.spec, observation, action_mask)), named_inputs(self.spec)
         inputs = {name: part.astype(leaves[name].dtype, copy=False) for name, part in rows.items()}
         inputs |= {name: array for name, array in state.items() if name != DECISIONS} | self.drawn(state)
         action, *new = self.run_graph(inputs)
@@ -107,12 +110,12 @@ class Remembering:
         """The memory once the environments have given rewards [n], which the return that is left falls by."""
         return {**state, REWARD: state[REWARD] + np.asarray(reward, np.float32)} if REWARD in state else state
 
-    def predict(self, observation: Any) -> np.ndarray:
+    def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
         """Actions at raw observations [B, ...]. Refused where an action depends on what came before: raises ConfigError."""
         if self.states:
             raise ConfigError(refusal(self.name))
-        rows = raw_inputs(self.spec.observation, observation)
-        return self.step(self.start(len(next(iter(rows.values())))), observation)[1]
+        rows = raw_inputs(self.spec, observation)
+        return self.step(self.start(len(next(iter(rows.values())))), observation, action_mask)[1]
 
 
 class Asking:
@@ -125,9 +128,9 @@ class Asking:
         """The memory of n environments that have just been reset."""
         return self.policy.start(n, self.target_return)
 
-    def step(self, state: Memory, observation: Any) -> tuple[Memory, np.ndarray]:
+    def step(self, state: Memory, observation: Any, action_mask: Any = None) -> tuple[Memory, np.ndarray]:
         """Raw observations [n, ...] to the next memory and raw actions."""
-        return self.policy.step(state, observation)
+        return self.policy.step(state, observation, action_mask)
 
     def executed(self, state: Memory, action: Any) -> Memory:
         """The memory once raw actions [n, A] were done."""
@@ -161,19 +164,20 @@ class StatefulWrapper:
         self.policy = policy
         self.reset()
 
-    def predict(self, x: Any, reward: float = 0.0, action: Any = None) -> np.ndarray:
+    def predict(self, x: Any, reward: float = 0.0, action: Any = None, action_mask: Any = None) -> np.ndarray:
         """The action [A] at an observation [...].
 
         Args:
             x: The observation.
             reward: What the last action was rewarded with; 0 at an episode's start.
             action: What was done at the last step, [A]; None: what was predicted there.
+            action_mask: Bool [n], which actions are legal now; None: all.
         """
         if action is not None:
             self._memory = self.policy.executed(self._memory, [action])
         self._memory = self.policy.rewarded(self._memory, [reward])
         one = {key: np.asarray(part)[None] for key, part in x.items()} if isinstance(x, Mapping) else np.asarray(x)[None]
-        self._memory, proposed = self.policy.step(self._memory, one)
+        self._memory, proposed = self.policy.step(self._memory, masked(one, None if action_mask is None else [action_mask]))
         return proposed[0]
 
     def reset(self) -> None:

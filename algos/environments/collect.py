@@ -11,6 +11,7 @@ import torch
 
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
+from ...data.masks import Masked, mask_of
 from ...data.storage.steps import steps_from_arrays
 from .explorers import Explorer, random_actions, read_explorer
 from .make import AnyEnvironment, environment_of, is_given, make
@@ -116,11 +117,11 @@ def _record(
     playing = list(range(n))
     while playing:
         if policy is None:
-            action = random_actions(space, n, step=step, seed=seed)
+            action = random_actions(space, n, step=step, seed=seed, action_mask=mask_of(observation))
         else:
             state, action = proposal(policy, explorer, state, observation, step=step, seed=seed)
         if explorer is not None:
-            action = explorer.explore(np.asarray(action), space, step=step, seed=seed)
+            action = explorer.explore_at(observation, np.asarray(action), space, step=step, seed=seed)
         action = np.asarray(action).reshape(n, *space.shape)
         result = vector.step(action, playing)
         state = looked_back(policy, state, action, result.reward)
@@ -192,6 +193,8 @@ def restarted(state: Any, fresh: Any, ended: list[int]) -> Any:
 
 
 def _stack(observations: list[Any]) -> Any:
+    if isinstance(observations[0], Masked):
+        return Masked(_stack([o.observation for o in observations]), np.stack([o.action_mask for o in observations]))
     if isinstance(observations[0], dict):
         return {key: np.stack([o[key] for o in observations]) for key in observations[0]}
     return np.stack(observations)

@@ -172,7 +172,8 @@ def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, e
         while playing:
             state, action = policy.step(state, rows_of(observation, slice(n)))
             if explorer is not None:
-                action = explorer.explore(np.asarray(action), vector.spec.action, step=made, seed=seed)
+                seen = rows_of(observation, slice(n))
+                action = explorer.explore_at(seen, np.asarray(action), vector.spec.action, step=made, seed=seed)
             result = vector.step(action, playing)
             state = looked_back(policy, state, action, result.reward[:n])
             made += 1

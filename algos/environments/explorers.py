@@ -17,6 +17,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, SerializeAsAny
 
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean
+from ...data.masks import mask_of
 from ...data.random import fold, normal, root_key, uniform
 from ...data.spec import Box, Discrete, Leaf
 
@@ -32,11 +33,15 @@ def _also(name: str, other: str) -> AliasChoices:
     return AliasChoices(name, other)
 
 
-def random_actions(space: Leaf, n: int, *, step: int, seed: int) -> np.ndarray:
+def random_actions(space: Leaf, n: int, *, step: int, seed: int, action_mask: np.ndarray | None = None) -> np.ndarray:
     """Uniform actions for n environments, of the types that datasets have; standard normal where a box has no bounds.
 
     int64 [n] for discrete, int64 [n, K] for multi-discrete, uint8 [n, N] for binary and float32 [n, *shape] for continuous ones.
+    Discrete ones are among those that `action_mask`, bool [n, actions], says are legal; None: all.
     """
+    if isinstance(space, Discrete) and action_mask is not None:
+        at = (_uniform(seed, "random action", step, n) * action_mask.sum(1)).astype(np.int64)
+        return (np.cumsum(action_mask, 1) <= at[:, None]).sum(1)  # the number `at` of those that are legal
     if isinstance(space, Discrete):
         return (_uniform(seed, "random action", step, n) * space.n).astype(np.int64)
     if not isinstance(space, Box):
@@ -60,7 +65,9 @@ class Explorer(Config):
     name: Any  # narrowed to a Literal by each
     departs_from: ClassVar[Literal["action", "values", "draw"]] = "action"
 
-    def explore(self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
+    def explore(
+        self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int, action_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         """Raw actions [n, ...].
 
         Args:
@@ -68,11 +75,19 @@ class Explorer(Config):
             space: Of the actions.
             step: How many steps each environment has made.
             seed: Of the run.
+            action_mask: Bool [n, actions]: which are legal, where the environment tells; what is not drawn among them must not be
+                given. It is named in no call where there is none.
 
         Raises:
             ConfigError: it does not suit such actions.
         """
         raise NotImplementedError
+
+    def explore_at(self, observation: Any, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
+        """The same at observations, which may tell what is legal."""
+        if (mask := mask_of(observation)) is None:
+            return self.explore(proposed, space, step=step, seed=seed)
+        return self.explore(proposed, space, step=step, seed=seed, action_mask=mask)
 
 
 class Greedy(Explorer):
@@ -80,7 +95,9 @@ class Greedy(Explorer):
 
     name: Literal["greedy"] = "greedy"
 
-    def explore(self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
+    def explore(
+        self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int, action_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         return proposed
 
 
@@ -90,7 +107,9 @@ class PolicyDraws(Explorer):
     name: Literal["policy"] = "policy"
     departs_from: ClassVar = "draw"
 
-    def explore(self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
+    def explore(
+        self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int, action_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         return proposed
 
 
@@ -104,11 +123,13 @@ class _EpsilonGreedy(Explorer):
         """ε of a step."""
         raise NotImplementedError
 
-    def explore(self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
+    def explore(
+        self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int, action_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         wander = _uniform(seed, "epsilon greedy", step, len(proposed)) < self.compute_epsilon(step)
         if not wander.any():
             return proposed
-        random = random_actions(space, len(proposed), step=step, seed=seed)
+        random = random_actions(space, len(proposed), step=step, seed=seed, action_mask=action_mask)
         return np.where(wander.reshape(-1, *[1] * (proposed.ndim - 1)), random, proposed)
 
 
@@ -168,11 +189,14 @@ class Boltzmann(Explorer):
         validation_alias=_also("temperature", "T"),
     )
 
-    def explore(self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
+    def explore(
+        self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int, action_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         if not isinstance(space, Discrete):
             raise ConfigError("The explorer 'boltzmann' needs discrete actions; did you mean 'gaussian'?")
         u = _uniform(seed, "boltzmann", step, proposed.size).reshape(proposed.shape)
-        return (proposed / self.temperature - np.log(-np.log(u))).argmax(1)  # Gumbel's way to draw from a softmax
+        gumbel = proposed / self.temperature - np.log(-np.log(u))  # whose largest is a draw from a softmax
+        return (gumbel if action_mask is None else np.where(action_mask, gumbel, -np.inf)).argmax(1)
 
 
 # ---- noise is added
@@ -188,7 +212,9 @@ class _Additive(Explorer):
         """[n, *shape of an action] float64."""
         raise NotImplementedError
 
-    def explore(self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
+    def explore(
+        self, proposed: np.ndarray, space: Leaf, *, step: int, seed: int, action_mask: np.ndarray | None = None
+    ) -> np.ndarray:
         if not isinstance(space, Box):
             raise ConfigError(f"The explorer {self.name!r} needs continuous actions; did you mean 'epsilon_greedy'?")
         noise = self.noise(proposed.shape, step=step, seed=seed)

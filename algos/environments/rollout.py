@@ -10,6 +10,7 @@ import numpy as np
 from torch.utils import _pytree as pytree  # it has no public name yet
 
 from ...data.errors import ConfigError
+from ...data.masks import ACTION_MASK, mask_of, masked
 from ...data.replay import ReplayBuffer
 from ...data.spec import shapes_of, value_columns
 from .collect import proposal, restarted
@@ -55,6 +56,9 @@ class Rollout:
             raise ConfigError(f"The replay buffer is of {buffer.n_envs} environments; {vector.n} are stepped.")
         if shapes_of(buffer.spec) != shapes_of(vector.spec):
             raise ConfigError("The replay buffer is of other observations or actions than the environment's.")
+        if buffer.spec.action_mask != vector.spec.action_mask:
+            has, other = ("environment", "replay buffer") if vector.spec.action_mask else ("replay buffer", "environment")
+            raise ConfigError(f"The {has} has an action_mask and the {other} none: make the buffer with the environment's spec.")
         self.vector, self.buffer, self.explorer, self.seed, self.random_steps = vector, buffer, explorer, seed, random_steps
         self.record, self.steps = record, 0
         self.observation: Any = None
@@ -70,10 +74,10 @@ class Rollout:
             self.observation, self._memory = vector.reset(), self._fresh(policy)
         at = {"step": self.steps, "seed": self.seed}
         random = policy is None or self.steps < self.random_steps
-        action = random_actions(space, vector.n, **at) if random else None
+        action = random_actions(space, vector.n, **at, action_mask=mask_of(self.observation)) if random else None
         if action is None or self._memory is not None:  # a policy with a memory sees every observation
             self._memory, proposed = proposal(policy, self.explorer, self._memory, self.observation, **at)
-            action = self.explorer.explore(proposed, space, **at) if action is None else action
+            action = self.explorer.explore_at(self.observation, proposed, space, **at) if action is None else action
         action = np.asarray(action).reshape(vector.n, *space.shape)
         extra = {} if self.record is None else self.record(vector, None if random else policy, self.observation, action)
         result = vector.step(action)
@@ -184,6 +188,8 @@ class Rollout:
 
 def _row(shown: Arrays, i: int) -> Any:
     """Environment i's observation as `add` takes it."""
-    if "observation" in shown:
-        return shown["observation"][i]
-    return {name.partition("/")[2]: array[i] for name, array in shown.items()}
+    parts = {name: array[i] for name, array in shown.items()}
+    mask = parts.pop(ACTION_MASK, None)
+    if "observation" in parts:
+        return masked(parts["observation"], mask)
+    return masked({name.partition("/")[2]: part for name, part in parts.items()}, mask)

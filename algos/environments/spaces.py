@@ -41,7 +41,7 @@ def spec_of(environment: Any) -> Spec:
     observation, action = environment.observation_space, environment.action_space
     if kind_of(action) not in _LEAVES:
         raise ConfigError(f"Actions of kind {kind_of(action)} cannot be recorded; d3ray takes {', '.join(_LEAVES)}.")
-    return Spec(observation=_space(observation), action=_leaf(action))
+    return Spec(observation=space_of(observation), action=_leaf(action))
 
 
 _LEAVES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
@@ -91,8 +91,8 @@ def _told(column: str, shapes: dict[str, tuple[Any, ...]]) -> str:
 def encoders(space: Any, name: str = "observation") -> dict[str, tuple[Encode, Encode]]:
     """For each column of a space: how its part is taken out of an observation, and how that becomes an array of the spec."""
     match kind_of(space):
-        case "Dict":
-            inner = space.spaces
+        case "Dict" | "dict":
+            inner = getattr(space, "spaces", space)
         case "Tuple":
             inner = dict(enumerate(space.spaces))
         case _:
@@ -119,12 +119,13 @@ def _encoder(space: Any) -> Encode:
     return np.asarray
 
 
-def _space(space: Any) -> ObservationSpace:
+def space_of(space: Any) -> ObservationSpace:
+    """A space of observations, or a mapping of such by key. Raises ConfigError as `spec_of`."""
     match kind_of(space):
-        case "Dict":
-            return Dict(spaces={str(key): _space(part) for key, part in space.spaces.items()})
+        case "Dict" | "dict":
+            return Dict(spaces={str(key): space_of(part) for key, part in getattr(space, "spaces", space).items()})
         case "Tuple":
-            return Tuple(spaces=tuple(_space(part) for part in space.spaces))
+            return Tuple(spaces=tuple(space_of(part) for part in space.spaces))
         case kind if kind in _LEAVES:
             return _leaf(space)
         case kind:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from ...data.errors import ConfigError, DataError
+from ...data.masks import ACTION_MASK, Masked, has_mask, masked, without_mask
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Box, Discrete, Spec, space_columns
-from .spaces import encoders, spec_of, starts
+from .spaces import encoders, space_of, spec_of, starts
 
 
 class Policy(Protocol):
@@ -50,6 +51,10 @@ class VectorEnvironment:
     proposed is what a caller should record. Actions of discrete and
     multi-discrete spaces are counted from 0. Observations that are nested are shown as a dict of one level, as columns are named.
 
+    Where an environment tells which of its discrete actions are legal, observations are `Masked`: by `action_mask` in its info, as
+    gymnasium's Taxi does, or as a key of its observations, as in RLlib and PettingZoo, which is then taken out of them. To see
+    whether info has one the first environment is reset once. Where an episode has ended and nothing is legal any more, all is.
+
     Args:
         environments: Objects with gymnasium's reset and step; their spaces are taken from the first.
         seed: Seeds of resets that are not given one are derived from (seed, environment, number of its reset). None: not seeded.
@@ -66,12 +71,14 @@ class VectorEnvironment:
         if not environments:
             raise ConfigError("A vector of environments needs at least one.")
         self.environments, self.n, self.seed = list(environments), len(environments), seed
-        self.spec = spec_of(environments[0])
+        self.spec, self._mask = _with_mask(environments[0])
         self.single = environments[0]  # the first one, for whoever needs its id or time limit
         self.resets = [0] * self.n
         leaves = space_columns(self.spec.observation)
         self._shown = {name.partition("/")[2]: np.zeros((self.n, *leaf.shape), leaf.dtype) for name, leaf in leaves.items()}
-        read = encoders(environments[0].observation_space)
+        self._legal = np.ones((self.n, self.spec.n_actions), bool) if self.spec.action_mask else None
+        space = environments[0].observation_space
+        read = encoders(without_mask(space.spaces) if self._mask == "key" else space)
         self._read = {name.partition("/")[2]: both for name, both in read.items()}
         action = environments[0].action_space
         self._start, self._action_shape, self._action_type = (
@@ -93,9 +100,9 @@ class VectorEnvironment:
         """
         chosen = range(self.n) if indices is None else list(indices)
         for at, i in enumerate(chosen):
-            observation, _ = self.environments[i].reset(seed=self._reset_seed(i) if seeds is None else int(seeds[at]))
+            observation, info = self.environments[i].reset(seed=self._reset_seed(i) if seeds is None else int(seeds[at]))
             self.resets[i] += 1
-            self._show(i, observation)
+            self._show(i, observation, info)
         return self._observation()
 
     def step(self, actions: np.ndarray, indices: Iterable[int] | None = None) -> StepResult:
@@ -116,7 +123,7 @@ class VectorEnvironment:
         info: list[dict[str, Any]] = [{} for _ in range(self.n)]
         for i in chosen:
             observation, reward[i], terminated[i], truncated[i], info[i] = self.environments[i].step(rows[i])
-            self._show(i, observation)
+            self._show(i, observation, info[i], ended=bool(terminated[i] or truncated[i]))
         return StepResult(self._observation(), reward, terminated, truncated, info)
 
     def close(self) -> None:
@@ -143,7 +150,11 @@ class VectorEnvironment:
             )
         return clipped.astype(self.spec.action.dtype, copy=False)
 
-    def _show(self, i: int, observation: Any) -> None:
+    def _show(self, i: int, observation: Any, info: Mapping[str, Any], *, ended: bool = False) -> None:
+        if self._legal is not None:
+            self._legal[i] = self._mask_of(i, observation if self._mask == "key" else info, ended=ended)
+        if self._mask == "key":
+            observation = without_mask(observation)
         for key, shown in self._shown.items():
             take, encode = self._read[key]
             part = np.asarray(encode(take(observation)))
@@ -155,10 +166,19 @@ class VectorEnvironment:
                 said = f"{_called(key)} of shape {part.shape}, and its space says {shown.shape[1:]}"
                 raise DataError(f"The environment shows {said}.") from None
 
+    def _mask_of(self, i: int, told: Mapping[str, Any], *, ended: bool) -> np.ndarray:
+        mask = np.asarray(told.get(ACTION_MASK, np.ones(self.spec.n_actions, bool))).astype(bool).reshape(-1)
+        if len(mask) != self.spec.n_actions:
+            raise DataError(f"Environment {i} gives an action_mask of {len(mask)} actions, and has {self.spec.n_actions}.")
+        if not mask.any() and not ended:
+            raise DataError(f"Environment {i} gives an action_mask by which no action is legal, and its episode goes on.")
+        return mask if mask.any() else ~mask
+
     def _observation(self) -> Any:
+        legal = None if self._legal is None else self._legal.copy()
         if "" in self._shown:
-            return self._shown[""].copy()
-        return {key: shown.copy() for key, shown in self._shown.items()}
+            return masked(self._shown[""].copy(), legal)
+        return masked({key: shown.copy() for key, shown in self._shown.items()}, legal)
 
     def _reset_seed(self, i: int) -> int | None:
         if self.seed is None:
@@ -169,6 +189,18 @@ class VectorEnvironment:
 
 def _called(key: str) -> str:
     return f"the observation {key!r}" if key else "an observation"
+
+
+def _with_mask(environment: Any) -> tuple[Spec, Literal["key", "info"] | None]:
+    """The spec of an environment, and where it tells which actions are legal."""
+    spec, space = spec_of(environment), environment.observation_space
+    if not spec.discrete:
+        return spec, None
+    parts = getattr(space, "spaces", None)
+    if isinstance(parts, Mapping) and has_mask(parts) and tuple(parts[ACTION_MASK].shape) == (spec.n_actions,):
+        return Spec(observation=space_of(without_mask(parts)), action=spec.action, action_mask=True), "key"
+    _, info = environment.reset()
+    return (spec.model_copy(update={"action_mask": True}), "info") if ACTION_MASK in info else (spec, None)
 
 
 def facing(policy: Any, spec: Spec) -> Any:
@@ -184,5 +216,7 @@ def looked_back(policy: Any, state: Any, action: np.ndarray, reward: np.ndarray)
 
 
 def rows_of(observation: Any, rows: Any) -> Any:
-    """The given rows (an index, a slice, an array of indices) of observations that may be a dict."""
+    """The given rows (an index, a slice, an array of indices) of observations that may be a dict, and of their masks."""
+    if isinstance(observation, Masked):
+        return Masked(rows_of(observation.observation, rows), observation.action_mask[rows])
     return {k: v[rows] for k, v in observation.items()} if isinstance(observation, dict) else observation[rows]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import StorageError
-from ...data.spec import Leaf, ObservationSpace
+from ...data.masks import ACTION_MASK
+from ...data.spec import Leaf, ObservationSpace, Spec, space_columns
 from ..acting.graph_inputs import NoiseInput, StateInput
 from ..acting.inputs import named_inputs
 from ..acting.numbers import numbers
@@ -20,22 +21,23 @@ Arrays = dict[str, np.ndarray]
 Numbers = tuple[np.ndarray, np.ndarray]
 
 
-def golden_observations(
-    space: ObservationSpace, n: int, scale_shift: Mapping[str, Numbers] = MappingProxyType({}), seed: int = 0
-) -> Arrays:
+def golden_observations(spec: Spec, n: int, scale_shift: Mapping[str, Numbers] = MappingProxyType({}), seed: int = 0) -> Arrays:
     """`n` raw observations by input name, in the data's types, the same at every call.
 
     They are made up, so that a policy gives away none of the data it learned from: what the scaler brings to standard normal, else
-    uniform within the space's bounds, else standard normal.
+    uniform within the space's bounds, else standard normal. Of a mask of legal actions half are, and one at least.
 
     Args:
-        space: Of the observations.
+        spec: Of the observations.
         n: How many.
         scale_shift: Of the observation scalers, by input: scaled = raw · scale + shift.
         seed: Of the draws.
     """
     rng = np.random.default_rng(seed)
-    return {name: _draw(box, n, rng, scale_shift.get(name)) for name, box in named_inputs(space).items()}
+    drawn = {name: _draw(box, n, rng, scale_shift.get(name)) for name, box in named_inputs(spec).items()}
+    if ACTION_MASK in drawn:
+        drawn[ACTION_MASK][np.arange(n), rng.integers(0, spec.n_actions, n)] = True
+    return drawn
 
 
 def golden_memory(
@@ -58,7 +60,7 @@ def golden_memory(
     drawn = {"reward": rng.standard_normal(started["reward"].shape).astype(np.float32)}
     for k, state in enumerate(states):
         array, kind = started[state.name], state.name.removeprefix("context/")
-        leaf = action if kind == "action" else named_inputs(space).get(kind)
+        leaf = action if kind == "action" else space_columns(space).get(kind)
         if leaf is not None:
             n, steps = array.shape[:2]
             numbers = scale_shift.get(kind, ()) if kind != "action" else ()

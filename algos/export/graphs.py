@@ -120,7 +120,7 @@ def portable(policy: Policy) -> Portable:
         name: (affine.scale.double().cpu().numpy(), affine.shift.double().cpu().numpy())
         for name, affine in policy.module.affines().items()
     }
-    drawn = golden_observations(space, 8 * sum(BATCHES), numbers)
+    drawn = golden_observations(spec, 8 * sum(BATCHES), numbers)
     if isinstance(policy, ContextPolicy):
         drawn |= golden_memory(space, policy.states, policy.start(8 * sum(BATCHES)), numbers, policy.spec.action)
         used = _networks_used(policy, take(drawn, slice(2)))
@@ -296,7 +296,7 @@ def _live(policy: Policy, inputs: Arrays) -> np.ndarray:
         tensors = {name: torch.as_tensor(rows, device=policy.device) for name, rows in inputs.items()}
         if isinstance(policy, ContextPolicy | PortedPolicy):
             return policy.run_graph(inputs)[0]
-        return policy.module(module_input(policy.space, tensors)).cpu().numpy()
+        return policy.module(module_input(policy.spec, tensors)).cpu().numpy()
 
 
 def _networks_used(policy: Policy, inputs: Arrays) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,7 +29,8 @@ class PortablePolicy(PolicyModule):
         self.eval()
 
     def forward(self, observation: Observation) -> Tensor:
-        return super().forward(observation).to(self.action_dtype)
+        seen = module_input(self.spec, cast("Inputs", observation)) if self.spec.action_mask else observation
+        return super().forward(seen).to(self.action_dtype)
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Actions at inputs by name."""
@@ -37,8 +38,9 @@ class PortablePolicy(PolicyModule):
             return self(self.arguments(inputs)).numpy()
 
     def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
-        """What `forward` takes."""
-        return module_input(self.spec.observation, {name: torch.as_tensor(rows) for name, rows in inputs.items()})
+        """What `forward` takes: a tensor, or a dict of them; where there is a mask of legal actions, all inputs by name."""
+        tensors = {name: torch.as_tensor(rows) for name, rows in inputs.items()}
+        return tensors if self.spec.action_mask else module_input(self.spec, tensors)
 
 
 class PortableContext(ContextModule):

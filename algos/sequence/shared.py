@@ -94,7 +94,7 @@ class SequenceAlgorithm(Algorithm):
         policy: Any = self.policy()
         return StatefulWrapper(policy if target_return is None else Asking(policy, target_return))
 
-    def predict(self, x: Any) -> Never:
+    def predict(self, x: Any, action_mask: Any = None) -> Never:
         """Refused: an action depends on what came before. Raises ConfigError, which names what to use."""
         raise ConfigError(refusal(self.name))
 

@@ -14,6 +14,7 @@ from .acting import (
 from .alternatives import alternatives, other_floats
 from .contract import CHECKS, check_algorithm
 from .errors import Check, ContractError, Make, check_name, largest_difference
+from .legal import check_all_legal_is_no_mask, check_chooses_legal_actions, check_illegal_actions_are_unseen
 from .losses import (
     check_bootstraps_by_the_batchs_discount,
     check_losses_are_per_sample,
@@ -49,8 +50,11 @@ __all__ = [
     "alternatives",
     "check_actions_stay_in_their_space",
     "check_algorithm",
+    "check_all_legal_is_no_mask",
     "check_bootstraps_by_the_batchs_discount",
+    "check_chooses_legal_actions",
     "check_export_acts_as_predict",
+    "check_illegal_actions_are_unseen",
     "check_learns_something",
     "check_losses_are_per_sample",
     "check_losses_repeat",

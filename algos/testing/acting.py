@@ -8,6 +8,7 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.errors import D3rayError, DataError
+from ...data.masks import masked
 from ..base import Algorithm
 from ..export.golden import BATCHES
 from ..export.graphs import onnx_bytes, portable, torchscript_bytes
@@ -157,7 +158,8 @@ def check_export_acts_as_predict(make: Make, *, onnx: bool = True) -> None:
         return  # golden noise is not that of `predict`, and `portable` has compared the graph
     for n in BATCHES:
         inputs = {name.removeprefix(f"batch_{n}/"): a for name, a in policy.golden.items() if name.startswith(f"batch_{n}/")}
-        if not np.allclose(algorithm.predict(inputs["observation"]), inputs["action"], atol=policy.tolerance):
+        shown = masked(inputs["observation"], inputs.get("action_mask"))
+        if not np.allclose(algorithm.predict(shown), inputs["action"], atol=policy.tolerance):
             raise ContractError(
                 f"{algorithm.name}: its exported policy acts otherwise than predict. All that predict does has to be in `act`."
             )

@@ -13,6 +13,7 @@ from .acting import (
     check_scalers_act_once,
 )
 from .errors import Check, ContractError, check_name
+from .legal import check_all_legal_is_no_mask, check_chooses_legal_actions, check_illegal_actions_are_unseen
 from .losses import (
     check_bootstraps_by_the_batchs_discount,
     check_losses_are_per_sample,
@@ -62,6 +63,9 @@ CHECKS: tuple[Check, ...] = (
     check_row_acts_by_its_own_coefficients,
     check_export_acts_as_predict,
     check_scalers_act_once,
+    check_chooses_legal_actions,
+    check_illegal_actions_are_unseen,
+    check_all_legal_is_no_mask,
     check_settings_matter,
 )
 

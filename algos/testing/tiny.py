@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ...data.dataset import Dataset
+from ...data.masks import bare
 from ...data.random import normal, root_key, uniform
 from ..base import Algorithm
 from ..networks.encoders import VectorEncoder
@@ -19,7 +20,15 @@ SMALL = VectorEncoder(hidden_units=(16, 16))
 
 
 def tiny_dataset(
-    *, discrete: bool, n: int = 400, observation_size: int = 5, actions: int = 3, cut: bool = False, reach: float = 1.0
+    *,
+    discrete: bool,
+    n: int = 400,
+    observation_size: int = 5,
+    actions: int = 3,
+    cut: bool = False,
+    reach: float = 1.0,
+    masked: Literal["some", "all"] | None = None,
+    unheard_of: int = 0,
 ) -> Dataset:
     """Random transitions in episodes of 1 to 20 steps with every kind of end; the same at every call.
 
@@ -30,8 +39,18 @@ def tiny_dataset(
         actions: Entries of an action, or how many actions there are.
         cut: The same transitions, each an episode of its own: truncated where the episode went on.
         reach: Continuous actions are in ± this.
+        masked: Whether there is a mask of legal actions: of the one that is taken and half of the others, or of all.
+        unheard_of: So many further actions, which are never legal.
     """
-    return Dataset.from_arrays(**tiny_arrays(discrete, n, observation_size, actions, cut=cut, reach=reach), name="tiny")
+    arrays = tiny_arrays(discrete, n, observation_size, actions, cut=cut, reach=reach)
+    if masked is not None or unheard_of:
+        every = actions + unheard_of
+        legal = uniform(root_key(7), (n + len(arrays["final_observations"]), every)).numpy() < (0.5 if masked == "some" else 1)
+        legal[:, 0] |= ~legal[:, :actions].any(1)
+        legal[np.arange(n), arrays["actions"]] = True
+        legal[:, actions:] = False
+        arrays |= {"action_mask": legal[:n], "final_action_mask": legal[n:]}
+    return Dataset.from_arrays(**arrays, name="tiny")
 
 
 def tiny_arrays(
@@ -105,9 +124,10 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
     if not isinstance(algorithm.wants_, Stretches):
         return {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
     policy = algorithm.policy()
-    return {"policy().step": lambda observation: policy.step(policy.start(len(observation)), observation)[1]}
+    return {"policy().step": lambda observation: policy.step(policy.start(len(bare(observation))), observation)[1]}
 
 
 def data_for(make: Make) -> Dataset:
-    """The tiny dataset of the right kind of actions."""
-    return tiny_dataset(discrete="continuous" not in make().action_kinds())
+    """The tiny dataset of the right kind of actions; of discrete ones, some are legal."""
+    discrete = "continuous" not in make().action_kinds()
+    return tiny_dataset(discrete=discrete, masked="some" if discrete else None)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..masks import ACTION_MASK, bare, mask_of, parted
-from ..spec import value_columns
+from ..spec import is_shown, value_columns
 from . import checks
 from .checks import chunks
 from .legal import FINAL_ACTION_MASK, NEXT_ACTION_MASK, IllegalActions, mask_columns
@@ -237,7 +237,7 @@ def first_steps(table: StepTable, n: int) -> StepTable:
     columns = {name: column[: last + 2].copy() for name, column in table.columns.items()}
     if cut := not columns["closing"][-1]:
         for name, column in columns.items():
-            if name.partition("/")[0] != "observation":
+            if not is_shown(name):
                 column[-1] = 0
         columns["closing"][-1] = columns["truncated"][last] = True
     final = table.final_recorded[: int(columns["closing"].sum())].copy()

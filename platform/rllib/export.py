@@ -21,7 +21,7 @@ def portable(policy: RllibPolicy) -> Portable:
     """A policy ready to be written, compared with RLlib's own module on golden observations. Raises as `with_golden`."""
     seen = policy.module.seen
     numbers = {} if seen is None else {"observation": (1 / (seen.std + 1e-8), -seen.mean / (seen.std + 1e-8))}
-    drawn = golden_observations(policy.spec.observation, 8 * sum(BATCHES), numbers)
+    drawn = golden_observations(policy.spec, 8 * sum(BATCHES), numbers)
 
     return with_golden(policy.portable(), policy.portable(torch.float64), drawn, lambda inputs: module_actions(policy, inputs))
 

@@ -128,7 +128,7 @@ class RllibPolicy:
 
     def predict(self, observation: Any) -> np.ndarray:
         """Greedy actions at raw observations [B, ...]. Raises DataError when their shape is wrong."""
-        rows = raw_inputs(self.spec.observation, observation)["observation"]
+        rows = raw_inputs(self.spec, observation)["observation"]
         with torch.no_grad():
             return self.module(torch.as_tensor(rows, device=self.device)).cpu().numpy()
 

@@ -16,11 +16,12 @@ from d3ray.algos.definition import loss, transitions
 from d3ray.algos.imitation.bc import BC
 from d3ray.algos.imitation.discrete_bc import DiscreteBC, DiscreteBCConfig
 from d3ray.algos.losses.td import td_loss
-from d3ray.algos.networks.q_functions import picked
+from d3ray.algos.networks.q_functions import Values, picked
 from d3ray.algos.sequence.decision_transformer import DecisionTransformer
 from d3ray.algos.values.dqn import DQN, DQNConfig
 from d3ray.data.config import setting
 from d3ray.data.errors import DataError
+from d3ray.data.masks import mask_of
 from d3ray.data.random import fold, normal
 
 BROKEN: list[tuple[type[Any], Any, str]] = []  # class, check, what its message says
@@ -385,3 +386,27 @@ class HasASettingWithoutEffect(DiscreteBC):
 @caught_by(testing.check_settings_matter, "'batch_size' is listed in `exemptions`, and changes what is learned")
 class ExemptsWhatMatters(DiscreteBC):
     exemptions: ClassVar = {"batch_size": "it is said to"}
+
+
+# ---- legal actions
+
+
+@caught_by(testing.check_chooses_legal_actions, r"predict gives action \d where \[\d\] are legal")
+class ActsWithoutTheMask(DQN):
+    def greedy(self, nets, observation):
+        return nets.critic.expected(nets.critic.features(observation)).mean(0).argmax(-1)
+
+
+@caught_by(testing.check_illegal_actions_are_unseen, "critic_loss depends on the value or the logit of an action that is illegal")
+class ValuesIllegalActions(DQN):
+    def following(self, nets, batch, h):
+        features = nets.target.critic.features(batch.next_observation)
+        return Values(nets.target.critic.expected(features).amax(-1))
+
+
+@caught_by(testing.check_all_legal_is_no_mask, "is trained to something else by a mask with which all actions are legal")
+class CountsLegalActions(DQN):
+    @loss("member sample")
+    def critic_loss(self, nets, batch, h):
+        values, metrics = super().critic_loss(nets, batch, h)
+        return values * (1.0 if mask_of(batch.observation) is None else 2.0), metrics
