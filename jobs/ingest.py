@@ -42,6 +42,9 @@ class IngestConfig(JobConfig):
         None, "what continuous actions are multiplied by, before bounds are looked at; one number, or one an entry", example=2.0
     )
     keep_float64: bool = option(False, "keep float64 observations and actions as they are, not as float32")
+    illegal_actions: Literal["refuse", "keep"] = option(
+        "refuse", "steps whose action is illegal by the data's action_mask: refuse the file, or keep them as they are"
+    )
     rename: dict[str, str] = option(dict, "columns by their usual name: what this file calls them, as {observations: states}")
     options: dict[str, Any] = option(dict, "further settings of the importer, such as {rewards: arriving}")
     n_shards: int | None = option(None, "files of the dataset; null: one for each GiB", ge=1)
@@ -52,7 +55,7 @@ class IngestConfig(JobConfig):
     def model_post_init(self, context: Any, /) -> None:
         if twice := [
             key
-            for key in ("timeout_at", "discrete_action", "actions", "action_scale", "keep_float64", "rename")
+            for key in ("timeout_at", "discrete_action", "actions", "action_scale", "keep_float64", "illegal_actions", "rename")
             if key in self.options
         ]:
             raise ConfigError(f"{twice[0]} is a setting of its own; write {twice[0]}=VALUE instead of options.{twice[0]}.")
@@ -78,6 +81,7 @@ def run(config: IngestConfig) -> IngestResult:
         actions=config.actions,
         action_scale=config.action_scale,
         keep_float64=config.keep_float64,
+        illegal_actions=config.illegal_actions,
         environment=config.environment,
         name=config.name,
         n_shards=config.n_shards,

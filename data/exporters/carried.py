@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..errors import ConfigError
+from ..masks import ACTION_MASK
 from .blocks import observation_columns
 
 
@@ -47,6 +48,6 @@ def left_out(columns: Iterable[str]) -> list[str]:
 
 
 def others(dataset: Dataset) -> list[str]:
-    """Columns that are neither part of a transition, nor `log_prob`, nor `info/NAME`."""
-    own = {"action", "reward", "terminated", "truncated", "closing", "log_prob"}
+    """Columns that are neither part of a transition, nor `action_mask`, nor `log_prob`, nor `info/NAME`."""
+    own = {"action", "reward", "terminated", "truncated", "closing", "log_prob", ACTION_MASK}
     return [name for name in dataset.kinds if name not in own and name.partition("/")[0] not in ("observation", "info")]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..errors import ConfigError
+from ..masks import ACTION_MASK
 from .aside import file_aside
 from .blocks import Advance, blocks, info_columns, observation_columns, silent
 from .carried import left_out, others
@@ -21,8 +22,8 @@ def write_d3rlpy(dataset: Dataset, target: str | Path, *, overwrite: bool = Fals
     """One HDF5 file: of episode 3 `observations_3` [T, ...], `actions_3` [T, A] or [T, 1], `rewards_3` [T, 1], `terminated_3`.
 
     Observations that are a tuple become a list of arrays, `observations_3_0` and so on. Cannot carry: dicts of observations
-    (refused), final observations (so d3rlpy draws one step fewer of every truncated episode), log-probabilities, infos and further
-    columns.
+    (refused), final observations (so d3rlpy draws one step fewer of every truncated episode), log-probabilities, masks of
+    legal actions, infos and further columns.
 
     Args, returns and raises as for `write_d4rl`.
     """
@@ -31,7 +32,8 @@ def write_d3rlpy(dataset: Dataset, target: str | Path, *, overwrite: bool = Fals
         raise ConfigError(
             f"The observations are a dict ({', '.join(parts)}), and d3rlpy holds arrays or tuples: say format=minari, or parquet."
         )
-    notes = left_out([*others(dataset), *info_columns(dataset), *(name for name in dataset.kinds if name == "log_prob")])
+    further = [name for name in dataset.kinds if name in ("log_prob", ACTION_MASK)]
+    notes = left_out([*others(dataset), *info_columns(dataset), *further])
     if lost := int(np.sum(episodes.final_recorded)):
         cut = int(np.sum(~episodes.terminated))
         fewer = f"; of the {cut} truncated episodes it draws one step fewer" if cut else ""

@@ -10,7 +10,9 @@ import h5py
 import numpy as np
 
 from ..dataset import Dataset
+from ..masks import ACTION_MASK
 from ..spec import MultiDiscrete
+from ..storage.legal import NEXT_ACTION_MASK
 from .aside import file_aside
 from .blocks import Advance, Block, actions, blocks, info_columns, silent
 from .carried import final_observations, left_out, only_array, others
@@ -22,7 +24,8 @@ Read = Callable[[Block], np.ndarray]
 def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False, advance: Advance = silent) -> list[str]:
     """One HDF5 file, gzip-compressed: observations, actions, rewards, terminals, timeouts, next_observations, infos/*.
 
-    `timeouts` are the steps at which an episode was truncated, whatever cut it. `log_prob` becomes infos/action_log_probs.
+    `timeouts` are the steps at which an episode was truncated, whatever cut it. `log_prob` becomes infos/action_log_probs,
+    and a mask of legal actions infos/action_mask and infos/next_action_mask.
     Cannot carry: observations of parts (refused), final observations of some truncated episodes only (then there are no
     next_observations), that actions are multi-discrete, further columns. Names, spaces and provenance
     stay behind as well.
@@ -54,6 +57,10 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
         arrays["next_observations"] = lambda block: block.following("observation")
     if "log_prob" in names:
         arrays["infos/action_log_probs"] = lambda block: block.of_steps("log_prob")
+    if ACTION_MASK in names:
+        arrays[f"infos/{ACTION_MASK}"] = lambda block: block.of_steps(ACTION_MASK)
+        if following:
+            arrays[f"infos/{NEXT_ACTION_MASK}"] = lambda block: block.following(ACTION_MASK)
     for name in info_columns(dataset):
         arrays[f"infos/{name.removeprefix('info/')}"] = lambda block, name=name: block.of_steps(name)
     written: dict[str, h5py.Dataset] = {}

@@ -23,7 +23,8 @@ def write_parquet(dataset: Dataset, target: str | Path, *, overwrite: bool = Fal
 
     After an episode's steps comes a row with `closing` true where its final observation is known: that, and zeros. Vectors are
     lists of one length. Entries with more axes, and all of uint8, are stored flat, uint8 as bytes (a list of it takes some 30 times
-    as long); the field's metadata has their `shape`, as "84,84". Cannot carry: further columns.
+    as long); the field's metadata has their `shape`, as "84,84". A mask of legal actions is a column `action_mask`. Cannot carry:
+    further columns.
 
     Args, returns and raises as for `write_d4rl`; observations may have parts.
     """

@@ -15,6 +15,7 @@ from ..dataset import Dataset
 from ..formats.minari.folder import LOG_PROB, MAIN, METADATA
 from ..formats.minari.spaces import from_spec
 from ..formats.minari.storage import MISSING, TUPLE
+from ..masks import ACTION_MASK
 from ..spec import Dict, ObservationSpace, Tuple
 from .aside import folder_aside
 from .blocks import Advance, Block, blocks, info_columns, silent
@@ -37,8 +38,9 @@ def write_minari(
 
     Observations have T + 1 rows an episode, dicts and tuples are groups, images are stored as they are and not as JPEG. Spaces
     without bounds get infinite ones, or those of their type of integers. `log_prob` becomes infos/action_log_probs, and `info/NAME`
-    infos/NAME, with zeros in their last row. Where a final observation is not known the last one is repeated, and the attribute
-    `final_observation_missing` of the episode says so to d3ray; Minari's own readers would take it for real, so there is a note.
+    infos/NAME, with zeros in their last row; a mask of legal actions infos/action_mask, of the final observation too. Where a
+    final observation is not known the last one is repeated, and the attribute `final_observation_missing` of the episode says so to
+    d3ray; Minari's own readers would take it for real, so there is a note.
     Cannot carry: further columns.
 
     Args:
@@ -59,6 +61,8 @@ def write_minari(
     infos = {name: f"infos/{name.removeprefix('info/')}" for name in info_columns(dataset)}
     if "log_prob" in dataset.kinds:
         infos["log_prob"] = f"infos/{LOG_PROB}"
+    if ACTION_MASK in dataset.kinds:
+        infos[ACTION_MASK] = f"infos/{ACTION_MASK}"
     episodes = dataset.episodes
     with folder_aside(target, overwrite=overwrite, mark=MARK) as folder:
         (folder / "data").mkdir()

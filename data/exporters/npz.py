@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..dataset import Dataset
+from ..masks import ACTION_MASK
 from ..spec import Box
+from ..storage.legal import FINAL_ACTION_MASK
 from .aside import file_aside
 from .blocks import Advance, Block, actions, blocks, info_columns, observation_columns, silent
 from .carried import final_observations, left_out, others
@@ -20,6 +22,8 @@ Read = Callable[[Block], np.ndarray]
 
 def write_npz(dataset: Dataset, target: str | Path, *, overwrite: bool = False, advance: Advance = silent) -> list[str]:
     """One archive for `numpy.load`: observations, actions, rewards, terminated, truncated, final_observations, log_prob, info/*.
+
+    Where the data have one, action_mask and final_action_mask too.
 
     Parts of observations are arrays of their own, `observations/KEY` and `final_observations/KEY`. Arrays are written one after
     the other, each from one pass over the data. Cannot carry: final observations of some truncated episodes only (then there are
@@ -37,6 +41,10 @@ def write_npz(dataset: Dataset, target: str | Path, *, overwrite: bool = False, 
     arrays["actions"] = n, actions(dataset)
     plain = {"rewards": "reward", "terminated": "terminated", "truncated": "truncated"}
     plain |= {name: name for name in [*(["log_prob"] if "log_prob" in names else []), *info_columns(dataset)]}
+    if ACTION_MASK in names:
+        plain[ACTION_MASK] = ACTION_MASK
+        if final:
+            arrays[FINAL_ACTION_MASK] = e, lambda block: block.final(ACTION_MASK)
     for word, name in plain.items():
         arrays[word] = n, lambda block, name=name: block.of_steps(name)
     with file_aside(target, overwrite=overwrite) as path, zipfile.ZipFile(path, "w", allowZip64=True) as archive:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
 from ..spec import Spec
+from ..storage.legal import IllegalActions, keeping_illegal_actions
 from ..storage.schema import infer_spec, kinds_of, largest_numbers
 from ..storage.steps import exact_floats
 from .actions import ActionsOutside, adjust_actions
@@ -155,6 +156,7 @@ def read(
     actions: ActionsOutside = "keep",
     action_scale: float | tuple[float, ...] | None = None,
     keep_float64: bool = False,
+    illegal_actions: IllegalActions = "refuse",
     spec: Spec | None = None,
     **options: object,
 ) -> Imported:
@@ -167,6 +169,7 @@ def read(
         action_scale: what continuous actions are multiplied by, one number or one an entry, before bounds are looked at. Bounds
             that the file itself gives are multiplied too; those of `spec` are not.
         keep_float64: keep float64 observations, actions and further columns; else they become float32.
+        illegal_actions: steps whose action was illegal by the file's action_mask: "refuse" the file, or "keep" them.
         spec: the spaces of the environment; None: those that the file gives, if it does.
         options: what the importer takes besides, such as `timeout_at`.
 
@@ -183,7 +186,8 @@ def read(
         hint = " Where columns are renamed, name the format as well." if options.get("rename") else ""
         raise DataError(f"{error}{hint}") from None
     check_options(name, options)
-    with exact_floats() if keep_float64 else nullcontext(), _unforeseen(path, name):
+    keeping = keeping_illegal_actions() if illegal_actions == "keep" else nullcontext()
+    with exact_floats() if keep_float64 else nullcontext(), keeping, _unforeseen(path, name):
         imported = FORMATS[name].read(path, **options)
     try:
         infer_spec(kinds_of(imported.steps.columns), largest_numbers(imported.steps.columns))
@@ -191,7 +195,7 @@ def read(
         raise DataError(f"{path}: {error}") from None
     adjusted = adjust_actions(imported, str(path), actions=actions, scale=action_scale, spec=spec)
     asked = {**options, "actions": None if actions == "keep" else actions, "action_scale": action_scale}
-    asked["keep_float64"] = keep_float64 or None
+    asked |= {"keep_float64": keep_float64 or None, "illegal_actions": "keep" if illegal_actions == "keep" else None}
     given = {key: _plain(value) for key, value in asked.items() if value is not None}
     return replace(adjusted, provenance=adjusted.provenance | ({"options": given} if given else {}))
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from ..masks import ACTION_MASK, bare, mask_of
+from ..storage.legal import FINAL_ACTION_MASK
 from ..storage.steps import StepTable, steps_from_arrays
 from .imported import Array, apply_time_limit
 
@@ -17,7 +19,7 @@ from .imported import Array, apply_time_limit
 class Runs:
     """Episodes back to back, each of T steps and, where it was recorded, the observation after the last of them."""
 
-    observations: Array | Mapping[str, Array]  # [R, ...]: N steps and final observations, each in its place
+    observations: Any  # [R, ...], or a dict of them, or `Masked`: N steps and final observations, each in its place
     final: Array  # [R] bool: only a final observation; never the first row of an episode
     last: Array  # [N] bool: the last step of an episode
     actions: Array  # [N, ...]
@@ -36,10 +38,12 @@ class Runs:
         row = np.flatnonzero(~self.final)[end]  # of the last step of each episode
         recorded = ~self.last[end] | np.r_[self.final[1:], False][row]
         following = row + recorded
-        several = isinstance(self.observations, Mapping)
-        columns: Mapping[str, Array] = self.observations if isinstance(self.observations, Mapping) else {"": self.observations}
+        shown, mask = bare(self.observations), mask_of(self.observations)
+        several = isinstance(shown, Mapping)
+        columns: Mapping[str, Array] = shown if several else {"": shown}
         seen = {name: column[~self.final] for name, column in columns.items()}
         final = {name: column[following] for name, column in columns.items()}
+        masks = {} if mask is None else {ACTION_MASK: mask[~self.final], FINAL_ACTION_MASK: _after(mask, following, recorded)}
         table = steps_from_arrays(
             seen if several else seen[""],
             self.actions,
@@ -47,10 +51,15 @@ class Runs:
             terminated,
             truncated,
             final_observations=final if several else final[""],
-            extra=self.extra,
+            extra={**self.extra, **masks},
             source=source,
         )
         return replace(table, final_recorded=recorded), notes
+
+
+def _after(mask: Array, following: Array, recorded: Array) -> Array:
+    """Masks of final observations; all actions are legal where there is none."""
+    return np.where(recorded[:, None], mask[following], np.ones_like(mask[:1]))
 
 
 def ends_of(rows: Array, steps: Array) -> tuple[Array, Array]:

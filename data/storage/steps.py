@@ -119,7 +119,8 @@ def steps_from_arrays(
             `final_recorded` is false.
         next_observations: [N, ...] like `observations`; its row at an end is the final observation.
         extra: further columns by name, [N, ...] each; `action_mask` [N, n] among them, and `next_action_mask` [N, n] or
-            `final_action_mask` [E, n], are the masks of legal actions: see `legal.mask_columns`.
+            `final_action_mask` [E, n], are the masks of legal actions: see `legal.mask_columns`. Called `info/action_mask` and so
+            on they are too, of discrete actions.
         keep_float64: keep float64 observations, actions and further columns as they are. None: not, but inside `exact_floats`.
         illegal_actions: what becomes of a step whose action was illegal; see `legal.mask_columns`.
         source: what a message calls these arrays.
@@ -133,10 +134,8 @@ def steps_from_arrays(
     if final_observations is not None and next_observations is not None:
         raise DataError(f"{where}final_observations and next_observations are both given: give one of them.")
     extra = dict(extra or {})
-    observations, next_observations, final_observations = map(parted, (observations, next_observations, final_observations))
-    given = dict(zip(MASKS, map(mask_of, (observations, final_observations, next_observations)), strict=True))
-    masks = {name: mask for name in MASKS if (mask := extra.pop(name, given[name])) is not None}
-    observations, next_observations, final_observations = map(bare, (observations, next_observations, final_observations))
+    shown = tuple(map(parted, (observations, final_observations, next_observations)))
+    masks, (observations, final_observations, next_observations) = _masks(shown, extra, actions), map(bare, shown)
     observation = _observation_columns(_one_array(observations, rewards), "observations", where, keep_float64)
     n = len(next(iter(observation.values())))
     ended = checks.flags(f"{where}terminated", _array(terminated, "terminated", where))
@@ -188,6 +187,18 @@ def steps_from_arrays(
         final_recorded=np.full(len(last), recorded),
         cuts=cuts,
     )
+
+
+def _masks(shown: tuple[Any, ...], extra: dict[str, Any], actions: Any) -> dict[str, Any]:
+    """Masks of legal actions by name: those of observations, final and next ones, or what is taken out of the further columns."""
+    given = dict(zip(MASKS, map(mask_of, shown), strict=True))
+    masks = {name: mask for name in MASKS if (mask := extra.pop(name, given[name])) is not None}
+    if masks or f"info/{ACTION_MASK}" not in extra:
+        return masks
+    mask, taken = extra[f"info/{ACTION_MASK}"], np.asarray(actions)  # environments have it there
+    if np.ndim(mask) != 2 or taken.dtype.kind not in "iu" or taken.size != len(taken):
+        return masks
+    return {name: extra.pop(f"info/{name}") for name in MASKS if f"info/{name}" in extra}
 
 
 def steps_from_rows(columns: Mapping[str, np.ndarray], final_recorded: np.ndarray, cuts: int = 0) -> StepTable:

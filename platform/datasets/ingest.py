@@ -24,6 +24,7 @@ from ...data.errors import ConfigError, DataError
 from ...data.formats.actions import FAR, ActionsOutside
 from ...data.formats.registry import check_options
 from ...data.spec import Box, Environment, Spec
+from ...data.storage.legal import IllegalActions
 from ...data.storage.rows import n_blocks
 from ...data.storage.scan import BlockScan
 from ...data.storage.schema import Kinds, check_spec, infer_spec, kinds_of, merge_largest
@@ -87,6 +88,7 @@ def ingest(
     actions: ActionsOutside = "keep",
     action_scale: float | tuple[float, ...] | None = None,
     keep_float64: bool = False,
+    illegal_actions: IllegalActions = "refuse",
     environment: Environment | str | None = None,
     name: str | None = None,
     n_shards: int | None = None,
@@ -107,6 +109,7 @@ def ingest(
         actions: "keep" actions that lie out of the action space and count them, "clip" them to its bounds, or "refuse" the file.
         action_scale: what continuous actions are multiplied by, before they are held to bounds.
         keep_float64: keep float64 observations and actions as they are, not as float32.
+        illegal_actions: "refuse" files with steps whose action is illegal by their action_mask, or "keep" those.
         environment: where the steps were taken; its spaces become the dataset's.
         name: the dataset's name; None: the target's last part.
         n_shards: as many Arrow files; None: as few as about 1 GiB each makes.
@@ -123,7 +126,7 @@ def ingest(
         StorageError: the target exists or cannot be written, the disk is full. What was there is left as it was.
     """
     sources = [sources] if isinstance(sources, str | Path) else list(sources)
-    own = {"actions": actions, "action_scale": action_scale, "keep_float64": keep_float64}
+    own = {"actions": actions, "action_scale": action_scale, "keep_float64": keep_float64, "illegal_actions": illegal_actions}
     if twice := own.keys() & (options or {}).keys():
         raise ConfigError(f"{min(twice)} is a setting of its own, for every format: give it beside the importer's options.")
     known = catalog_entry(sources)

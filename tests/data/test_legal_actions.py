@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 
 from d3ray import Dataset, MDPDataset, ReplayBuffer
 from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.exporters.registry import EXPORTERS
+from d3ray.data.formats.registry import read
 from d3ray.data.masks import Masked
 from d3ray.data.sampling import Mixture, SequenceSampler, TransitionSampler
 from d3ray.data.spec import Box, Discrete, Spec
@@ -159,3 +162,29 @@ def test_replay_buffers_keep_masks() -> None:
     np.testing.assert_array_equal(buffer.columns["action_mask"][buffer.current_episode()], [MASK[0], np.ones(A)])
     with pytest.raises(DataError, match="action_mask has no legal action in row 0"):
         buffer.add(ARRAYS["observations"][0], 3, 0.0, action_mask=np.zeros(A))
+
+
+@pytest.mark.parametrize("format", ["npz", "parquet", "d4rl", "minari"])
+def test_formats_carry_masks_there_and_back(tmp_path: Path, format: str) -> None:
+    dataset, target = masked_dataset(), tmp_path / {"npz": "a.npz", "parquet": "a.parquet", "d4rl": "a.hdf5"}.get(format, "a")
+    assert EXPORTERS[format].write(dataset, target) == []
+    found = read(target)
+    again = Dataset.from_steps(found.steps, name="again", spec=found.spec)
+    assert (again.fingerprint, again.spec.action_mask) == (dataset.fingerprint, True)
+
+
+def test_csv_and_rllib_tell_masks_as_columns_and_keys(tmp_path: Path) -> None:
+    names = [f"action_mask:{k}" for k in range(A)]
+    rows = [["episode", "observation:0", "action", "reward", *names]]
+    rows += [[t // 10, t, ILLEGAL[t], 1, *MASK[t].astype(int)] for t in range(N)]
+    (tmp_path / "log.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
+    with pytest.raises(DataError, match=f"log.csv, action {ILLEGAL[17]} of row 17 is illegal by its action_mask"):
+        read(tmp_path / "log.csv")
+    steps = read(tmp_path / "log.csv", illegal_actions="keep").steps
+    np.testing.assert_array_equal(steps.columns["action_mask"][~steps.columns["closing"]], MASK)
+    seen = {"observations": ARRAYS["observations"].tolist(), "action_mask": MASK.astype(float).tolist()}
+    batch = {"type": "SampleBatch", "actions": ACTION.tolist(), "rewards": [1.0] * N, "dones": [False] * N, "eps_id": [1] * N}
+    (tmp_path / "log.json").write_text(json.dumps({**batch, "obs": seen, "t": list(range(N))}))
+    columns = read(tmp_path / "log.json").steps.columns
+    np.testing.assert_array_equal(columns["action_mask"][:N], MASK)
+    np.testing.assert_allclose(columns["observation"][:N], ARRAYS["observations"])

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from ...errors import DataError
+from ...masks import ACTION_MASK
 from ...spec import Environment, Spec
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ...storage.steps import StepTable
@@ -55,7 +56,8 @@ def read_minari(path: Path | str, *, timeout_at: int | None = None, discrete_act
     Images are stored as JPEG unless the dataset says otherwise: what is read is what JPEG left of them.
 
     Infos of numbers become `info/NAME`, a group within one `info/NAME/PART`. Of T + 1 infos row t holds the one that came with
-    o_t, and the last is left out: a closing row has no infos. An info `action_log_probs` becomes `log_prob`.
+    o_t, and the last is left out: a closing row has no infos. An info `action_log_probs` becomes `log_prob`, and `action_mask` of
+    discrete actions is the mask of legal ones, the last one too.
 
     Spaces, environment id and its keyword arguments come from `metadata.json`, or from the file's attributes (Minari before 0.5);
     an HDF5 file without either says nothing of them.
@@ -170,6 +172,8 @@ class _Found:
         for name, array in stored.infos.items():
             if array.shape[:1] in ((n,), (n + 1,)):
                 parts["log_prob" if name == LOG_PROB else f"info/{name}"] = array[:n]
+                if name == ACTION_MASK and array.ndim == 2 and len(array) == n + 1:
+                    parts[f"info/next_{name}"] = array[1:]
             else:
                 stored.left_out.add(f"infos/{name}")
         self.left_out |= stored.left_out

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...storage.steps import steps_from_arrays
+from ...storage.steps import MASKS, steps_from_arrays
 from ..imported import (
     STEP_NAMES,
     Array,
@@ -33,6 +33,7 @@ NAMES = STEP_NAMES | {
     "final_observations": ("final_observations",),
     "log_prob": (*STEP_NAMES["log_prob"], "infos/action_log_probs"),
     "discrete_action": ("discrete_action",),
+    **{name: (name,) for name in MASKS},
 }
 OBSERVATIONS = ("observations", "next_observations", "final_observations")  # these may have parts, `observations/KEY`
 REQUIRED = ("observations", "actions", "rewards", "terminated")
@@ -129,7 +130,8 @@ def read_npz(
 
     Flat archives hold arrays of one row a step, under d3ray's, d3rlpy's or gymnasium's names: observations (or obs) [N, ...],
     actions (acts), rewards (rews), terminated (terminals, terminations, dones) and, where present, truncated (timeouts,
-    truncations), next_observations, final_observations [E, ...], log_prob, info/NAME, and a single value `discrete_action`.
+    truncations), next_observations, final_observations [E, ...], log_prob, info/NAME, and a single value `discrete_action`;
+    action_mask [N, n] (or info/action_mask), with next_action_mask [N, n] or final_action_mask [E, n], tells legal actions.
     Observations of parts are arrays `observations/KEY`, and so are next and final ones.
 
     `imitation`'s archives hold E trajectories of N steps: obs [N + E, ...] with each final observation in its place, acts [N],
@@ -194,7 +196,9 @@ def read_npz(
         truncated,
         final_observations=seen.get("final_observations"),
         next_observations=seen.get("next_observations"),
-        extra=info | ({"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else {}),
+        extra=info
+        | {name: raw[name] for name in MASKS if name in raw}
+        | ({"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else {}),
         source=source,
     )
     notes += count_notes(steps, limits_known=limits_known)

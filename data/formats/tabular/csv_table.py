@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from ...errors import ConfigError, DataError
+from ...masks import ACTION_MASK
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, typed_actions
 from ..untrusted.archives import head, is_archive, open_gzip
@@ -28,7 +29,7 @@ NAMES = {  # d3ray's word: what files call it, the first found is taken
     "truncated": ("truncated", "timeout", "timeouts"),
     "log_prob": ("log_prob", "action_log_prob"),
 }
-_ENTRY = re.compile(r"(observation(?:/[^:]+)?|action)(?::(\d+))?")
+_ENTRY = re.compile(r"(observation(?:/[^:]+)?|action|action_mask)(?::(\d+))?")
 _HEAD = 1 << 19  # bytes in which the header has to end
 
 
@@ -58,8 +59,8 @@ def read_csv(
     """Steps of a CSV file, in file order; none is dropped.
 
     Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`;
-    where present `terminated` (terminal, done), `truncated` (timeout), `log_prob` and `info/NAME`. Others are left out, which a
-    note says. Numbers may be padded with spaces; columns are separated by commas, semicolons or tabs. gzip is read too.
+    where present `terminated` (terminal, done), `truncated` (timeout), `action_mask:0` …, `log_prob` and `info/NAME`. Others are
+    left out, which a note says. Numbers may be padded with spaces; commas, semicolons or tabs separate columns. gzip is read too.
 
     An episode ends where its id changes, at a flag, and at the last row. There are no final observations. Where `observation:0` is
     the only one and holds names, these are images: members of a zip archive or files of a folder, uint8 [H, W, C].
@@ -110,6 +111,7 @@ def read_csv(
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
         notes += said
     extra = {name: _numbers(table[name]) for name in names if name == "log_prob" or name.startswith("info/")}
+    extra |= {ACTION_MASK: columns[ACTION_MASK]} if ACTION_MASK in columns else {}
     steps = steps_from_arrays(
         nested or columns["observation"],
         typed_actions(source, columns["action"], discrete_action),

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from ...masks import ACTION_MASK, masked
 from ..imported import Array, Imported, check_rename, count_notes, flags, one_column, typed_actions
 from ..runs import Runs
 from .parquet_table import is_parquet, open_parquet, read_column
 
-NAMES = ("observation", "action", "reward", "terminated", "truncated", "closing", "episode", "log_prob")
+NAMES = ("observation", "action", "reward", "terminated", "truncated", "closing", "episode", "log_prob", ACTION_MASK)
 REQUIRED = ("action", "reward", "terminated")
 
 
@@ -35,9 +36,9 @@ def read_flat_parquet(
     """Steps of a flat Parquet file, in its order; none is dropped.
 
     Columns: `observation` (or `observation/KEY` of dicts and tuples), `action`, `reward`, `terminated` and, where present,
-    `truncated`, `episode`, `closing`, `log_prob`, `info/NAME`; others are left out, and a note names them. Vectors are lists of one
-    length. What has more axes, and all of uint8, may be stored flat or as bytes, its shape being in the field's metadata
-    (`shape`: "84,84").
+    `truncated`, `episode`, `closing`, `log_prob`, `action_mask`, `info/NAME`; others are left out, and a note names them. Vectors
+    are lists of one length. What has more axes, and all of uint8, may be stored flat or as bytes, its shape being in the field's
+    metadata (`shape`: "84,84").
 
     An episode ends where `terminated` or `truncated` says so, where `episode` changes, and at the last row. A row with `closing`
     is no step: it holds the final observation of the episode before it. An episode without such a row has no final observation.
@@ -79,7 +80,7 @@ def read_flat_parquet(
     terminated, truncated = (flags(source, called[word], there.get(word, ~step)) for word in ("terminated", "truncated"))
     actions = there["action"][step]
     runs = Runs(
-        observations.get("", observations),
+        masked(observations.get("", observations), there.get(ACTION_MASK)),
         closing,
         _last(source, closing, there.get("episode"), called),
         actions if discrete_action is None else typed_actions(source, actions, discrete_action),
