@@ -36,7 +36,7 @@ class Balancing:
         return None, (observation @ np.array([0.1, 0.3, 1.0, 1.0]) > 0).astype(np.int64)
 
 
-def half_random(n_steps: int = 5_000) -> Dataset:
+def half_random(n_steps: int = 1_500) -> Dataset:
     """CartPole played by `Balancing`, half of whose actions are replaced with uniform ones: poor data, in which all can be seen.
 
     It is a function of the environment's dynamics alone, and its fingerprint tells whether it is the same somewhere else.

@@ -25,12 +25,15 @@ def recorded(path: str) -> tuple[Any, int, int]:
         observation, action = arrays["observations"], arrays["actions"].reshape(-1)
         reward, terminal, timeout = (arrays[name].reshape(-1) for name in ("rewards", "terminals", "timeouts"))
     buffer = replay_buffers.ReplayBuffer(len(action))
-    for i in range(len(action) - 1):
+    last = len(action) - 1
+    for i in range(len(action)):
         if timeout[i]:  # this row is the observation that the truncated episode ended with
             buffer.stop_current_episode()
             continue
         ended = bool(terminal[i])
-        buffer.append(observation[i], int(action[i]), float(reward[i]), next_state=observation[i + 1], is_state_terminal=ended)
+        buffer.append(
+            observation[i], int(action[i]), float(reward[i]), next_state=observation[min(i + 1, last)], is_state_terminal=ended
+        )
         if ended:
             buffer.stop_current_episode()
     return buffer, observation.shape[1], int(action.max()) + 1
