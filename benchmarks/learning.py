@@ -148,8 +148,8 @@ def first_answers() -> dict[Comparison, tuple[float, float]]:
 def undecided() -> list[Cell]:
     """New seeds that are still to be run, of rows whose first seeds say that one side is below."""
     rows = [row for row, (_, corrected) in first_answers().items() if corrected < ALPHA]
-    cells = dict.fromkeys((study, side, seed) for row in rows for study, side in sides(row) for seed in NEW_SEEDS)
-    return [cell for cell in cells if not finished(*cell)]
+    cells = {(s.name, side, seed): (s, side, seed) for row in rows for s, side in sides(row) for seed in NEW_SEEDS}
+    return [cell for cell in cells.values() if not finished(*cell)]
 
 
 # ---- the table
