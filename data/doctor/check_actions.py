@@ -36,6 +36,15 @@ def actions_outside(survey: Survey) -> Iterator[Finding]:
         yield found("actions_huge", f"Actions reach {reach}.", low=float(low.min()), high=float(high.max()))
 
 
+def actions_illegal(survey: Survey) -> Iterator[Finding]:
+    """Actions that their row's mask forbids, which an ingest keeps only where it is told to."""
+    if survey.first_illegal is not None:
+        n, where = survey.n_illegal, survey.place(survey.first_illegal)
+        share = n / survey.dataset.n_transitions
+        sentence = f"{n:,} actions ({share:.1%}) were not legal by their action_mask, the first at {where}."
+        yield found("actions_illegal", sentence, illegal=n, row=survey.first_illegal)
+
+
 def actions_normalised(survey: Survey) -> Iterator[Finding]:
     """Actions that fill [-1, 1] and no more, where the space is wider; in a wide one, actions that fill a small part."""
     moments, bounds = survey.columns["action"].moments, survey.bounds

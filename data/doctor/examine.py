@@ -37,6 +37,7 @@ def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: 
         check_environment.spaces_disagree(seen, facts),
         check_rewards.rewards_shifted(seen),
         check_actions.actions_outside(seen),
+        check_actions.actions_illegal(seen),
         check_actions.actions_normalised(seen),
         check_ends.timeouts_as_terminals(seen, limit),
         check_ends.longer_than_limit(seen, limit),

@@ -92,6 +92,12 @@ KINDS: dict[str, Kind] = {
         "Environments clip such actions; algorithms whose policy is bounded cannot imitate them and refuse them.",
         "Ingest with `actions=clip` where the environment clipped them, or `actions=refuse` to see the first.",
     ),
+    "actions_illegal": Kind(
+        "warning",
+        "Actions that were not legal",
+        "Losses take what was done for legal where it was done, and a policy that learned from it is never let do it.",
+        "Correct `action_mask`, or the actions, and ingest again without `illegal_actions=keep`.",
+    ),
     "actions_normalised": Kind(
         "warning",
         "Actions look normalised",

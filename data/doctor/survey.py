@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..dataset import Dataset
+from ..masks import ACTION_MASK
 from ..spec import Box
+from ..storage.legal import illegal_steps
 from ..storage.statistics import Part, measure, merge
 from .hashing import mix, ordered_sums, row_hashes
 from .pieces import Piece, first_rows, pieces
@@ -90,6 +92,8 @@ class Survey:
     n_zero_rewards: int
     flags_wrong: int  # rows whose flags are not those of the table of episodes
     first_wrong: int | None  # the first of them, a logical row
+    n_illegal: int  # steps whose action was not legal by `action_mask`
+    first_illegal: int | None  # the first of them, a logical row
     episode_hashes: np.ndarray  # [E] uint64
     transition_hashes: np.ndarray  # [<= HASHES] uint64, sorted
     thinned: int  # one of so many transitions has its hash kept
@@ -161,6 +165,8 @@ class _Pass:
         self.first_rewards, self.episode_hashes = np.zeros(n), np.zeros(n, np.uint64)
         self.n_zero = self.wrong = 0
         self.first_wrong: int | None = None
+        self.n_illegal = 0
+        self.first_illegal: int | None = None
         self.bits = max(0, math.ceil(math.log2(max(dataset.n_transitions, 1) / HASHES)))
         self.hashes: list[np.ndarray] = []
 
@@ -170,6 +176,8 @@ class _Pass:
             column.add(piece.rows(name), steps, piece.start)
         self._flags(piece)
         self._actions(piece.rows("action")[steps])
+        if ACTION_MASK in self.columns:
+            self._legal(piece, steps)
         reward = piece.rows("reward")
         self.n_zero += int(np.count_nonzero(reward[steps] == 0))
         begins = np.flatnonzero(piece.position == 0)
@@ -208,6 +216,12 @@ class _Pass:
         self.beyond = max(self.beyond, float(np.max(farthest, initial=0.0, where=np.isfinite(farthest))))
         self.at_bounds += np.count_nonzero((flat <= low + _NEAR * span) | (flat >= high - _NEAR * span), axis=0)
 
+    def _legal(self, piece: Piece, steps: np.ndarray) -> None:
+        illegal = illegal_steps(piece.rows(ACTION_MASK), piece.rows("action")) & steps
+        self.n_illegal += int(np.count_nonzero(illegal))
+        if self.first_illegal is None and illegal.any():
+            self.first_illegal = piece.start + int(illegal.argmax())
+
     def _hash(self, piece: Piece, steps: np.ndarray) -> None:
         seen = row_hashes([piece.columns[name] for name in self.hashed])
         here, after = seen[piece.before :][: piece.n], seen[piece.before + 1 :][: piece.n]
@@ -230,6 +244,8 @@ class _Pass:
             self.n_zero,
             self.wrong,
             self.first_wrong,
+            self.n_illegal,
+            self.first_illegal,
             self.episode_hashes,
             np.sort(np.concatenate(self.hashes)) if self.hashes else np.zeros(0, np.uint64),
             1 << self.bits,

@@ -121,6 +121,15 @@ def _discrete(actions: np.ndarray, n: int) -> Planted:
     return replace(healthy(), actions=actions.astype(np.int64), spec=spec).dataset(), None
 
 
+def _illegal() -> Planted:
+    one = healthy()
+    actions = np.random.default_rng(0).integers(0, 3, len(one.rewards))
+    legal = np.ones((len(actions), 3), bool)
+    legal[[70, 71], actions[[70, 71]]] = False
+    spec = SPEC.model_copy(update={"action": Discrete(n=3)})
+    return replace(one, actions=actions, spec=spec).dataset(action_mask=legal, illegal_actions="keep"), None
+
+
 def _observations(change: Callable[[np.ndarray], np.ndarray], low: float | None = None) -> Planted:
     one = healthy()
     assert one.final is not None
@@ -195,6 +204,7 @@ PLANTED: dict[str, Callable[[], Planted]] = {
     ),
     "actions_far_outside": lambda: _actions(100, 1),
     "actions_outside": lambda: _actions(1.5, 1),
+    "actions_illegal": _illegal,
     "actions_normalised": lambda: _actions(1, 2),
     "actions_huge": lambda: _actions(1000, None),
     "actions_constant": lambda: _actions(0, 1),
