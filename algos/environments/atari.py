@@ -15,31 +15,29 @@ Game = gymnasium.Env[np.ndarray, Any]
 
 
 class LifeLoss(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
-    """A lost life ends an episode, and the next one goes on with the same game: a reset begins a new one only where that is over.
+    """A lost life ends an episode, and the next one goes on with the same game. Any other reset begins a new game.
 
     gymnasium's own `terminal_on_life_loss` begins a new game at every life, so that only first lives are ever seen.
     """
 
     def __init__(self, game: Game) -> None:
         super().__init__(game)
-        self.lives, self.over = 0, True
+        self.lives, self.lost = 0, False
 
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self.over = terminated or truncated
         lives = int(info["lives"])
-        lost, self.lives = 0 < lives < self.lives, lives
-        return observation, reward, terminated or lost, truncated, info
+        self.lost, self.lives = 0 < lives < self.lives and not (terminated or truncated), lives
+        return observation, reward, terminated or self.lost, truncated, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observation, info = None, dict[str, Any]()
-        if not self.over:
+        observation, info, begins = None, dict[str, Any](), not self.lost
+        if self.lost:
             observation, _, terminated, truncated, info = self.env.step(0)  # shows the new life: Baselines' does nothing for a step
-            self.over = terminated or truncated
-        if self.over:
+            begins = terminated or truncated
+        if begins:
             observation, info = self.env.reset(seed=seed, options=options)
-            self.over = False
-        self.lives = int(info["lives"])
+        self.lost, self.lives = False, int(info["lives"])
         return observation, info
 
 
