@@ -15,11 +15,15 @@ from d3ray.platform.tracking.runs import Tracking
 
 
 def content(file: Path) -> dict[str, Any]:
-    """The schema and the rows of every table; what was planned or written when, and where it lies, left out."""
+    """The schema and the rows of every table; what was planned or written when, and where it lies, left out.
+
+    A statement is its lines in order of the alphabet: Alembic keeps a table's constraints in sets, whose order is chance.
+    """
     with closing(sqlite3.connect(file)) as connection:
-        schema = connection.execute(
+        statements = connection.execute(
             "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name"
         ).fetchall()
+        schema = [(kind, name, sorted(line.strip(" \t,") for line in (sql or "").splitlines())) for kind, name, sql in statements]
         tables = [name for kind, name, _ in schema if kind == "table"]
         found: dict[str, Any] = {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in tables}
         found["experiments"] = connection.execute("SELECT experiment_id, name, artifact_location FROM experiments").fetchall()
