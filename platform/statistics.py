@@ -1,6 +1,6 @@
 """What several seeds say together: means, standard errors, bootstrap intervals.
 
-The interval is the percentile interval of the mean (Efron 1979): seeds are drawn with replacement `RESAMPLES` times. The draws have
+The interval is the percentile interval of the mean (Efron 1979): seeds are drawn with replacement 10,000 times. The draws have
 addresses (`d3ray.data.random`), so the same values always give the same interval.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RESAMPLES = 10_000
-LEVEL = 0.95
+from ..algos.judging.resampling import ends, resamples
+
 FEW = 5  # with fewer seeds a bootstrap interval says little: it cannot reach beyond the seeds themselves
 _CHUNK = 200  # points of a curve that are resampled at once: 16 MB
 
@@ -67,11 +67,9 @@ def band(values: np.ndarray) -> Band:
 
 def bootstrap_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper end [points] of the mean's 95 % percentile interval, for finite values [seeds, points]."""
-    weights, tail = _weights(len(values)), (1 - LEVEL) / 2
-    ends = [
-        np.quantile(weights @ values[:, at : at + _CHUNK], [tail, 1 - tail], axis=0) for at in range(0, values.shape[1], _CHUNK)
-    ]
-    low, high = np.concatenate(ends, axis=1) if ends else np.zeros((2, 0))
+    weights, parts = _weights(len(values)), range(0, values.shape[1], _CHUNK)
+    found = [ends(weights @ values[:, at : at + _CHUNK]) for at in parts]
+    low, high = np.concatenate(found, axis=1) if found else np.zeros((2, 0))
     # A weighted mean of equal numbers may differ from them in the last digit.
     return np.clip(low, values.min(0), values.max(0)), np.clip(high, values.min(0), values.max(0))
 
@@ -80,12 +78,3 @@ def bootstrap_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _weights(n: int) -> np.ndarray:
     """How much each of `n` seeds counts in each resample: [RESAMPLES, n], rows sum to 1."""
     return resamples(n, "bootstrap over seeds") / n
-
-
-def resamples(n: int, *address: str) -> np.ndarray:
-    """How often each of `n` values is in each resample with replacement: [RESAMPLES, n], rows sum to n; the same for an address."""
-    from ..data.random import fold, integers, root_key  # of torch, which takes a second to import
-
-    drawn = integers(functools.reduce(fold, address, root_key(0)), RESAMPLES * n, n).numpy().reshape(RESAMPLES, n)
-    places = np.arange(RESAMPLES)[:, None] * n + drawn
-    return np.bincount(places.ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n)

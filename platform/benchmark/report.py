@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
 from ..report.charts import MOST, THEMES
 from ..report.page import data_uri, render
 from ..report.text import NONE, decimals, listed, number, run_link
 from ..results.experiment import mlflow_command
 from ..results.reading import SeedRun
-from ..statistics import RESAMPLES
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking

@@ -32,12 +32,11 @@ from typing import Literal
 
 import numpy as np
 
-from ..statistics import LEVEL, resamples
+from ...algos.judging.resampling import ends, resamples
 
 EXPERT = 100.0  # γ: an expert's D4RL-normalised return
 Aggregate = Literal["iqm", "mean", "median", "optimality gap"]
 AGGREGATES: tuple[Aggregate, ...] = ("iqm", "mean", "median", "optimality gap")
-_TAIL = (1 - LEVEL) / 2
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ class Runs:
         mean = np.mean([v.mean(0) for v in values.values()], axis=0)
         if not self.has_intervals:
             return Curve(places, mean, None, None)
-        drawn = sum(self.counts[d] @ v / len(v) for d, v in values.items()) / len(values)
-        low, high = np.quantile(drawn, [_TAIL, 1 - _TAIL], axis=0)
+        drawn = np.mean([self.counts[d] @ v / len(v) for d, v in values.items()], axis=0)
+        low, high = ends(drawn)
         return Curve(places, mean, low, high)
 
 
@@ -144,7 +143,7 @@ def _shares(n: int) -> np.ndarray:
 
 
 def _ends(drawn: np.ndarray) -> tuple[float, float]:
-    low, high = np.quantile(drawn, [_TAIL, 1 - _TAIL])
+    low, high = ends(drawn)
     return float(low), float(high)
 
 

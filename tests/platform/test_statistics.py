@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from d3ray.platform.statistics import LEVEL, RESAMPLES, band, bootstrap_interval, summarise
+from d3ray.algos.judging.resampling import LEVEL, RESAMPLES
+from d3ray.platform.statistics import band, bootstrap_interval, summarise
 
 
 def test_a_summary_by_hand() -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from d3ray.algos.judging.resampling import RESAMPLES, resamples
 from d3ray.platform.benchmark.statistics import AGGREGATES, Aggregate, Runs, expected_best, improvement
-from d3ray.platform.statistics import RESAMPLES, bootstrap_interval, resamples
+from d3ray.platform.statistics import bootstrap_interval
 
 TWO = {"hopper": [10.0, 20.0, 60.0], "walker": [110.0, 90.0, 40.0]}
 
