@@ -1,0 +1,227 @@
+"""A policy's value from logs, by every estimator that they allow: values, intervals, how much data stands behind them, refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...data.errors import ConfigError, did_you_mean
+from . import bandits, importance
+from .intervals import KINDS, TIMES, Interval, Kind, interval
+from .logs import LOG_PROB, Logs
+from .resampling import LEVEL
+from .statistic import Statistic, mean_of, ratio_of
+
+LEAST_ESS = 30.0  # effective episodes below which an estimate that stands on weights alone is refused
+_APART = 3.0  # standard errors by which the mean ratio of probabilities may differ from 1
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """One way to estimate.
+
+    Attributes:
+        estimate: Of logs.
+        weights: Whether it needs both policies' probabilities.
+        values: Whether it needs values of the judged policy.
+        leans: Whether it falls back on those values where weights say little, so that few effective episodes do not refuse it.
+    """
+
+    estimate: Callable[[Logs], Statistic]
+    weights: bool = True
+    values: bool = False
+    leans: bool = False
+
+
+EPISODES: dict[str, Estimator] = {
+    "IS": Estimator(importance.importance_sampling),
+    "WIS": Estimator(importance.weighted_importance_sampling),
+    "PDIS": Estimator(importance.per_decision),
+    "WPDIS": Estimator(importance.weighted_per_decision),
+    "DM": Estimator(importance.direct_method, weights=False, values=True, leans=True),
+    "DR": Estimator(importance.doubly_robust, values=True),
+    "WDR": Estimator(importance.weighted_doubly_robust, values=True),
+    "Switch-DR": Estimator(importance.switch_doubly_robust, values=True, leans=True),
+    "MAGIC": Estimator(importance.magic, values=True, leans=True),
+}
+BANDITS: dict[str, Estimator] = {
+    "IPS": EPISODES["IS"],
+    "CIPS": Estimator(bandits.clipped_importance_sampling),
+    "SNIPS": EPISODES["WIS"],
+    "DM": EPISODES["DM"],
+    "DR": EPISODES["DR"],
+    "SNDR": EPISODES["WDR"],
+    "DRos": Estimator(bandits.doubly_robust_with_optimistic_shrinkage, values=True, leans=True),
+    "Switch-DR": EPISODES["Switch-DR"],
+}
+ESTIMATORS = EPISODES | BANDITS
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one estimator says.
+
+    Attributes:
+        value: The discounted return of the judged policy; None where it is refused.
+        interval: Where it lies, at the level that was asked for; None where it is refused, or that kind does not hold for it.
+        standard_error: Of the value; None where it is refused.
+        ess: Effective number of episodes behind its weights; None where it has none.
+        setting: What the data chose, by name: τ, λ, shares of a mixture.
+        refused: Why there is no value, in one sentence; None where there is one.
+    """
+
+    value: float | None = None
+    interval: Interval | None = None
+    standard_error: float | None = None
+    ess: float | None = None
+    setting: tuple[tuple[str, float], ...] = ()
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """The table of all: estimator to `Estimate`.
+
+    Attributes:
+        rows: By the estimator's name.
+        data: The return of the logged episodes, as the estimate of the behaviour's value.
+        kind, level: Of the intervals.
+        gamma: γ.
+        n_episodes, n_steps: Of the logs.
+        estimated_behaviour: Whether the behaviour's probabilities were estimated from the data.
+        unsupported: Share of the steps whose logged action the judged policy never takes; None where it has no probabilities.
+        warnings: Sentences on the logs as a whole.
+    """
+
+    rows: dict[str, Estimate]
+    data: Estimate
+    kind: Kind
+    level: float
+    gamma: float
+    n_episodes: int
+    n_steps: int
+    estimated_behaviour: bool
+    unsupported: float | None
+    warnings: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Estimate:
+        return self.rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return asdict(self)
+
+
+def estimate(
+    logs: Logs,
+    estimators: Sequence[str] | None = None,
+    *,
+    interval: Kind = "bootstrap",
+    level: float = LEVEL,
+    bounds: Interval | None = None,
+    least_ess: float = LEAST_ESS,
+    times: int = TIMES,
+) -> Estimates:
+    """The judged policy's value by each estimator, with intervals, and a refusal with its reason where the logs do not support one.
+
+    Args:
+        logs: What was logged, and how likely both policies were to act so.
+        estimators: Keys of `ESTIMATORS`. None: `BANDITS` where every episode has one step, else `EPISODES`.
+        interval: One of `intervals.KINDS`.
+        level: How often the truth shall be within the interval.
+        bounds: Smallest and largest value of one episode (a weighted return), for "hoeffding" and "bernstein".
+        least_ess: Effective episodes below which estimates that stand on weights alone are refused.
+        times: Resamples.
+
+    Raises:
+        ConfigError: no estimator or interval has that name, or `level` is not within (0, 1).
+    """
+    names = list((BANDITS if logs.steps.max() == 1 else EPISODES) if estimators is None else estimators)
+    for name in names:
+        if name not in ESTIMATORS:
+            raise ConfigError(f"There is no estimator {name!r}{did_you_mean(name, ESTIMATORS)}")
+    if interval not in KINDS:
+        raise ConfigError(f"There is no interval {interval!r}{did_you_mean(interval, KINDS)}")
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level}; it is a number between 0 and 1, such as 0.95.")
+    said = _Intervals(interval, level, bounds, times)
+    return Estimates(
+        rows={name: _estimate(ESTIMATORS[name], logs, said, least_ess) for name in names},
+        data=said.of(mean_of(logs, logs.returns)),
+        kind=interval,
+        level=level,
+        gamma=logs.gamma,
+        n_episodes=len(logs.steps),
+        n_steps=len(logs.reward),
+        estimated_behaviour=logs.estimated,
+        unsupported=None if logs.policy_log_prob is None else logs.unsupported,
+        warnings=tuple(_warnings(logs, [ESTIMATORS[name] for name in names])),
+    )
+
+
+@dataclass(frozen=True)
+class _Intervals:
+    kind: Kind
+    level: float
+    bounds: Interval | None
+    times: int
+
+    def of(self, found: Statistic) -> Estimate:
+        """The estimate with its interval."""
+        within = interval(found, self.kind, level=self.level, bounds=self.bounds, times=self.times)
+        return Estimate(found.value, within, found.standard_error(), found.ess, found.setting)
+
+
+def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: float) -> Estimate:
+    if estimator.weights and (missing := _missing(logs)):
+        return Estimate(refused=missing)
+    if estimator.values and not logs.has_values:
+        return Estimate(refused="There is no estimate of the judged policy's values; train FQE for it.")
+    found = estimator.estimate(logs)
+    if not math.isfinite(found.value):
+        return Estimate(ess=found.ess, refused="Weights are too large for a number; take an estimator that normalises them.")
+    if found.ess is not None and found.ess < least_ess and not estimator.leans:
+        return Estimate(ess=found.ess, setting=found.setting, refused=_too_few(logs, found.ess, least_ess))
+    return said.of(found)
+
+
+def _missing(logs: Logs) -> str | None:
+    """Why there are no weights."""
+    if logs.log_prob is None:
+        return f"The data have no {LOG_PROB!r}, the behaviour's log-probability of each action; estimate it from the data."
+    if logs.policy_log_prob is None and not logs.discrete:
+        return "The judged policy takes one action in each state and so never exactly the logged one (100 % of the steps)."
+    return "The judged policy has no probabilities." if logs.policy_log_prob is None else None
+
+
+def _too_few(logs: Logs, ess: float, least: float) -> str:
+    few = f"The weights come to {ess:.1f} effective episodes of {len(logs.steps):,}, fewer than {least:g}"
+    if logs.unsupported:
+        return f"{few}: in {logs.unsupported:.1%} of the steps the judged policy never takes the logged action."
+    return f"{few}: the judged policy acts too differently from the data, or for too long."
+
+
+def _warnings(logs: Logs, estimators: list[Estimator]) -> Iterator[str]:
+    if not logs.has_weights or not any(estimator.weights for estimator in estimators):
+        return
+    if logs.estimated:
+        yield "The behaviour's probabilities were estimated from the data, so weights are as right as that estimate."
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratios = ratio_of(logs, logs.total(np.exp(logs.log_ratio)), logs.steps.astype(np.float64))
+        apart, error = ratios.value - 1, ratios.standard_error()
+    if abs(apart) > _APART * error:
+        why = "the judged policy does what the data never show" if apart < 0 else "the behaviour's probabilities are too small"
+        yield (
+            f"Ratios of probabilities average {ratios.value:.3g} ± {error:.2g} over the steps, where 1 is expected: {why}, "
+            "or they are not those that acted."
+        )
+    if lost := float(np.bincount(logs.step, logs.discount)[logs.ess_by_step == 0].sum() / logs.discount.sum()):
+        step = int((logs.ess_by_step == 0).argmax())
+        yield f"From step {step} on, {lost:.1%} of what is discounted, no episode is one that the judged policy could have made."

@@ -1,0 +1,237 @@
+"""What estimates are made from: logged steps, with how likely the behaviour and the judged policy were to act as was logged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError, DataError
+
+LOG_PROB = "log_prob"  # the column of datasets, as importers call it
+_ABOVE = 1e-6  # above 0, what rounding may do to the logarithm of 1
+
+
+@dataclass(frozen=True, eq=False)
+class Logs:
+    """Whole episodes, one after the other: N steps in E episodes. Numbers become float64.
+
+    Attributes:
+        reward: [N], of the action in the same row.
+        steps: [E], of each episode, 1 or more.
+        log_prob: [N], natural logarithm of the probability (for continuous actions the density) with which the behaviour took the
+            logged action. None: not known.
+        policy_log_prob: [N], the same of the judged policy; -inf where it never takes that action. None: not known, or a
+            deterministic policy of continuous actions, which has no density.
+        gamma: γ, the discount of one step.
+        discrete: Whether actions are discrete, so that probabilities are at most 1.
+        q_value: [N], Q(s, a) of the logged actions under the judged policy, as an estimate has it (FQE). None: there is none.
+        value: [N], V(s) = E[Q(s, a)] with actions of the judged policy.
+        final_value: [E], V of what an episode's last step led to, 0 where the task ended there. None: 0 everywhere, so what lies
+            beyond the recording is not counted.
+        estimated: Whether `log_prob` was estimated from the data, in place of recorded by who acted.
+
+    Raises:
+        DataError: fewer rows than steps or more, NaN, a probability of 0 for what was logged, one above 1 of discrete actions, or
+            one episode alone; a sentence names the array and the row.
+        ConfigError: γ is not in [0, 1], or one of `q_value` and `value` is missing.
+    """
+
+    reward: np.ndarray
+    steps: np.ndarray
+    log_prob: np.ndarray | None = None
+    policy_log_prob: np.ndarray | None = None
+    gamma: float = 0.99
+    discrete: bool = True
+    q_value: np.ndarray | None = None
+    value: np.ndarray | None = None
+    final_value: np.ndarray | None = None
+    estimated: bool = False
+
+    @classmethod
+    def of(cls, dataset: Dataset, policy_log_prob: np.ndarray | None, **more: Any) -> Logs:
+        """Those of a dataset, in the order of its episodes; `log_prob` is its column of that name, where none is given.
+
+        Args:
+            dataset: The logs; only three columns are read.
+            policy_log_prob: As the attribute.
+            **more: Further attributes.
+        """
+        rows = dataset.rows()
+        step = ~rows.read("closing", 0, rows.n).astype(bool)
+        if LOG_PROB in rows.names():
+            more = {LOG_PROB: rows.read(LOG_PROB, 0, rows.n)[step], **more}
+        about: dict[str, Any] = {"policy_log_prob": policy_log_prob, "discrete": dataset.spec.action_kind == "discrete", **more}
+        return cls(rows.read("reward", 0, rows.n)[step], dataset.episodes.steps, **about)
+
+    def __post_init__(self) -> None:
+        steps = np.asarray(self.steps)
+        if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < 1).any():
+            raise DataError("steps are whole numbers, one an episode and each at least 1.")
+        if len(steps) < 2:
+            some = "one episode" if len(steps) else "no episode"
+            raise DataError(f"The logs hold {some}, which does not tell how far others would differ; give two or more.")
+        object.__setattr__(self, "steps", steps.astype(np.int64))
+        n = int(steps.sum())
+        for name in ("reward", LOG_PROB, "policy_log_prob", "q_value", "value", "final_value"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _checked(name, given, len(steps) if name == "final_value" else n))
+        if not 0 <= self.gamma <= 1:
+            raise ConfigError(f"gamma is {self.gamma}; it is a number from 0 to 1.")
+        if (self.q_value is None) != (self.value is None):
+            there, missing = ("value", "q_value") if self.q_value is None else ("q_value", "value")
+            raise ConfigError(f"There is {there} and no {missing}; estimates need both or neither.")
+        for name in (LOG_PROB, "policy_log_prob"):
+            if (found := getattr(self, name)) is not None:
+                _check_probabilities(name, found, self.discrete, may_be_zero=name != LOG_PROB)
+
+    # ---- where steps lie
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """[E], the row of each episode's first step."""
+        return np.cumsum(self.steps) - self.steps
+
+    @cached_property
+    def episode(self) -> np.ndarray:
+        """[N], the number of each step's episode."""
+        return np.repeat(np.arange(len(self.steps)), self.steps)
+
+    @cached_property
+    def step(self) -> np.ndarray:
+        """[N], t: the number of each step in its episode."""
+        return np.arange(len(self.reward)) - np.repeat(self.first, self.steps)
+
+    @cached_property
+    def discount(self) -> np.ndarray:
+        """[N], γ^t."""
+        return (self.gamma ** np.arange(self.steps.max(), dtype=np.float64))[self.step]
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the steps of each episode, [N] to [E]."""
+        return np.add.reduceat(values, self.first)
+
+    @cached_property
+    def returns(self) -> np.ndarray:
+        """[E], Σ_t γ^t r_t."""
+        return self.total(self.discount * self.reward)
+
+    # ---- weights
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether both policies' probabilities are known."""
+        return self.log_prob is not None and self.policy_log_prob is not None
+
+    @cached_property
+    def log_ratio(self) -> np.ndarray:
+        """[N], log ρ_t = log π(a_t|s_t) - log μ(a_t|s_t)."""
+        if self.log_prob is None:
+            raise DataError(f"The data have no {LOG_PROB!r}, the behaviour's log-probability of each action.")
+        if self.policy_log_prob is None:
+            raise DataError("The judged policy has no probabilities.")
+        return self.policy_log_prob - self.log_prob
+
+    @cached_property
+    def log_weight(self) -> np.ndarray:
+        """[N], log w_t = Σ log ρ over the episode's steps up to and with t."""
+        return cumulative(self.log_ratio, self.steps)
+
+    @cached_property
+    def episode_log_weight(self) -> np.ndarray:
+        """[E], log w of whole episodes."""
+        return self.log_weight[self.first + self.steps - 1]
+
+    @cached_property
+    def log_sums(self) -> np.ndarray:
+        """[T], log Σ_i w_t of all episodes, at each step of the longest; one that ended keeps the weight that it had."""
+        return _log_sums(self, 1)
+
+    @cached_property
+    def ess_by_step(self) -> np.ndarray:
+        """[T], Kish's (Σ_i w_t)² / Σ_i w_t²: how many equally weighted episodes vary as much; 0 where all weights are."""
+        with np.errstate(invalid="ignore"):
+            return np.nan_to_num(np.exp(2 * self.log_sums - _log_sums(self, 2)))
+
+    @cached_property
+    def unsupported(self) -> float:
+        """The share of steps whose logged action the judged policy never takes."""
+        return 0.0 if self.policy_log_prob is None else float(np.isneginf(self.policy_log_prob).mean())
+
+    # ---- values
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is a Q and a V."""
+        return self.value is not None
+
+    @cached_property
+    def surprise(self) -> np.ndarray:
+        """[N], δ_t = r_t + γ V(s_{t+1}) - Q(s_t, a_t)."""
+        if self.value is None or self.q_value is None:
+            raise DataError("There is no estimate of the judged policy's values.")
+        following = np.append(self.value[1:], 0.0)
+        following[self.first + self.steps - 1] = 0.0 if self.final_value is None else self.final_value
+        return self.reward + self.gamma * following - self.q_value
+
+
+def cumulative(values: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Sums within each episode, up to and with each step: [N] to [N].
+
+    Episodes of like length (up to a factor of 2) lie side by side in one array, so -inf stays in its episode, and sums of one do
+    not lose the digits that sums over the whole file would.
+    """
+    first, found = np.cumsum(steps) - steps, np.empty(len(values))
+    sizes = np.ceil(np.log2(steps))
+    for size in np.unique(sizes):
+        mine = np.flatnonzero(sizes == size)
+        there = np.arange(steps[mine].max()) < steps[mine, None]
+        places = (first[mine, None] + np.arange(there.shape[1]))[there]
+        padded = np.zeros(there.shape)
+        padded[there] = values[places]
+        found[places] = padded.cumsum(1)[there]
+    return found
+
+
+def _log_sums(logs: Logs, power: int) -> np.ndarray:
+    """[T], log Σ_i w_t^power."""
+    width = int(logs.steps.max())
+    top, ended = np.full((2, width), -np.inf)
+    np.maximum.at(top, logs.step, power * logs.log_weight)
+    top[np.isneginf(top)] = 0.0
+    with np.errstate(divide="ignore"):
+        running = top + np.log(np.bincount(logs.step, np.exp(power * logs.log_weight - top[logs.step]), width))
+    over = logs.steps < width
+    np.logaddexp.at(ended, logs.steps[over], power * logs.episode_log_weight[over])
+    return np.logaddexp(running, np.logaddexp.accumulate(ended))
+
+
+def _checked(name: str, given: Any, n: int) -> np.ndarray:
+    values = np.asarray(given, np.float64)
+    if values.shape != (n,):
+        what = "one an episode" if name == "final_value" else "one a step"
+        raise DataError(f"{name} has the shape {list(values.shape)}, and there are {n} to come, {what}.")
+    bad = np.isnan(values) if name == "policy_log_prob" else ~np.isfinite(values)
+    if name == LOG_PROB:
+        bad &= ~np.isneginf(values)  # which has a sentence of its own
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(f"{name} is {values[row]} in row {row}.")
+    return values
+
+
+def _check_probabilities(name: str, values: np.ndarray, discrete: bool, *, may_be_zero: bool) -> None:
+    who = "the behaviour" if name == LOG_PROB else "the judged policy"
+    if not may_be_zero and (row := int(values.argmin())) >= 0 and np.isneginf(values[row]):
+        raise DataError(f"{name} is -inf in row {row}: {who} has a probability of 0 for the action that was logged there.")
+    row = int(values.argmax())
+    if discrete and values[row] > _ABOVE:
+        raise DataError(
+            f"{name} is {values[row]:.6g} in row {row}, a probability of {np.exp(values[row]):.4g}, above 1; "
+            "it takes natural logarithms of probabilities."
+        )
+    if np.isposinf(values[row]):
+        raise DataError(f"{name} is inf in row {row}: a deterministic policy of continuous actions has no density, so give None.")
