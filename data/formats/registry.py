@@ -30,6 +30,7 @@ from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_p
 from .tabular.csv_table import csv_parts, is_csv, read_csv
 from .tabular.flat_parquet import is_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
+from .tabular.open_bandit import is_open_bandit, read_open_bandit
 from .untrusted.archives import is_zip
 from .untrusted.pickled_paths import is_pickled_paths, read_pickled_paths
 
@@ -65,6 +66,12 @@ FORMATS: dict[str, Format] = {
         Format("ogbench", "OGBench's .npz: trajectories whose terminals are no ends of the task", is_ogbench, read_ogbench),
         Format("pfrl", "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal", is_pfrl, read_pfrl),
         Format("csv", "CSV with episode, observation:0, …, action:0, …, reward, also beside images", is_csv, read_csv, csv_parts),
+        Format(
+            "open_bandit",
+            "Open Bandit Dataset's CSV: item_id, position, click, propensity_score, user_feature_0, …",
+            is_open_bandit,
+            read_open_bandit,
+        ),
         Format(
             "npz", "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories", is_npz, read_npz
         ),

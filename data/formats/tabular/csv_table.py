@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Iterable, Mapping
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv as arrow_csv
 
 from ...errors import ConfigError, DataError
 from ...masks import ACTION_MASK
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, typed_actions
-from ..untrusted.archives import head, is_archive, open_gzip
+from ..untrusted.archives import head, is_archive
+from .csv_cells import HEAD, as_array, header, read_cells
 from .images import ENDINGS, read_images
 
 NAMES = {  # d3ray's word: what files call it, the first found is taken
@@ -30,12 +28,11 @@ NAMES = {  # d3ray's word: what files call it, the first found is taken
     "log_prob": ("log_prob", "action_log_prob"),
 }
 _ENTRY = re.compile(r"(observation(?:/[^:]+)?|action|action_mask)(?::(\d+))?")
-_HEAD = 1 << 19  # bytes in which the header has to end
 
 
 def is_csv(path: Path) -> bool:
     """Whether the first line names episode, reward, an observation and an action."""
-    names = {_usual(name, {}) for name in _header(head(path, _HEAD, unpacked=True))[0]}
+    names = {_usual(name, {}) for name in header(path)[0]}
     return {"episode", "reward"} <= names and all(any(_entry(n, word) for n in names) for word in ("observation", "action"))
 
 
@@ -83,14 +80,18 @@ def read_csv(
     path, source = Path(path), str(path)
     if ends not in ("truncated", "terminated"):
         raise ConfigError(f"ends is {ends!r}; choose from 'truncated', 'terminated'.")
-    header, separator = _header(head(path, _HEAD, unpacked=True))
-    if not header:
+    found, separator = header(path)
+    if not found:
         raise DataError(f"{source} does not begin with a line of UTF-8 text; save it as UTF-8.")
-    names = [_usual(name, _checked(rename, header, source)) for name in header]
+    names = [_usual(name, _checked(rename, found, source)) for name in found]
     groups = _grouped(names, source)
     are_images = groups.get("observation") == ["observation:0"] and _first_is_text(path, names.index("observation:0"), separator)
     text = {"episode", *(["observation:0"] if are_images else ())}
-    table = _read(path, source, names, separator, text)
+    numbers = [name for name in names if _known(name) and name not in text]
+    whole = {name for name in numbers if name.startswith("action:") or _flag(name)}  # whose type tells, of actions their kind
+    table = read_cells(
+        path, names, separator, text=text, numbers={name: None if name in whole else pa.float64() for name in numbers}
+    )
 
     episode, notes = _episodes(table, source), _left_out(names)
     n = len(table)
@@ -101,7 +102,7 @@ def read_csv(
         columns["observation"] = read_images(called, _places(path, images), source)
     nested = {name.partition("/")[2]: column for name, column in columns.items() if name.startswith("observation/")}
     end = np.r_[episode[1:] != episode[:-1], True]
-    given = {word: flags(source, word, _numbers(table[word])) for word in ("terminated", "truncated") if word in names}
+    given = {word: flags(source, word, as_array(table[word])) for word in ("terminated", "truncated") if word in names}
     terminated = given.get("terminated", end if ends == "terminated" else np.zeros(n, bool))
     truncated = (given.get("truncated", np.zeros(n, bool)) | end) & ~terminated
     if "terminated" not in given:
@@ -110,12 +111,12 @@ def read_csv(
     if timeout_at is not None:
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
         notes += said
-    extra = {name: _numbers(table[name]) for name in names if name == "log_prob" or name.startswith("info/")}
+    extra = {name: as_array(table[name]) for name in names if name == "log_prob" or name.startswith("info/")}
     extra |= {ACTION_MASK: columns[ACTION_MASK]} if ACTION_MASK in columns else {}
     steps = steps_from_arrays(
         nested or columns["observation"],
         typed_actions(source, columns["action"], discrete_action),
-        one_column(source, "reward", _numbers(table["reward"])),
+        one_column(source, "reward", as_array(table["reward"])),
         terminated,
         truncated,
         extra=extra,
@@ -127,19 +128,6 @@ def read_csv(
 
 
 # ---- the header
-
-
-def _header(start: bytes) -> tuple[list[str], str]:
-    """The names in the first line, without the spaces around them, and what separates them; none where it is no text."""
-    line, found, _ = start.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
-    try:
-        text = line.decode("utf-8") if found or len(start) < _HEAD else ""
-    except UnicodeDecodeError:
-        return [], ","
-    if "\0" in text:
-        return [], ","
-    separator = max(",;\t", key=text.count)
-    return [name.strip() for name in next(csv.reader([text.strip("\r")], delimiter=separator), [])], separator
 
 
 def _checked(rename: Mapping[str, str] | None, header: Iterable[str], source: str) -> dict[str, str]:
@@ -210,100 +198,21 @@ def _some(names: Iterable[str]) -> str:
 # ---- the cells
 
 
-def _read(path: Path, source: str, names: list[str], separator: str, text: set[str]) -> Any:
-    """The known columns as an Arrow table without nulls: text, or numbers of whatever type they are written in."""
-    numbers = [name for name in names if _known(name) and name not in text]
-    whole = {name for name in numbers if name.startswith("action:")}  # their type tells whether they are discrete
-    with open_gzip(path) as stream:
-        try:
-            table = arrow_csv.read_csv(
-                pa.PythonFile(stream, mode="r"),
-                read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1, use_threads=False),
-                parse_options=arrow_csv.ParseOptions(delimiter=separator),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(text, pa.string())
-                    | {n: pa.float64() for n in numbers if n not in whole and not _flag(n)},
-                    include_columns=[*sorted(text), *numbers],
-                    null_values=[""],
-                    strings_can_be_null=False,
-                    true_values=["true", "True", "TRUE"],
-                    false_values=["false", "False", "FALSE"],
-                ),
-            )
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise _fault(path, source, names, separator, set(numbers), str(error)) from None
-    if not len(table):
-        raise DataError(f"{source} has no steps: it is a header only.")
-    if pc.any(pc.equal(pc.utf8_trim_whitespace(table["episode"]), "")).as_py():  # pyright: ignore[reportAttributeAccessIssue]
-        raise _fault(path, source, names, separator, set(numbers), "it has empty cells")
-    columns = [(name, table[name]) for name in table.column_names]
-    if any(column.null_count or not (_is_number(column) or name in text) for name, column in columns):
-        raise _fault(path, source, names, separator, set(numbers), "it has cells that are no numbers")
-    if any(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py() for _, column in columns):  # pyright: ignore[reportAttributeAccessIssue]
-        raise _fault(path, source, names, separator, set(numbers), "it has numbers that are not finite")
-    return table
-
-
 def _flag(name: str) -> bool:
     return name in ("terminated", "truncated")
 
 
-def _is_number(column: Any) -> bool:
-    return any(test(column.type) for test in (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean))
-
-
-def _fault(path: Path, source: str, names: list[str], separator: str, numbers: set[str], found: str) -> DataError:
-    """The first thing wrong, looked for cell by cell, since Arrow does not say where it was."""
-    line = 1
-    with open_gzip(path) as stream:
-        try:
-            reader = csv.reader(TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
-            for k, row in enumerate(reader):
-                line = reader.line_num
-                if k and row and (said := _wrong(row, names, numbers)):
-                    return DataError(f"{source}, line {line}: {said}.")
-        except UnicodeDecodeError as error:
-            byte = error.object[error.start]
-            return DataError(f"{source} is not UTF-8 text (byte 0x{byte:02x} after line {line}); save it as UTF-8.")
-        except csv.Error as error:
-            return DataError(f"{source}, line {line + 1}: {error}.")
-    return DataError(f"{source} cannot be read as CSV: {found.splitlines()[0].rstrip('.')}.")
-
-
-def _wrong(row: list[str], names: list[str], numbers: set[str]) -> str | None:
-    if len(row) != len(names):
-        return f"there are {len(row)} cells, and the header has {len(names)}"
-    for name, cell in zip(names, map(str.strip, row), strict=True):
-        if not cell and (name in numbers or name in ("episode", "observation:0")):
-            return f"the column {name!r} is empty"
-        if name in numbers:
-            try:
-                value = float({"true": "1", "false": "0"}.get(cell.lower(), cell).replace("_", "?"))
-            except ValueError:
-                return f"the column {name!r} holds {cell[:40]!r}, which is no number"
-            if not math.isfinite(value):
-                return f"the column {name!r} holds {cell!r}"
-    return None
-
-
 def _first_is_text(path: Path, column: int, separator: str) -> bool:
     """Whether the first cell below the header is no number."""
-    lines = head(path, _HEAD, unpacked=True).decode("utf-8", "replace").splitlines()[1:]
+    lines = head(path, HEAD, unpacked=True).decode("utf-8", "replace").splitlines()[1:]
     row = next(csv.reader([line for line in lines if line.strip()][:1], delimiter=separator), [])
     cell = row[column].strip() if column < len(row) else ""
     return bool(cell) and not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", cell, re.IGNORECASE)
 
 
-def _numbers(column: Any) -> Array:
-    values = column.combine_chunks()
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.uint8())
-    return values.to_numpy(zero_copy_only=False)
-
-
 def _stacked(table: Any, entries: list[str]) -> Array:
     """[N, K] of the columns: integers where all are."""
-    columns = [_numbers(table[name]) for name in entries]
+    columns = [as_array(table[name]) for name in entries]
     return np.stack(columns, 1)
 
 

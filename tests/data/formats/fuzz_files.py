@@ -207,6 +207,13 @@ def _csv(folder: Path) -> Path:
     return folder / "file.csv"
 
 
+def _open_bandit(folder: Path) -> Path:
+    rows = "".join(f"{k},2019-11-24 00:00:0{k}+00:00,{k % 3},{k % 3 + 1},{k % 2},0.5,a{k % 2},b,0.{k},1,2\n" for k in range(N))
+    names = ",timestamp,item_id,position,click,propensity_score,user_feature_0,user_feature_1"
+    (folder / "file.csv").write_text(f"{names},user-item_affinity_0,user-item_affinity_1,user-item_affinity_2\n{rows}")
+    return folder / "file.csv"
+
+
 def _csv_images(folder: Path) -> Path:
     (folder / "data").mkdir()
     pixels = np.random.default_rng(0).integers(0, 255, (3, 5, 5, 3), dtype=np.uint8)
@@ -287,6 +294,7 @@ WRITERS = {
     "dqn_replay": _dqn_replay,
     "csv": _csv,
     "csv images": _csv_images,
+    "open_bandit": _open_bandit,
     "rlds": _rlds,
     "rlds images": _rlds_images,
     "minari arrow": _minari_arrow,

@@ -1,0 +1,123 @@
+"""The cells of a CSV file as an Arrow table; what cannot be read is named by its line."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Collection, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from ...errors import DataError
+from ..imported import Array
+from ..untrusted.archives import head, open_gzip
+
+HEAD = 1 << 19  # bytes in which the header has to end
+
+
+def header(path: Path) -> tuple[list[str], str]:
+    """The names in the first line, without the spaces around them, and what separates them; none where it is no text."""
+    start = head(path, HEAD, unpacked=True)
+    line, found, _ = start.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    try:
+        text = line.decode("utf-8") if found or len(start) < HEAD else ""
+    except UnicodeDecodeError:
+        return [], ","
+    if "\0" in text:
+        return [], ","
+    separator = max(",;\t", key=text.count)
+    return [name.strip() for name in next(csv.reader([text.strip("\r")], delimiter=separator), [])], separator
+
+
+def read_cells(path: Path, names: list[str], separator: str, *, text: Collection[str], numbers: Mapping[str, Any]) -> Any:
+    """Some columns as an Arrow table without nulls: text, or numbers.
+
+    Args:
+        path: the file, gzip too.
+        names: what its columns are called, in their order.
+        separator: between cells.
+        text: columns of text.
+        numbers: columns of numbers, and what they are read as; None: whatever they are written in.
+
+    Raises:
+        DataError: not UTF-8, no rows, a row of another length, an empty cell, text or NaN in a number's place; the line is named.
+    """
+    source = str(path)
+    with open_gzip(path) as stream:
+        try:
+            table = arrow_csv.read_csv(
+                pa.PythonFile(stream, mode="r"),
+                read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1, use_threads=False),
+                parse_options=arrow_csv.ParseOptions(delimiter=separator),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(text, pa.string()) | {n: kind for n, kind in numbers.items() if kind is not None},
+                    include_columns=[*sorted(text), *numbers],
+                    null_values=[""],
+                    strings_can_be_null=False,
+                    true_values=["true", "True", "TRUE"],
+                    false_values=["false", "False", "FALSE"],
+                ),
+            )
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise _fault(path, names, separator, text, numbers, str(error)) from None
+    if not len(table):
+        raise DataError(f"{source} has no steps: it is a header only.")
+    if any(pc.any(pc.equal(pc.utf8_trim_whitespace(table[name]), "")).as_py() for name in text):  # pyright: ignore[reportAttributeAccessIssue]
+        raise _fault(path, names, separator, text, numbers, "it has empty cells")
+    columns = [(name, table[name]) for name in table.column_names]
+    if any(column.null_count or not (_is_number(column) or name in text) for name, column in columns):
+        raise _fault(path, names, separator, text, numbers, "it has cells that are no numbers")
+    if any(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py() for _, column in columns):  # pyright: ignore[reportAttributeAccessIssue]
+        raise _fault(path, names, separator, text, numbers, "it has numbers that are not finite")
+    return table
+
+
+def as_array(column: Any) -> Array:
+    """A column of numbers; flags as zeros and ones."""
+    values = column.combine_chunks()
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _is_number(column: Any) -> bool:
+    return any(test(column.type) for test in (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean))
+
+
+def _fault(path: Path, names: list[str], separator: str, text: Collection[str], numbers: Collection[str], found: str) -> DataError:
+    """The first thing wrong, looked for cell by cell, since Arrow does not say where it was."""
+    line, source = 1, str(path)
+    with open_gzip(path) as stream:
+        try:
+            reader = csv.reader(TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
+            for k, row in enumerate(reader):
+                line = reader.line_num
+                if k and row and (said := _wrong(row, names, text, numbers)):
+                    return DataError(f"{source}, line {line}: {said}.")
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            return DataError(f"{source} is not UTF-8 text (byte 0x{byte:02x} after line {line}); save it as UTF-8.")
+        except csv.Error as error:
+            return DataError(f"{source}, line {line + 1}: {error}.")
+    return DataError(f"{source} cannot be read as CSV: {found.splitlines()[0].rstrip('.')}.")
+
+
+def _wrong(row: list[str], names: list[str], text: Collection[str], numbers: Collection[str]) -> str | None:
+    if len(row) != len(names):
+        return f"there are {len(row)} cells, and the header has {len(names)}"
+    for name, cell in zip(names, map(str.strip, row), strict=True):
+        if not cell and (name in numbers or name in text):
+            return f"the column {name!r} is empty"
+        if name in numbers:
+            try:
+                value = float({"true": "1", "false": "0"}.get(cell.lower(), cell).replace("_", "?"))
+            except ValueError:
+                return f"the column {name!r} holds {cell[:40]!r}, which is no number"
+            if not math.isfinite(value):
+                return f"the column {name!r} holds {cell!r}"
+    return None
