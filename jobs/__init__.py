@@ -1,1 +1,1 @@
-"""What is submitted: one module per job, and the `d3ray` command."""
+"""What is submitted: one module per job, in rooms, and the `d3ray` command."""

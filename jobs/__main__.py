@@ -8,19 +8,30 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .. import __version__
 from ..data.errors import ConfigError, did_you_mean
-from .command.running import BAD_INPUT, job_names, load_job, run_command
+from .command.running import BAD_INPUT, ROOMS, job_names, load_job, run_command
 
 _ABOUT = """Data-driven deep reinforcement learning on Ray: from logged experience to a policy.
 
 `d3ray JOB --help` shows a job's options, `d3ray JOB --example` a commented config file, and
 `d3ray JOB --config FILE key=value ...` runs it.
 """
+
+
+class _ByRoom(TyperGroup):
+    """Lists the jobs under the name of their room."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # click's, of which typer may bring its own copy
+        for room, title in ROOMS.items():
+            if names := job_names(room):
+                with formatter.section(title):
+                    formatter.write_dl([(name, about) for name, about in names.items()])
 
 
 def _version(asked: bool) -> None:
@@ -44,7 +55,7 @@ def _command(name: str) -> Callable[[typer.Context], None]:
 
 def application() -> typer.Typer:
     """The typer application, with a command for each job there is."""
-    app = typer.Typer(name="d3ray", help=_ABOUT, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+    app = typer.Typer(name="d3ray", cls=_ByRoom, help=_ABOUT, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
     app.pretty_exceptions_enable = False
     app.callback()(_callback)
     # A job reads its own arguments: key=value pairs and flags are one thing with the keys of its YAML file.

@@ -1,6 +1,6 @@
 """What every job is made of.
 
-A job is one module of `jobs/`; nothing else has to name it. `jobs/count.py` in full:
+A job is one module of a room of `jobs/`; nothing else has to name it. `jobs/data/count.py` in full:
 
     '''`d3ray count DATASET`: how many transitions a dataset has.'''
 
@@ -8,8 +8,8 @@ A job is one module of `jobs/`; nothing else has to name it. `jobs/count.py` in 
 
     from dataclasses import dataclass
 
-    from ..data.dataset import Dataset
-    from .command.base import JobConfig, Result, option
+    from ...data.dataset import Dataset
+    from ..command.base import JobConfig, Result, option
 
     class CountConfig(JobConfig):
         dataset: str = option(..., "dataset folder, URI or catalog name", operand=True, example="d3ray/cartpole-replay")

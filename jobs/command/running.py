@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import os
 import shlex
@@ -18,14 +17,16 @@ from .describe import example, help_text, print_config
 from .options import JobConfig, read_line, resolve
 
 _JOBS = Path(__file__).parents[1]
+ROOMS = {"data": "Data", "training": "Training", "results": "Results", "policies": "Policies", "cluster": "Clusters"}
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
-def job_names() -> dict[str, str]:
-    """Every job of `jobs/` with its one line for `--help`, read without importing any."""
+def job_names(room: str | None = None) -> dict[str, str]:
+    """Every job, or those of a room, with its one line for `--help`, read without importing any."""
     found: dict[str, str] = {}
-    for file in sorted(_JOBS.glob("[a-z]*.py")):
-        head = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n", 1)[0]
+    for file in (file for name in (ROOMS if room is None else (room,)) for file in sorted((_JOBS / name).glob("[a-z]*.py"))):
+        with file.open(encoding="utf-8") as lines:
+            head = next(lines, "").strip().strip('"')
         command, _, about = head.partition("`: ")
         if command.split(" ")[:2] == ["`d3ray", file.stem]:
             found[file.stem] = about
@@ -36,7 +37,8 @@ def load_job(name: str) -> tuple[ModuleType, type[Config]]:
     """The module of a job and its config class. Raises ConfigError: there is no such job."""
     if name not in (names := job_names()):
         raise ConfigError(f"d3ray has no job {name!r}{did_you_mean(name, names)}")
-    module = importlib.import_module(f"..{name}", __package__)
+    room = next(room for room in ROOMS if name in job_names(room))
+    module = importlib.import_module(f"..{room}.{name}", __package__)
     config_class = getattr(module, "".join(part.title() for part in name.split("_")) + "Config")
     return module, config_class
 

@@ -15,7 +15,7 @@ from d3ray.data.dataset import Dataset
 from d3ray.data.exporters.registry import EXPORTERS
 from d3ray.data.spec import Environment
 from d3ray.jobs.command.running import run_command
-from d3ray.jobs.convert import FORMATS, ConvertConfig, env_spec, run
+from d3ray.jobs.data.convert import FORMATS, ConvertConfig, env_spec, run
 
 TARGETS = {"d4rl": "a.hdf5", "d3rlpy": "a.h5", "minari": "folder", "parquet": "a.parquet", "npz": "a.npz"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from d3ray.jobs.command.running import run_command
-from d3ray.jobs.demo import DemoConfig, run
+from d3ray.jobs.training.demo import DemoConfig, run
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -10,7 +10,7 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.jobs.command.running import run_command
-from d3ray.jobs.derive import DeriveConfig, run
+from d3ray.jobs.data.derive import DeriveConfig, run
 
 
 def walk(n: int = 400, seed: int = 0) -> Dataset:

@@ -19,7 +19,7 @@ from d3ray.algos.registry import algorithm_class
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 from d3ray.jobs.command.running import run_command
-from d3ray.jobs.evaluate import EvaluateConfig, run
+from d3ray.jobs.policies.evaluate import EvaluateConfig, run
 
 WITHOUT_TORCH = """
 import sys

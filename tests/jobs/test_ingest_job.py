@@ -9,7 +9,7 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.jobs.command.running import run_command
-from d3ray.jobs.ingest import IngestConfig, run
+from d3ray.jobs.data.ingest import IngestConfig, run
 
 
 def npz(path: Path, n: int = 20, **changes: np.ndarray) -> str:

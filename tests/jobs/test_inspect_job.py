@@ -11,8 +11,8 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Environment, Spec
-from d3ray.jobs import inspect as inspect_job
 from d3ray.jobs.command.running import run_command
+from d3ray.jobs.data import inspect as inspect_job
 
 
 @pytest.fixture

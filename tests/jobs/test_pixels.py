@@ -19,10 +19,10 @@ from d3ray.algos.export.packing import write_package
 from d3ray.algos.values.dqn import DQN
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
-from d3ray.jobs.collect import CollectConfig
-from d3ray.jobs.collect import run as collect
-from d3ray.jobs.evaluate import EvaluateConfig
-from d3ray.jobs.evaluate import run as evaluate_package
+from d3ray.jobs.data.collect import CollectConfig
+from d3ray.jobs.data.collect import run as collect
+from d3ray.jobs.policies.evaluate import EvaluateConfig
+from d3ray.jobs.policies.evaluate import run as evaluate_package
 
 SIDE = 12
 

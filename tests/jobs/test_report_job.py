@@ -14,8 +14,8 @@ import pytest
 
 from d3ray.jobs.command.options import resolve
 from d3ray.jobs.command.running import BAD_INPUT, run_command
-from d3ray.jobs.report import ReportConfig
-from d3ray.jobs.train import TrainConfig
+from d3ray.jobs.results.report import ReportConfig
+from d3ray.jobs.training.train import TrainConfig
 from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES
 
 TRAIN = ["d3ray/cartpole-replay", "algorithm=DQN", "n_steps=40", "n_steps_per_epoch=20", "seeds=[0, 1]", "evaluation.episodes=2"]

@@ -19,7 +19,7 @@ import pytest
 
 from d3ray.data.errors import ConfigError
 from d3ray.jobs.command.running import BAD_INPUT, run_command
-from d3ray.jobs.status import StatusConfig, run
+from d3ray.jobs.results.status import StatusConfig, run
 from d3ray.jobs.views import live_view
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines

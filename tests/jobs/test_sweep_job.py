@@ -14,7 +14,7 @@ import pytest
 
 from d3ray.jobs.command.options import resolve
 from d3ray.jobs.command.running import BAD_INPUT, INTERRUPTED, run_command
-from d3ray.jobs.sweep import SweepConfig, describe
+from d3ray.jobs.training.sweep import SweepConfig, describe
 from d3ray.platform.results.experiment import ExperimentResult
 from d3ray.platform.results.sweep import ConfigurationResult, Outcome, SweepResult
 from d3ray.platform.settings.objective import Objective

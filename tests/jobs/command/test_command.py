@@ -22,8 +22,8 @@ TOY = '''"""`d3ray toy DATASET`: a toy that does what it is told."""
 
 import time
 
-from ..data.errors import DataError
-from .command.base import RestartableConfig, Result, option
+from ...data.errors import DataError
+from ..command.base import RestartableConfig, Result, option
 
 
 class ToyConfig(RestartableConfig):
@@ -63,8 +63,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "jobs" / "command", package / "jobs" / "command")
     (package / "platform").mkdir()
     shutil.copy(ROOT / "platform" / "yaml_text.py", package / "platform")
-    (package / "jobs" / "toy.py").write_text(TOY)
-    (package / "jobs" / "helper.py").write_text('"""No job: `d3ray helper` is not what this begins with."""\n')
+    room = package / "jobs" / "training"
+    room.mkdir()
+    (room / "toy.py").write_text(TOY)
+    (room / "helper.py").write_text('"""No job: `d3ray helper` is not what this begins with."""\n')
     (folder / "three.yaml").write_text("dataset: good\nn: 4\n")
     return folder
 

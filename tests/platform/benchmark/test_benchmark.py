@@ -13,9 +13,9 @@ import torch
 from mlflow import MlflowClient
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.jobs.benchmark import BenchmarkConfig
 from d3ray.jobs.command.options import resolve
 from d3ray.jobs.command.running import BAD_INPUT, run_command
+from d3ray.jobs.training.benchmark import BenchmarkConfig
 from d3ray.platform.benchmark.data import Obtained, obtain, stood_in
 from d3ray.platform.benchmark.gate import protocol, read_bands, write_bands
 from d3ray.platform.benchmark.run import BenchmarkResult, Cells, benchmark_work, cell_trials

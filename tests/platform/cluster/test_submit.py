@@ -12,8 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from d3ray.data.errors import ConfigError, StorageError
-from d3ray.jobs.submit import SubmitConfig
-from d3ray.jobs.submit import run as submit
+from d3ray.jobs.cluster.submit import SubmitConfig
+from d3ray.jobs.cluster.submit import run as submit
 from d3ray.platform.cluster.check import missing
 from d3ray.platform.cluster.jobs import Cluster
 from d3ray.platform.cluster.secret_text import refuse_secrets, secret_in, secret_name

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .command.base import RestartableConfig, Result, option
-from .command.console import note
-from .views.live_view import live_experiment
+from ..command.base import RestartableConfig, Result, option
+from ..command.console import note
+from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.results.experiment import ExperimentResult
+    from ...platform.results.experiment import ExperimentResult
 
 DATASET = "d3ray/cartpole-replay"
 SMALL = {"hidden_units": [64, 64]}
@@ -42,8 +42,8 @@ class DemoResult(Result):
 
 def run(config: DemoConfig) -> DemoResult:
     """Trains, registers, evaluates the registered policy through onnxruntime, and draws the report."""
-    from ..data.dataset import Dataset
-    from ..platform.cluster.session import ray_session
+    from ...data.dataset import Dataset
+    from ...platform.cluster.session import ray_session
 
     dataset = Dataset.open(DATASET)
     returns = dataset.statistics.return_
@@ -79,8 +79,8 @@ def run(config: DemoConfig) -> DemoResult:
 
 
 def _train(name: str, config: DemoConfig) -> ExperimentResult:
-    from ..platform.experiment.run import run_experiment
-    from ..platform.settings.config import ExperimentConfig
+    from ...platform.experiment.run import run_experiment
+    from ...platform.settings.config import ExperimentConfig
 
     settings = {
         "name": f"demo-{name}",
@@ -99,14 +99,14 @@ def _train(name: str, config: DemoConfig) -> ExperimentResult:
 
 
 def _evaluate(model: str, config: DemoConfig) -> float:
-    from .evaluate import EvaluateConfig
-    from .evaluate import run as evaluate
+    from ..policies.evaluate import EvaluateConfig
+    from ..policies.evaluate import run as evaluate
 
     return evaluate(EvaluateConfig.checked({"package": model, "episodes": 20, "seed": 1_000, "storage": config.storage})).mean
 
 
 def _report(names: list[str], config: DemoConfig) -> str:
-    from .report import ReportConfig
-    from .report import run as report
+    from ..results.report import ReportConfig
+    from ..results.report import run as report
 
     return report(ReportConfig.checked({"experiments": names, "storage": config.storage})).look["page"]

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import ConfigError, StorageError
-from .command.base import JobConfig, Result, option
+from ...data.errors import ConfigError, StorageError
+from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ..platform.results.status import View
+    from ...platform.results.status import View
 
 
 class StatusConfig(JobConfig):
@@ -39,9 +39,9 @@ def run(config: StatusConfig) -> StatusResult:
         ConfigError: there is no such experiment, or none at all; the nearest name is said.
         StorageError: the storage cannot be read.
     """
-    from ..platform.results.reading import experiment_names
-    from ..platform.results.status_reader import StatusReader
-    from ..platform.settings.config import absolute
+    from ...platform.results.reading import experiment_names
+    from ...platform.results.status_reader import StatusReader
+    from ...platform.settings.config import absolute
 
     storage = absolute(config.storage)
     if config.experiment is None:
@@ -53,7 +53,7 @@ def run(config: StatusConfig) -> StatusResult:
         return _all(storage, names, config.format)
     reader = StatusReader(storage, config.experiment)
     if config.watch:
-        from .views.live_view import showing
+        from ..views.live_view import showing
 
         with showing(reader.read) as over:
             over.wait()
@@ -63,8 +63,8 @@ def run(config: StatusConfig) -> StatusResult:
 
 
 def _all(storage: str, names: list[str], how: str) -> StatusResult:
-    from ..platform.results.status_reader import StatusReader
-    from .views.view_text import summary
+    from ...platform.results.status_reader import StatusReader
+    from ..views.view_text import summary
 
     views: dict[str, View] = {}
     told: list[Any] = []
@@ -82,7 +82,7 @@ def _drawn(view: View, rows: int) -> str:
     """The drawing for stdout, coloured where that is a terminal."""
     from rich.console import Console
 
-    from .views.view_text import Drawing
+    from ..views.view_text import Drawing
 
     console = Console(highlight=False)
     with console.capture() as captured:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data.errors import ConfigError
-from ..data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
-from ..data.storage.files import storage_errors, write_atomically
-from .command.base import JobConfig, Result, option
+from ...data.errors import ConfigError
+from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+from ...data.storage.files import storage_errors, write_atomically
+from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ..algos.acting.onnx_policy import OnnxPolicy
+    from ...algos.acting.onnx_policy import OnnxPolicy
 
 
 class EvaluateConfig(JobConfig):
@@ -61,14 +61,14 @@ def run(config: EvaluateConfig) -> EvaluateResult:
         ConfigError: no environment is named or it cannot be made, or its spaces are not the policy's.
         StorageError: the package is not whole, was changed, or cannot be fetched.
     """
-    from ..algos.environments.evaluate import evaluate
-    from ..algos.environments.make import make
-    from ..algos.environments.scores import reference_score
-    from ..algos.environments.vector import facing
+    from ...algos.environments.evaluate import evaluate
+    from ...algos.environments.make import make
+    from ...algos.environments.scores import reference_score
+    from ...algos.environments.vector import facing
 
     with _package(config) as folder:
-        from ..algos.acting.remembering import Remembering
-        from ..algos.export.package import read_package
+        from ...algos.acting.remembering import Remembering
+        from ...algos.export.package import read_package
 
         policy = read_package(folder)
     environment, acting = _environment(config, policy), policy
@@ -104,7 +104,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
 @contextmanager
 def _package(config: EvaluateConfig) -> Generator[Path]:
     """The package's folder."""
-    from ..platform.tracking.registered import is_registered, registered_package
+    from ...platform.tracking.registered import is_registered, registered_package
 
     if is_registered(config.package):
         with registered_package(config.package, config.tracking, config.storage) as folder:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..data.spec import Environment
-from .command.base import JobConfig, Result, option
+from ...data.spec import Environment
+from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ..platform.tracking.promotion import Promotion
+    from ...platform.tracking.promotion import Promotion
 
 
 class PromoteConfig(JobConfig):
@@ -40,7 +40,7 @@ def run(config: PromoteConfig) -> PromoteResult:
         DataError: the champion cannot act in the candidate's environment.
         StorageError: the server does not answer, or a package is not whole.
     """
-    from ..platform.tracking.promotion import promote
+    from ...platform.tracking.promotion import promote
 
     found = promote(
         config.name,

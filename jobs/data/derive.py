@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import ConfigError
-from .command.base import JobConfig, Result, option
-from .command.console import progress
+from ...data.errors import ConfigError
+from ..command.base import JobConfig, Result, option
+from ..command.console import progress
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
 
 class DeriveConfig(JobConfig):
@@ -62,8 +62,8 @@ class DeriveResult(Result):
 
 def run(config: DeriveConfig) -> DeriveResult:
     """Writes everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
-    from ..data.dataset import Dataset
-    from ..platform.datasets.derive import write_dataset
+    from ...data.dataset import Dataset
+    from ...platform.datasets.derive import write_dataset
 
     names = [config.source] if isinstance(config.source, str) else list(config.source)
     sources = [Dataset.open(name) for name in names]
@@ -89,7 +89,7 @@ def run(config: DeriveConfig) -> DeriveResult:
 
 def derive(config: DeriveConfig, sources: list[Dataset]) -> Dataset:
     """The dataset that a config describes, lazily: nothing of it is written yet."""
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
     if config.shares is not None:
         data = Dataset.mix(sources, config.shares, n_transitions=config.n_transitions, seed=config.seed)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .command.base import JobConfig, Result, option
-from .command.console import say
+from ..command.base import JobConfig, Result, option
+from ..command.console import say
 
 if TYPE_CHECKING:
-    from ..data.operations.difference import Difference
+    from ...data.operations.difference import Difference
 
 _DIFFERENT = 1  # exit status, as that of diff
 _LETTERS = 60  # of a value that is shown
@@ -35,7 +35,7 @@ class DiffResult(Result):
 
 def run(config: DiffConfig) -> DiffResult:
     """Prints what differs; the command exits with 1 where rows, spaces or environments do. Raises DataError: there is none."""
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
     found = Dataset.open(config.a).diff(Dataset.open(config.b))
     if config.format == "json":

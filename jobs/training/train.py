@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..platform.settings.config import ExperimentConfig
-from .command.base import Result
-from .command.planning import PlannableConfig, PlanResult, planned
-from .views.live_view import live_experiment
+from ...platform.settings.config import ExperimentConfig
+from ..command.base import Result
+from ..command.planning import PlannableConfig, PlanResult, planned
+from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.results.experiment import ExperimentResult
+    from ...platform.results.experiment import ExperimentResult
 
 
 class TrainConfig(PlannableConfig, ExperimentConfig):
@@ -43,7 +43,7 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ..platform.experiment.run import run_experiment, train_work
+    from ...platform.experiment.run import run_experiment, train_work
 
     if config.plan:
         return planned(train_work(config), config)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..data.errors import ConfigError
-from .command.base import JobConfig, Result, option
+from ...data.errors import ConfigError
+from ..command.base import JobConfig, Result, option
 from .up import agreed
 
 
@@ -19,7 +19,7 @@ class DownConfig(JobConfig):
 
 def run(config: DownConfig) -> Result:
     """Checks, asks, and runs `ray down`. Raises ConfigError: something is wrong or missing; StorageError: it failed."""
-    from ..platform.cluster.launcher import ClusterFile
+    from ...platform.cluster.launcher import ClusterFile
 
     file = ClusterFile.read(config.file)
     if lacking := file.lacking("down"):

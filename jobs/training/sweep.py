@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..platform.sweep.config import SweepConfig as Settings
-from ..platform.words import count
-from ..platform.yaml_text import to_text
-from .command.base import Result
-from .command.planning import PlannableConfig, PlanResult, planned
-from .views.live_view import live_experiment
+from ...platform.sweep.config import SweepConfig as Settings
+from ...platform.words import count
+from ...platform.yaml_text import to_text
+from ..command.base import Result
+from ..command.planning import PlannableConfig, PlanResult, planned
+from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.results.sweep import ConfigurationResult
-    from ..platform.results.sweep import SweepResult as Swept
+    from ...platform.results.sweep import ConfigurationResult
+    from ...platform.results.sweep import SweepResult as Swept
 
 
 class SweepConfig(PlannableConfig, Settings):
@@ -44,7 +44,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ..platform.sweep.run import run_sweep, sweep_work
+    from ...platform.sweep.run import run_sweep, sweep_work
 
     if config.plan:
         work = sweep_work(config)

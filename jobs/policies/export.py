@@ -6,9 +6,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.errors import ConfigError
-from ..data.storage.files import storage_errors
-from .command.base import JobConfig, Result, option
+from ...data.errors import ConfigError
+from ...data.storage.files import storage_errors
+from ..command.base import JobConfig, Result, option
 
 
 class ExportConfig(JobConfig):
@@ -45,11 +45,11 @@ class ExportResult(Result):
 
 def run(config: ExportConfig) -> ExportResult:
     """Writes the policy of `source` at `target`. Raises ConfigError before any work: the ending or the target cannot be used."""
-    from ..algos.export.export import check_ending, save_portable
-    from ..algos.export.graphs import portable
-    from ..algos.export.package import copy_package, read_package
-    from ..algos.export.packing import read_torch_policy
-    from ..platform.tracking.policies import open_policy
+    from ...algos.export.export import check_ending, save_portable
+    from ...algos.export.graphs import portable
+    from ...algos.export.package import copy_package, read_package
+    from ...algos.export.packing import read_torch_policy
+    from ...platform.tracking.policies import open_policy
 
     target = Path(config.target)
     check_ending(target)

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from ..data.errors import ConfigError
-from .command.base import JobConfig, Result, option
-from .command.console import note, say
+from ...data.errors import ConfigError
+from ..command.base import JobConfig, Result, option
+from ..command.console import note, say
 from .submit import told, write
 
 if TYPE_CHECKING:
-    from ..platform.cluster.jobs import JobEnd, ListedJob
+    from ...platform.cluster.jobs import JobEnd, ListedJob
 
 _SHOWN = 100  # characters of a command
 
@@ -46,7 +46,7 @@ class JobsResult(Result):
 
 def run(config: JobsConfig) -> JobsResult:
     """Does it. Raises ConfigError or StorageError: no such job, or the cluster cannot be used."""
-    from ..platform.cluster.jobs import Cluster
+    from ...platform.cluster.jobs import Cluster
 
     if config.action == "list":
         if config.id is not None:

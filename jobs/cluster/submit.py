@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import __version__
-from ..data.errors import ConfigError
-from .command.base import JobConfig, Result, option
-from .command.console import note
-from .command.options import read_line, resolve
-from .command.running import load_job, run_command
+from ... import __version__
+from ...data.errors import ConfigError
+from ..command.base import JobConfig, Result, option
+from ..command.console import note
+from ..command.options import read_line, resolve
+from ..command.running import load_job, run_command
 
 if TYPE_CHECKING:
-    from ..platform.cluster.jobs import Cluster, JobEnd, SubmittedJob
+    from ...platform.cluster.jobs import Cluster, JobEnd, SubmittedJob
 
 _CARRIED = ("MLFLOW_TRACKING_URI",)
 
@@ -61,9 +61,9 @@ class SubmitResult(Result):
 
 def run(config: SubmitConfig) -> SubmitResult:
     """Submits and follows. Raises ConfigError or StorageError before anything runs where arguments or the cluster are unusable."""
-    from ..platform.cluster.jobs import Cluster
-    from ..platform.cluster.secret_text import refuse_secrets
-    from ..platform.cluster.staging import PACKAGE, cargo, carried_config
+    from ...platform.cluster.jobs import Cluster
+    from ...platform.cluster.secret_text import refuse_secrets
+    from ...platform.cluster.staging import PACKAGE, cargo, carried_config
 
     if config.job in ("submit", "jobs", "up", "down"):
         raise ConfigError(f"submit runs jobs on a cluster; {config.job} works from here.")
@@ -100,7 +100,7 @@ def run(config: SubmitConfig) -> SubmitResult:
 
 def _variables(config: SubmitConfig, here: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The job's environment that Ray shows, and the one that it does not. Raises ConfigError."""
-    from ..platform.cluster.secret_text import secret_in, secret_name
+    from ...platform.cluster.secret_text import secret_in, secret_name
 
     for name, value in config.env.items():
         if secret_name(name) or secret_in(value):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .command.base import JobConfig, Result, option
-from .command.console import progress, say
+from ..command.base import JobConfig, Result, option
+from ..command.console import progress, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..data.dataset import Dataset
-    from ..data.doctor import EnvironmentFacts, Report
+    from ...data.dataset import Dataset
+    from ...data.doctor import EnvironmentFacts, Report
 
 _LARGE = 8  # pieces of rows, from which on progress is shown: half a million vectors, or 256 MiB of images
 
@@ -53,9 +53,9 @@ def run(config: InspectConfig) -> InspectResult:
         ConfigError: a page or a verdict is asked for without the doctor.
         StorageError: the page cannot be written.
     """
-    from ..data.dataset import Dataset
-    from ..data.errors import ConfigError
-    from .views.inspect_text import lines
+    from ...data.dataset import Dataset
+    from ...data.errors import ConfigError
+    from .inspect_text import lines
 
     if not config.doctor and (config.html or config.strict):
         raise ConfigError(f"{'html' if config.html else 'strict'} is the doctor's, and doctor is false; leave that out.")
@@ -88,7 +88,7 @@ def run(config: InspectConfig) -> InspectResult:
 
 def examine(dataset: Dataset) -> Report:
     """The doctor's report, with progress where that takes a while."""
-    from ..data.doctor import doctor, n_pieces
+    from ...data.doctor import doctor, n_pieces
 
     facts, pieces = environment_facts(dataset), n_pieces(dataset)
     if pieces < _LARGE:
@@ -99,12 +99,12 @@ def examine(dataset: Dataset) -> Report:
 
 def environment_facts(dataset: Dataset) -> EnvironmentFacts | None:
     """What the environment that the dataset names is like; None where it names none."""
-    from ..data.doctor import EnvironmentFacts
-    from ..data.errors import D3rayError
+    from ...data.doctor import EnvironmentFacts
+    from ...data.errors import D3rayError
 
     if dataset.environment is None:
         return None
-    from ..algos.environments.make import make
+    from ...algos.environments.make import make
 
     try:
         made = make(dataset.environment)
@@ -165,7 +165,7 @@ def _writable(name: str) -> Path:
     """The page's path, refused before any work where nothing can be written there."""
     from pathlib import Path
 
-    from ..data.errors import ConfigError
+    from ...data.errors import ConfigError
 
     path = Path(name).expanduser()
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -175,9 +175,9 @@ def _writable(name: str) -> Path:
 
 def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report: Report) -> None:
     """One HTML file. Raises StorageError."""
-    from ..data.storage.files import storage_errors, write_atomically
-    from ..platform.report.doctor import doctor_page
-    from .views.inspect_text import moments
+    from ...data.storage.files import storage_errors, write_atomically
+    from ...platform.report.doctor import doctor_page
+    from .inspect_text import moments
 
     where = f" of {dataset.environment.id}" if dataset.environment else ""
     lead = (
@@ -192,7 +192,7 @@ def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report
 
 def conditions(dataset: Dataset, description: dict[str, Any], report: Report) -> list[tuple[str, str]]:
     """What stands at the end of a page: terms and their values."""
-    from .views.inspect_text import estimates, provenance, space
+    from .inspect_text import estimates, provenance, space
 
     found = [
         ("Environment", dataset.environment.id if dataset.environment else "not known"),

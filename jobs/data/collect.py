@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import ConfigError
-from ..data.spec import Environment, Spec
-from .command.base import JobConfig, Result, option
-from .command.console import progress
+from ...data.errors import ConfigError
+from ...data.spec import Environment, Spec
+from ..command.base import JobConfig, Result, option
+from ..command.console import progress
 
 if TYPE_CHECKING:
-    from ..algos.environments.explorers import EpsilonGreedy, GaussianNoise
-    from ..data.dataset import Dataset
+    from ...algos.environments.explorers import EpsilonGreedy, GaussianNoise
+    from ...data.dataset import Dataset
 
 
 class CollectConfig(JobConfig):
@@ -52,9 +52,9 @@ class CollectResult(Result):
 
 def run(config: CollectConfig) -> CollectResult:
     """Plays, then writes all of it or nothing. Raises ConfigError, DataError or StorageError, where possible before playing."""
-    from ..algos.environments.collect import collect
-    from ..algos.environments.make import make
-    from ..data.storage.writing import Draft
+    from ...algos.environments.collect import collect
+    from ...algos.environments.make import make
+    from ...data.storage.writing import Draft
 
     if not config.overwrite:
         with Draft(config.target):  # refuses a target that is taken or cannot be written; it is not committed, so nothing stays
@@ -88,9 +88,9 @@ def run(config: CollectConfig) -> CollectResult:
 @contextmanager
 def _policy(source: str) -> Generator[Any]:
     """What acts, or None for random actions. Raises StorageError: the folder is neither a saved algorithm nor a package."""
-    from ..algos.export.package import is_package, read_package
-    from ..algos.saving.saving import load
-    from ..platform.tracking.registered import is_registered, registered_package
+    from ...algos.export.package import is_package, read_package
+    from ...algos.saving.saving import load
+    from ...platform.tracking.registered import is_registered, registered_package
 
     if source == "random":
         yield None
@@ -114,7 +114,7 @@ def _say(spec: Spec) -> str:
 
 
 def _explorer(config: CollectConfig) -> EpsilonGreedy | GaussianNoise | None:
-    from ..algos.environments.explorers import EpsilonGreedy, GaussianNoise
+    from ...algos.environments.explorers import EpsilonGreedy, GaussianNoise
 
     if config.epsilon is not None:
         return EpsilonGreedy(start=config.epsilon, end=config.epsilon)

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..platform.benchmark.suite import SuiteConfig, is_file, read_suite
-from ..platform.words import count
-from ..platform.yaml_text import Key
-from .command.base import Result, option
-from .command.planning import PlannableConfig, PlanResult, planned
-from .views.live_view import live_experiment
+from ...platform.benchmark.suite import SuiteConfig, is_file, read_suite
+from ...platform.words import count
+from ...platform.yaml_text import Key
+from ..command.base import Result, option
+from ..command.planning import PlannableConfig, PlanResult, planned
+from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ..platform.benchmark.bands import Bands
-    from ..platform.benchmark.data import Obtained
-    from ..platform.benchmark.run import BenchmarkResult as Ran
+    from ...platform.benchmark.bands import Bands
+    from ...platform.benchmark.data import Obtained
+    from ...platform.benchmark.run import BenchmarkResult as Ran
 
 
 class BenchmarkConfig(PlannableConfig, SuiteConfig):
@@ -56,8 +56,8 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used, and where no dataset can be had.
     """
-    from ..platform.benchmark.gate import protocol, read_bands
-    from ..platform.benchmark.run import run_benchmark
+    from ...platform.benchmark.gate import protocol, read_bands
+    from ...platform.benchmark.run import run_benchmark
 
     trusted = None if config.check is None else read_bands(config.check)
     if trusted is not None:
@@ -71,7 +71,7 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
 
 def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | None) -> BenchmarkResult:
     """The result with what its numbers say of bands. Raises as `gate.write_bands` where there are to be new ones."""
-    from ..platform.benchmark.gate import values, write_bands
+    from ...platform.benchmark.gate import values, write_bands
 
     ran, lines, problems = result.benchmark, [result.made], [result.failed]
     if trusted is not None:
@@ -88,9 +88,9 @@ def gated(result: BenchmarkResult, config: BenchmarkConfig, trusted: Bands | Non
 
 def _planned(config: BenchmarkConfig) -> PlanResult:
     """The plan, measured on what is on this machine, and on random experience in place of what is not; that is said."""
-    from ..platform.benchmark.data import obtain, stood_in
-    from ..platform.benchmark.run import benchmark_work
-    from ..platform.storage.experiments import check_name
+    from ...platform.benchmark.data import obtain, stood_in
+    from ...platform.benchmark.run import benchmark_work
+    from ...platform.storage.experiments import check_name
 
     check_name(config.experiment)
     budget = config.budget
@@ -104,7 +104,7 @@ def _planned(config: BenchmarkConfig) -> PlanResult:
 
 def _not_here(data: Obtained) -> list[str]:
     """What a plan says of datasets that are not on this machine."""
-    from ..platform.benchmark.data import STAND_IN_STEPS
+    from ...platform.benchmark.data import STAND_IN_STEPS
 
     notes: list[str] = []
     if data.stand_ins:

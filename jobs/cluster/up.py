@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from ..data.errors import ConfigError
-from .command.base import JobConfig, Result, option
-from .command.console import note
+from ...data.errors import ConfigError
+from ..command.base import JobConfig, Result, option
+from ..command.console import note
 
 
 class UpConfig(JobConfig):
@@ -22,7 +22,7 @@ class UpConfig(JobConfig):
 
 def run(config: UpConfig) -> Result:
     """Checks, asks, and runs `ray up`. Raises ConfigError: something is wrong or missing; StorageError: it failed."""
-    from ..platform.cluster.launcher import ClusterFile
+    from ...platform.cluster.launcher import ClusterFile
 
     file = ClusterFile.read(config.file)
     if lacking := file.lacking():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .command.base import JobConfig, Result, option
-from .command.console import progress
+from ..command.base import JobConfig, Result, option
+from ..command.console import progress
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
 
 class MakeConfig(JobConfig):
@@ -36,7 +36,7 @@ class MakeResult(Result):
 
 def run(config: MakeConfig) -> MakeResult:
     """Makes what is not there. Raises DataError: no such name, or one without a recipe; and what failed where nothing was made."""
-    from ..platform.datasets.recipes import make
+    from ...platform.datasets.recipes import make
 
     made = make(config.names, at_once=config.at_once, progress=progress)
     if made.failed and not made.datasets:

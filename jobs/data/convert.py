@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import ConfigError, did_you_mean
-from ..data.spec import Environment
-from .command.base import JobConfig, Result, option
-from .command.console import note, progress
+from ...data.errors import ConfigError, did_you_mean
+from ...data.spec import Environment
+from ..command.base import JobConfig, Result, option
+from ..command.console import note, progress
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
 OWN = "d3ray"
 FORMATS = ("d3ray", "d4rl", "d3rlpy", "minari", "parquet", "npz")
@@ -56,13 +56,13 @@ class ConvertResult(Result):
 
 def run(config: ConvertConfig) -> ConvertResult:
     """Writes all of it or nothing. Raises ConfigError, DataError or StorageError."""
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
     format = _format(config)
     dataset = Dataset.open(config.dataset)
     if format == OWN:
         return _write_folder(config, dataset)
-    from ..data.exporters.registry import EXPORTERS, export
+    from ...data.exporters.registry import EXPORTERS, export
 
     options: dict[str, Any] = {"env_spec": env_spec(dataset.environment)} if format == "minari" else {}
     if config.name is not None:
@@ -106,7 +106,7 @@ def _format(config: ConvertConfig) -> str:
 
 
 def _write_folder(config: ConvertConfig, dataset: Dataset) -> ConvertResult:
-    from ..platform.datasets.derive import write_dataset
+    from ...platform.datasets.derive import write_dataset
 
     written = write_dataset(
         dataset,

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import ConfigError
-from ..data.formats.registry import FORMATS
-from ..data.spec import Environment
-from .command.base import JobConfig, Result, option
-from .command.console import note, progress
+from ...data.errors import ConfigError
+from ...data.formats.registry import FORMATS
+from ...data.spec import Environment
+from ..command.base import JobConfig, Result, option
+from ..command.console import note, progress
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from ...data.dataset import Dataset
 
 
 class IngestConfig(JobConfig):
@@ -70,7 +70,7 @@ class IngestResult(Result):
 
 def run(config: IngestConfig) -> IngestResult:
     """Imports everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
-    from ..platform.datasets.ingest import ingest
+    from ...platform.datasets.ingest import ingest
 
     own = {"timeout_at": config.timeout_at, "discrete_action": config.discrete_action, "rename": config.rename or None}
     done = ingest(

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import DataError
-from .command.base import JobConfig, Result, option
-from .command.console import say
+from ...data.errors import DataError
+from ..command.base import JobConfig, Result, option
+from ..command.console import say
 
 if TYPE_CHECKING:
-    from ..data.catalog import Catalog, Entry
+    from ...data.catalog import Catalog, Entry
 
 _HERE = {"dataset": "yes", "downloaded": "downloaded", "in part": "in part", "": ""}
 
@@ -37,8 +37,8 @@ class DatasetsResult(Result):
 
 def run(config: DatasetsConfig) -> DatasetsResult:
     """Prints the catalog. Raises DataError: nothing fits; ConfigError: `D3RAY_CATALOG` names what is no catalog."""
-    from ..data.catalog import catalog
-    from ..data.catalog.local import nearest
+    from ...data.catalog import catalog
+    from ...data.catalog.local import nearest
 
     known = catalog()
     collapsed = config.pattern is None and not config.local and config.format == "text"
@@ -71,8 +71,8 @@ def _rows(names: Iterable[str], known: Catalog) -> Iterator[dict[str, Any]]:
 
 def describe(name: str, entry: Entry) -> dict[str, Any]:
     """All that is known of a dataset, as JSON values; `local` is what of it is on this machine."""
-    from ..data.catalog.local import download_folder, state
-    from ..data.catalog.references import measured, references
+    from ...data.catalog.local import download_folder, state
+    from ...data.catalog.references import measured, references
 
     made = measured(name)
     reference = made["returns"] if made else references()["datasets"].get(name.removeprefix("d4rl/"))

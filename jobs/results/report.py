@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..data.errors import ConfigError
-from .command.base import JobConfig, Result, option
+from ...data.errors import ConfigError
+from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ..platform.benchmark.report import SuiteReport
-    from ..platform.report.experiment import Report
+    from ...platform.benchmark.report import SuiteReport
+    from ...platform.report.experiment import Report
 
 
 class ReportConfig(JobConfig):
@@ -44,11 +44,11 @@ def run(config: ReportConfig) -> ReportResult:
         DataError: an experiment has no trials yet.
         StorageError: something cannot be read or written.
     """
-    from ..platform.benchmark.report import is_benchmark, write
-    from ..platform.benchmark.suite import suite_of
-    from ..platform.report.experiment import report
-    from ..platform.settings.config import absolute
-    from ..platform.storage.folders import Folder
+    from ...platform.benchmark.report import is_benchmark, write
+    from ...platform.benchmark.suite import suite_of
+    from ...platform.report.experiment import report
+    from ...platform.settings.config import absolute
+    from ...platform.storage.folders import Folder
 
     out, storage = None if config.out is None else absolute(config.out), absolute(config.storage)
     names = (config.experiments,) if isinstance(config.experiments, str) else config.experiments

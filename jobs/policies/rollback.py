@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .command.base import JobConfig, Result, option
+from ..command.base import JobConfig, Result, option
 
 
 class RollbackConfig(JobConfig):
@@ -29,7 +29,7 @@ def run(config: RollbackConfig) -> RollbackResult:
         ConfigError: there is no such model.
         StorageError: the server does not answer.
     """
-    from ..platform.tracking.promotion import rollback
+    from ...platform.tracking.promotion import rollback
 
     found = rollback(config.name, tracking=config.tracking, storage=config.storage)
     if found.version is None:

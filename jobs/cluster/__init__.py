@@ -1,0 +1,1 @@
+"""Jobs on clusters, and on what runs there."""

@@ -1,0 +1,1 @@
+"""Jobs on what runs have measured."""
