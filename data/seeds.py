@@ -9,6 +9,8 @@ import operator
 import zlib
 from typing import Any
 
+import numpy as np
+
 from .errors import ConfigError
 
 # As int64, for torch; here they wrap to the same 64 bits. `random` says where they come from.
@@ -53,3 +55,12 @@ def root_key(seed: int) -> int:
 def integers(key: int, count: int, high: int) -> list[int]:
     """Uniform on [0, high), as `random.integers`."""
     return [(_mix(key + position * GOLDEN, SPLITMIX, (30, 27, 31)) >> 1) % high for position in range(1, count + 1)]
+
+
+def many_integers(key: int, count: int, high: int) -> np.ndarray:
+    """As `integers`, for so many that a list would be slow: int64 [count]."""
+    (first, second), bits = (np.array(SPLITMIX, np.int64).view(np.uint64), np.arange(1, count + 1, dtype=np.uint64))
+    bits = bits * np.int64(GOLDEN).view(np.uint64) + np.uint64(key)
+    bits = (bits ^ (bits >> np.uint64(30))) * first
+    bits = (bits ^ (bits >> np.uint64(27))) * second
+    return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(1)).astype(np.int64) % high

@@ -1,4 +1,4 @@
-"""What several seeds say together: means, standard errors, bootstrap intervals.
+"""What several seeds say together: means, standard errors, bootstrap intervals; and whether two means differ.
 
 The interval is the percentile interval of the mean (Efron 1979): seeds are drawn with replacement 10,000 times. The draws have
 addresses (`d3ray.data.random`), so the same values always give the same interval.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..algos.judging.resampling import ends, resamples
+from ..algos.judging.resampling import LEVEL, ends, resamples
 
 FEW = 5  # with fewer seeds a bootstrap interval says little: it cannot reach beyond the seeds themselves
 _CHUNK = 200  # points of a curve that are resampled at once: 16 MB
@@ -38,6 +39,15 @@ class Band:
     low: np.ndarray
     high: np.ndarray
     what: str  # "min-max over seeds", …; empty for a single seed, which has no band
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of the means of two groups of seeds, the first less the second. What needs two seeds of each is None for fewer."""
+
+    mean: float
+    interval: tuple[float, float] | None  # Welch's, 95 %
+    p: float | None  # of Welch's two-sided test: that means which do not differ would come so far apart
 
 
 def summarise(values: Sequence[float] | np.ndarray) -> Summary:
@@ -78,3 +88,27 @@ def bootstrap_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _weights(n: int) -> np.ndarray:
     """How much each of `n` seeds counts in each resample: [RESAMPLES, n], rows sum to 1."""
     return resamples(n, "bootstrap over seeds") / n
+
+
+def difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """Whether the means of what `a` and `b` are drawn from differ, by Welch's t-test; of groups without any spread, as they are."""
+    from scipy import stats  # half a second to import
+
+    first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    apart = float(first.mean() - second.mean())
+    if min(len(first), len(second)) < 2:
+        return Difference(apart, None, None)
+    if first.std() == second.std() == 0:
+        return Difference(apart, (apart, apart), 1.0 if apart == 0 else 0.0)
+    found: Any = stats.ttest_ind(first, second, equal_var=False)
+    interval = found.confidence_interval(LEVEL)
+    return Difference(apart, (float(interval.low), float(interval.high)), float(found.pvalue))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Each p value times the number of those that are not smaller, none below a smaller one's and none above 1 (Holm 1979)."""
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, k in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[k]))
+        corrected[k] = highest
+    return corrected

@@ -6,15 +6,15 @@ import functools
 
 import numpy as np
 
+from ...data.seeds import fold, many_integers, root_key
+
 RESAMPLES = 10_000
 LEVEL = 0.95  # of intervals
 
 
 def resamples(n: int, *address: str, times: int = RESAMPLES) -> np.ndarray:
     """How often each of `n` values is in each resample with replacement: [times, n], rows sum to n; the same for an address."""
-    from ...data.random import fold, integers, root_key  # of torch, which takes a second to import
-
-    drawn = integers(functools.reduce(fold, address, root_key(0)), times * n, n).numpy().reshape(times, n)
+    drawn = many_integers(functools.reduce(fold, address, root_key(0)), times * n, n).reshape(times, n)
     places = np.arange(times)[:, None] * n + drawn
     return np.bincount(places.ravel(), minlength=times * n).reshape(times, n)
 
@@ -26,8 +26,8 @@ def ends(drawn: np.ndarray, level: float = LEVEL) -> np.ndarray:
 
 def groups(n: int, most: int) -> np.ndarray:
     """A group for each of `n` values, at random and by address: int64 [n], from 0; as many groups as values, up to `most`."""
-    from ...data.random import bits, fold, root_key
-
     if n <= most:
         return np.arange(n)
+    from ...data.random import bits, fold, root_key  # of torch, which takes a second to import
+
     return bits(fold(root_key(0), "groups"), n).argsort().argsort().numpy() % most
