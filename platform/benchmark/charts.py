@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..report.charts import MOST, Panel, Series, Theme, color_of, dash_of, finished, frame, learning_curves, line
+from ..report.charts import Theme, color_of, dash_of, finished, frame, learning_curves, line, png
+from ..report.series import MOST, Panel, Series
 from ..results.reading import RETURN
 from ..statistics import FEW, band
 from .results import Cell
@@ -39,7 +40,7 @@ def curves_figure(tables: Tables, theme: Theme) -> bytes | None:
             panels.append(Panel(short(dataset), series, data, reference))
     episodes = {cell.protocol.episodes for cell in tables.benchmark.cells if cell.has_scores}
     axis = f"return (mean of {episodes.pop()} episodes)" if len(episodes) == 1 else "return"
-    return learning_curves(panels, RETURN, axis, theme) if panels else None
+    return png(learning_curves(panels, RETURN, axis, theme)) if panels else None
 
 
 def profiles_figure(tables: Tables, theme: Theme) -> bytes | None:
@@ -64,7 +65,7 @@ def profiles_figure(tables: Tables, theme: Theme) -> bytes | None:
     words = ["A line that is higher is better; where it crosses one half is the median run."]
     if any(runs.has_intervals for one in found for runs in one.runs.values()):
         words.append("Bands: 95 % stratified bootstrap intervals.")
-    return finished(figure, [line(tables.styles[label], label, theme) for label in shown], " ".join(words), theme)
+    return png(finished(figure, [line(tables.styles[label], label, theme) for label in shown], " ".join(words), theme))
 
 
 def budget_figure(tables: Tables, theme: Theme) -> bytes | None:
@@ -93,7 +94,7 @@ def budget_figure(tables: Tables, theme: Theme) -> bytes | None:
     bands = " or ".join(filter(None, kinds))
     means = "; of means over datasets, 95 % stratified bootstrap intervals" if len(panels) > len(_by_dataset(tables)) else ""
     words += f" Bands: {bands}{means}." if bands else ""
-    return finished(figure, [line(tables.styles[label], label, theme) for label in shown], words, theme)
+    return png(finished(figure, [line(tables.styles[label], label, theme) for label in shown], words, theme))
 
 
 _Lines = Mapping[str, tuple[Curve, float]]

@@ -14,8 +14,9 @@ from typing import Any
 
 from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
-from ..report.charts import MOST, THEMES
+from ..report.charts import THEMES
 from ..report.page import data_uri, render
+from ..report.series import MOST
 from ..report.text import NONE, decimals, listed, number, run_link
 from ..results.experiment import mlflow_command
 from ..results.reading import SeedRun

@@ -1,4 +1,4 @@
-"""Figures of a report: learning curves and losses over seeds, as PNG, on light and on dark ground.
+"""Figures of a report: learning curves and losses over seeds, on light and on dark ground; PNG, SVG or PDF.
 
 Colours are those of Okabe and Ito (2008), which people with any kind of colour vision can tell apart; more than
 seven lines are told apart by dashes too.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -21,13 +22,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from ...algos.environments.scores import Reference
-from ..results.reading import Configuration, Curve, SeedRun
-from ..statistics import FEW, Band, band
+from ..statistics import FEW
+from .series import Panel, Series
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")  # yellow is too pale on white: grey instead
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 _BRIGHTER = {"#0072B2": "#2f93d6", "#56B4E9": "#9ad4f5"}  # on dark ground; the same two in page.css
-MOST = 12  # lines of a figure; more cannot be told apart
 _WIDTH = 10.0  # inches; shown at 96 pixels an inch, drawn at twice that
 _DPI = 192
 
@@ -59,55 +59,7 @@ def dash_of(style: int) -> Any:
     return _DASHES[style // len(PALETTE) % len(_DASHES)]
 
 
-@dataclass(frozen=True)
-class Series:
-    """A configuration in a figure; `style` is its colour and dash, the same in every figure of a page."""
-
-    label: str
-    style: int
-    configuration: Configuration
-
-    def color(self, theme: Theme) -> str:
-        """Its colour."""
-        return color_of(self.style, theme)
-
-    @property
-    def dash(self) -> Any:
-        """Its dash pattern."""
-        return dash_of(self.style)
-
-    def counted(self, metrics: Sequence[str]) -> tuple[int, int]:
-        """How many seeds count at the end, of how many."""
-        metric = next((m for m in metrics if self.seeds(m)), metrics[0])
-        return len(self.configuration.score(metric).values), len(self.configuration.seeds)
-
-    def seeds(self, metric: str) -> list[tuple[SeedRun, Curve, bool]]:
-        """Seeds that measured a metric, each with whether it counts in the mean."""
-        counted = self.configuration.score(metric).values
-        return [(one, one.curves[metric], one.seed in counted) for one in self.configuration.seeds if metric in one.curves]
-
-    def band(self, metric: str) -> tuple[np.ndarray, Band] | None:
-        """Steps that every seed that counts has measured, and the band there; None where no seed counts."""
-        counted = [curve for _, curve, counts in self.seeds(metric) if counts]
-        if not counted:
-            return None
-        steps = counted[0].steps
-        for curve in counted[1:]:
-            steps = np.intersect1d(steps, curve.steps)
-        return steps, band(np.stack([curve.values[np.searchsorted(curve.steps, steps)] for curve in counted]))
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Lines that share a task, and so an axis."""
-
-    title: str
-    series: Sequence[Series]
-    data_return: float | None = None
-    reference: Reference | None = None
-
-
-def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Theme) -> bytes:
+def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Theme) -> Figure:
     """A metric over gradient steps, a panel a task: means with bands, every seed as a thin line, the data's own mean dashed.
 
     Args:
@@ -115,9 +67,6 @@ def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Them
         metric: Its name.
         axis: What the axis is called.
         theme: Colours of ground and text.
-
-    Returns:
-        A PNG.
     """
     rows, columns = -(-len(panels) // 2), min(2, len(panels))
     figure, grid = frame(rows, columns, 4.2 if len(panels) == 1 else 3.6, len(panels), theme)
@@ -138,7 +87,7 @@ def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Them
     return _finished(figure, panels, [metric], theme, data=True)
 
 
-def losses(panels: Sequence[Panel], metrics: Sequence[str], theme: Theme) -> bytes:
+def losses(panels: Sequence[Panel], metrics: Sequence[str], theme: Theme) -> Figure:
     """Small multiples: each metric of each task in a panel of its own. A scale is logarithmic where values span a factor of 100."""
     cells = [(p, m) for p in panels for m in metrics if any(series.seeds(m) for series in p.series)]
     columns = min(3, len(cells))
@@ -160,7 +109,7 @@ def losses(panels: Sequence[Panel], metrics: Sequence[str], theme: Theme) -> byt
 
 
 def _draw(axes: Any, series: Series, metric: str, theme: Theme) -> None:
-    color = series.color(theme)
+    color = color_of(series.style, theme)
     found = series.seeds(metric)
     for run, curve, counts in found:
         good = np.isfinite(curve.values)
@@ -184,7 +133,7 @@ def _draw(axes: Any, series: Series, metric: str, theme: Theme) -> None:
         if over.what:
             axes.fill_between(steps, over.low, over.high, color=color, alpha=0.16, lw=0, zorder=1.8)
         single = int(np.isfinite(over.mean).sum()) == 1
-        axes.plot(steps, over.mean, color=color, lw=2.2, ls=series.dash, marker="o" if single else None, ms=5, zorder=3)
+        axes.plot(steps, over.mean, color=color, lw=2.2, ls=dash_of(series.style), marker="o" if single else None, ms=5, zorder=3)
 
 
 def _scale(axes: Any, values: np.ndarray) -> None:
@@ -268,8 +217,8 @@ def plain(value: float) -> str:
     return text.replace("-", "−")
 
 
-def _finished(figure: Figure, panels: Sequence[Panel], metrics: Sequence[str], theme: Theme, *, data: bool = False) -> bytes:
-    """The PNG of panels with lines, with its legend and what the lines are."""
+def _finished(figure: Figure, panels: Sequence[Panel], metrics: Sequence[str], theme: Theme, *, data: bool = False) -> Figure:
+    """The figure of panels with lines, with its legend and what the lines are."""
     handles = [line(s.style, f"{_short(s.label, 90)}  ({_seeds(panels, s.label, metrics)})", theme) for s in _distinct(panels)]
     if data and any(panel.data_return is not None for panel in panels):
         handles.append(Line2D([], [], color=theme.muted, lw=1.2, ls=(0, (6, 3)), label="mean return of the data"))
@@ -290,8 +239,8 @@ def _seeds(panels: Sequence[Panel], label: str, metrics: Sequence[str]) -> str:
     return f"{low} of {of} seeds" if low == high else f"{low} to {high} of {of} seeds"
 
 
-def finished(figure: Figure, handles: Sequence[Line2D], explanation: str, theme: Theme) -> bytes:
-    """The PNG, with room made for a legend above and an explanation below."""
+def finished(figure: Figure, handles: Sequence[Line2D], explanation: str, theme: Theme) -> Figure:
+    """The figure, with room made for a legend above and an explanation below."""
     longest = max((len(str(handle.get_label())) for handle in handles), default=1)
     columns = max(1, min(len(handles), 130 // (longest + 7)))
     words = textwrap.wrap(explanation, 135)
@@ -314,7 +263,7 @@ def finished(figure: Figure, handles: Sequence[Line2D], explanation: str, theme:
     for text in legend.get_texts():
         text.set_parse_math(False)  # a dollar in a name is a dollar
     figure.text(0.01, 0.08 / tall, "\n".join(words), color=theme.muted, fontsize=8.5, ha="left", va="bottom", linespacing=1.35)
-    return png(figure)
+    return figure
 
 
 def _distinct(panels: Sequence[Panel]) -> Iterator[Series]:
@@ -339,4 +288,14 @@ def png(figure: Figure) -> bytes:
     image.putpalette(palette)
     file = io.BytesIO()
     image.save(file, format="PNG", optimize=True, dpi=(_DPI, _DPI))
+    return file.getvalue()
+
+
+def image(figure: Figure, ending: str) -> bytes:
+    """The figure as a "png", "svg" or "pdf", without a date: the same figure makes the same bytes."""
+    if ending == "png":
+        return png(figure)
+    file = io.BytesIO()
+    with rc_context({"svg.hashsalt": "d3ray"}):
+        figure.savefig(file, format=ending, metadata={"svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending])
     return file.getvalue()

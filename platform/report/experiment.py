@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from ...data.errors import ConfigError, D3rayError, did_you_mean
+from ...data.errors import ConfigError, D3rayError
 from ..results.best import objective_of
-from ..results.reading import RETURN, Configuration, Results, differences, read_results
-from ..storage.experiments import is_cost
+from ..results.reading import RETURN, Configuration, Results, read_results
 from ..storage.folders import Folder
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
-from .charts import MOST, THEMES, Panel, Series, learning_curves, losses
+from .charts import THEMES, learning_curves, losses, png
 from .page import data_uri, render
+from .series import MOST, Panel
 from .sweep_charts import search_figure
 from .sweep_text import best_first, configurations_csv, sweep_words
+from .tasks import Task, axis_name, choose_metric, group, metric_names, panels, ranked
 from .text import conditions, experiment_words, lead, table
 
 PAGE, CURVES, LOSSES, SCORES = "report.html", "learning-curves.png", "losses.png", "scores.csv"
@@ -43,24 +40,6 @@ class Report:
     results: tuple[Results, ...]
     metric: str | None
     remark: str = ""  # what could not be done, in one sentence; empty otherwise
-
-
-@dataclass(frozen=True)
-class Task:
-    """Configurations that may be compared: the same data, scored in the same place."""
-
-    experiments: tuple[Results, ...]
-    configurations: tuple[Configuration, ...]  # labelled
-
-    @property
-    def title(self) -> str:
-        """The dataset's name."""
-        return str(self.results.dataset["name"])
-
-    @property
-    def results(self) -> Results:
-        """The first experiment: what the data are is the same in all of them."""
-        return self.experiments[0]
 
 
 def report(storage: str, names: Sequence[str], *, out: str | None = None, metric: str | None = None) -> Report:
@@ -123,21 +102,6 @@ def shown(results: Results) -> Results:
     return replace(results, configurations=tuple(one for one in results.configurations if one.number in numbers))
 
 
-def choose_metric(results: Sequence[Results], metric: str | None) -> str | None:
-    """The metric that is the score; None where nothing was scored. Raises ConfigError for one that nothing measured."""
-    known = list({name: None for one in results for c in one.configurations for name in c.metrics()})
-    if metric is None:
-        objectives = {objective_of(one.configuration).metric for one in results if one.sweep}
-        if len(objectives) == 1 and (found := objectives.pop()) in known:
-            return found
-        held_out = [name for name in known if name.startswith("holdout/")]
-        return RETURN if RETURN in known else next(iter(held_out), None)
-    if metric not in known:
-        whose = " and ".join(one.name for one in results)
-        raise ConfigError(f"{whose} did not measure {metric!r}{did_you_mean(metric, known)}")
-    return metric
-
-
 # ---- the files
 
 
@@ -149,9 +113,9 @@ def compose(results: Sequence[Results], metric: str | None) -> dict[str, bytes]:
     names = [name for name in metric_names(drawn) if name.startswith("train/")]
     for theme, colors in THEMES.items():
         if metric is not None and any(series.seeds(metric) for panel in drawn for series in panel.series):
-            figures.setdefault(CURVES, {})[theme] = learning_curves(drawn, metric, axis_name(results, metric), colors)
+            figures.setdefault(CURVES, {})[theme] = png(learning_curves(drawn, metric, axis_name(results, metric), colors))
         if names:
-            figures.setdefault(LOSSES, {})[theme] = losses([replace(p, data_return=None) for p in drawn], names, colors)
+            figures.setdefault(LOSSES, {})[theme] = png(losses([replace(p, data_return=None) for p in drawn], names, colors))
     for theme, colors in THEMES.items():
         if (drawing := search_figure(results, colors)) is not None:
             figures.setdefault(SEARCH, {})[theme] = drawing
@@ -161,94 +125,6 @@ def compose(results: Sequence[Results], metric: str | None) -> dict[str, bytes]:
         made[CONFIGURATIONS] = configurations_csv(results).encode()
     made[PAGE] = page(results, tasks, drawn, figures, metric, n_left_out).encode()
     return made
-
-
-def group(results: Sequence[Results]) -> list[Task]:
-    """Configurations by task, in order, with labels that tell them apart."""
-    found: dict[tuple[Any, Any], list[tuple[Results, Configuration]]] = {}
-    for one in results:
-        for c in one.configurations:
-            of_task = replace(one, dataset=c.dataset, environment=c.environment)
-            found.setdefault((c.dataset.get("fingerprint"), c.environment), []).append((of_task, c))
-    return [Task(tuple({one.name: one for one, _ in members}.values()), tuple(label(members))) for members in found.values()]
-
-
-def label(members: Sequence[tuple[Results, Configuration]]) -> list[Configuration]:
-    """Names of a task's configurations: the algorithm, the experiment where that has several, and the settings that differ."""
-    labelled: list[Configuration] = []
-    for results, configuration in members:
-        alike = [c for _, c in members if c.algorithm == configuration.algorithm]
-        mine = [c for c in results.configurations if c.algorithm == configuration.algorithm]
-        words = [configuration.algorithm] if configuration.number is None else [f"{configuration.number}:", configuration.algorithm]
-        if len({c.experiment for c in alike}) > 1:
-            words.append(f"({results.name})")
-        if configuration.number is None:
-            telling = differences([c.settings for c in mine])[mine.index(configuration)]
-        else:
-            telling = {
-                name.rpartition(".")[2]: _rounded(value) for name, value in configuration.choice.items() if name not in _SAID
-            }
-        shown = [f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in telling.items()]
-        words.append(", ".join([*shown[:3], *(["…"] if len(shown) > 3 else [])]))
-        labelled.append(replace(configuration, label=" ".join(filter(None, words))))
-    return labelled
-
-
-_SAID = ("algorithm.name", "dataset")  # of what a sweep searched: labels and headings name them already
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def ranked(configurations: Sequence[Configuration], metric: str | None) -> list[Configuration]:
-    """The best mean first, those without one last."""
-    if metric is None:
-        return list(configurations)
-    sign = 1 if is_cost(metric) else -1
-
-    def rank(one: Configuration) -> float:
-        summary = one.score(metric).summary
-        return np.inf if summary is None else sign * summary.mean
-
-    return sorted(configurations, key=rank)
-
-
-def panels(tasks: Sequence[Task], metric: str | None) -> tuple[list[Panel], int]:
-    """A panel a task, and how many configurations were left out because figures hold `MOST` lines, the best ones."""
-    styles: dict[str, int] = {}
-    found: list[Panel] = []
-    left_out = 0
-    for task in tasks:
-        best = ranked(task.configurations, metric)[:MOST]
-        left_out += len(task.configurations) - len(best)
-        kept = [one for one in task.configurations if one in best]
-        for one in kept:
-            styles.setdefault(one.label, len(styles))
-        of_return = metric == RETURN
-        found.append(
-            Panel(
-                task.title,
-                [Series(one.label, styles[one.label], one) for one in kept],
-                task.results.data_return if of_return else None,
-                task.results.reference if of_return else None,
-            )
-        )
-    return found, left_out
-
-
-def metric_names(drawn: Sequence[Panel]) -> list[str]:
-    """Names of everything that the configurations of some panels measured; losses first."""
-    names = list({name: None for panel in drawn for series in panel.series for name in series.configuration.metrics()})
-    return sorted(names, key=lambda name: not name.endswith("_loss"))
-
-
-def axis_name(results: Sequence[Results], metric: str) -> str:
-    """What the axis of a metric is called."""
-    if metric != RETURN:
-        return metric
-    episodes = {one.episodes for one in results}
-    return f"return (mean of {episodes.pop()} episodes)" if len(episodes) == 1 and None not in episodes else "return"
 
 
 def scores(tasks: Sequence[Task], metric: str | None) -> str:

@@ -22,7 +22,7 @@ from d3ray.platform.benchmark.formats import latex, markdown_table
 from d3ray.platform.benchmark.report import BUDGET, CURVES, PROFILES, SCORES, compose, page, write
 from d3ray.platform.benchmark.results import Benchmark
 from d3ray.platform.benchmark.tables import Entry, Head, Table, Tables
-from d3ray.platform.report import charts
+from d3ray.platform.report import charts, series
 from d3ray.platform.tracking.runs import Tracking
 
 from ..report.test_report_seen import CHROMIUM, browse
@@ -341,7 +341,7 @@ def test_figures_are_of_what_there_is(tracking: Tracking) -> None:
     raw = of(read(tracking, {(PENDULUM, "IQL"): {0: [-3.0]}}, suite="raw", n_evaluations=1))
     assert profiles_figure(raw, charts.LIGHT) is None
     assert pixels(budget_figure(raw, charts.LIGHT)).shape[1] == 1920
-    labels = {(HOPPER, f"L{k}"): {0: [1.0]} for k in range(charts.MOST + 2)}
+    labels = {(HOPPER, f"L{k}"): {0: [1.0]} for k in range(series.MOST + 2)}
     many = of(read(tracking, labels, suite="many", n_evaluations=1))
     assert pixels(curves_figure(many, charts.LIGHT)).shape[1] == 1920
     assert "In the tables only, because more lines cannot be told apart: L12, L13." in shown(

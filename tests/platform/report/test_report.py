@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.platform.report import charts
-from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES, Report, compose, group, panels, report
+from d3ray.platform.report import charts, series
+from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES, Report, compose, report
+from d3ray.platform.report.tasks import group, panels
 from d3ray.platform.report.text import decimals, number, run_link
 from d3ray.platform.results.experiment import mlflow_command
 from d3ray.platform.results.reading import RETURN, Configuration, read_results
@@ -204,14 +205,14 @@ def test_experiments_on_the_same_data_share_a_table_and_others_do_not(write: Wri
 
 
 def test_figures_hold_the_best_lines_only_and_say_so(write: Write, tmp_path: Path) -> None:
-    write("many", {float(k): {0: [k] * 4} for k in range(charts.MOST + 3)})
+    write("many", {float(k): {0: [k] * 4} for k in range(series.MOST + 3)})
     made = report(str(tmp_path), ["many"])
     drawn, left_out = panels(group(made.results), RETURN)
     assert left_out == 3
     assert {s.configuration.settings["algorithm"]["alpha"] for s in drawn[0].series} == {
-        float(k) for k in range(3, charts.MOST + 3)
+        float(k) for k in range(3, series.MOST + 3)
     }
-    assert len({(series.color(charts.LIGHT), str(series.dash)) for series in drawn[0].series}) == charts.MOST
+    assert len({(charts.color_of(s.style, charts.LIGHT), str(charts.dash_of(s.style))) for s in drawn[0].series}) == series.MOST
     assert "3 more are in the table only" in read(made)[0].text
 
 

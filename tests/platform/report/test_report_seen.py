@@ -15,7 +15,9 @@ import pytest
 from PIL import Image
 
 from d3ray.platform.report import charts
-from d3ray.platform.report.experiment import CURVES, group, panels, report
+from d3ray.platform.report.experiment import CURVES, report
+from d3ray.platform.report.series import Series
+from d3ray.platform.report.tasks import group, panels
 from d3ray.platform.results.reading import RETURN, read_results
 from d3ray.platform.storage.experiments import Experiment
 
@@ -33,7 +35,7 @@ def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Write:
 
 def test_a_mean_has_a_gap_where_a_seed_has_no_number(write: Write, tmp_path: Path) -> None:
     write("gap", {0: [1, NAN, 3, 4], 1: [3, 4, None, 6]})
-    found = charts.Series("x", 0, read_results(str(tmp_path), "gap").configurations[0]).band(RETURN)
+    found = Series("x", 0, read_results(str(tmp_path), "gap").configurations[0]).band(RETURN)
     assert found is not None
     steps, over = found
     assert steps.tolist() == [100, 200, 400]
@@ -51,15 +53,15 @@ def test_figures_stand_on_the_ground_of_the_page_and_show_every_line(write: Writ
     write("seen", {1.0: {0: [1, 2, 3, 4], 1: [2, 3, 4, 5]}, 2.0: {0: [9] * 4}})
     drawn, _ = panels(group([read_results(str(tmp_path), "seen")]), RETURN)
     colors = charts.THEMES[theme]
-    image = pixels(charts.learning_curves(drawn, RETURN, "return", colors))
+    image = pixels(charts.png(charts.learning_curves(drawn, RETURN, "return", colors)))
     ground = tuple(bytes.fromhex(colors.ground[1:]))
     assert tuple(image[0, 0]) == ground
     assert 0.7 < (image == ground).all(-1).mean() < 0.99
     for series in drawn[0].series:
-        color = np.array(list(bytes.fromhex(series.color(colors)[1:])))
+        color = np.array(list(bytes.fromhex(charts.color_of(series.style, colors)[1:])))
         assert (np.abs(image.astype(int) - color).max(-1) < 12).sum() > 200, f"{series.label} is not to be seen"
     css = (Path(charts.__file__).parent / "page.css").read_text()
-    assert all(series.color(colors).lower() in css for series in drawn[0].series)
+    assert all(charts.color_of(series.style, colors).lower() in css for series in drawn[0].series)
     assert f"--ground: {colors.ground}" in css
 
 
