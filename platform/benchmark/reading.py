@@ -5,8 +5,6 @@ A benchmark is a parent run with the tag `d3ray.suite`; a child run is one seed 
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,13 +14,12 @@ import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
 from ..results.reading import NORMALIZED, RETURN, Configuration, SeedRun
-from ..storage.experiments import Status
 from ..storage.outbox import Line
+from ..tracking.measured import data_of, json_tag, lines_of, status_of
 from ..tracking.runs import Tracking
 from ..uris import without_password
 from .results import Benchmark, Cell, Origin, Protocol, labels_of
 
-_INFINITE = sys.float_info.max  # what MLflow makes of infinity
 _PAGE = 1000  # runs in a request
 
 
@@ -51,17 +48,17 @@ def find_benchmark(tracking: Tracking, name: str, folder: str = "") -> Any:
 
 def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
     """What MLflow knows of a benchmark, given its parent run. Raises ServerAwayError."""
-    tags, about = parent.data.tags, _json(parent.data.tags.get("d3ray.suite_definition"))
+    tags, about = parent.data.tags, json_tag(parent.data.tags.get("d3ray.suite_definition"))
     with tracking.answers():
         children = _search(tracking, f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`d3ray.kind` = 'seed'")
-        lines = {run.info.run_id: _lines(tracking, run.info.run_id) for run in children}
+        lines = {run.info.run_id: lines_of(tracking.client, run.info.run_id, (RETURN, NORMALIZED)) for run in children}
     cells = _cells(children, lines)
     datasets = list(dict.fromkeys([*about.get("datasets", ()), *(cell.dataset for cell in cells)]))
     labels = list(dict.fromkeys([*labels_of(about), *(cell.label for cell in cells)]))
     return Benchmark(
         suite=tags["d3ray.suite"],
         experiment=tags.get("d3ray.experiment", ""),
-        status=_status(parent),
+        status=status_of(parent),
         reason=tags.get("d3ray.reason", ""),
         run_id=parent.info.run_id,
         place=tracking.place,
@@ -69,7 +66,7 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
         datasets=tuple(datasets),
         labels=tuple(labels),
         seeds=tuple(about.get("seeds") or sorted({run.seed for cell in cells for run in cell.runs.seeds})),
-        missing=_json(tags.get("d3ray.missing")),
+        missing=json_tag(tags.get("d3ray.missing")),
         cells=tuple(sorted(cells, key=lambda cell: (datasets.index(cell.dataset), labels.index(cell.label)))),
     )
 
@@ -85,16 +82,6 @@ def _search(tracking: Tracking, query: str) -> list[Any]:
         found += page
         if not (token := page.token):
             return found
-
-
-def _lines(tracking: Tracking, run_id: str) -> list[Line]:
-    """What a run's evaluations measured, by step; of several values at a step the one that was logged first."""
-    points: dict[int, dict[str, float]] = {}
-    for name in (RETURN, NORMALIZED):
-        for point in sorted(tracking.client.get_metric_history(run_id, name), key=lambda one: (one.step, one.timestamp)):
-            value = float(np.copysign(np.inf, point.value)) if abs(point.value) >= _INFINITE else point.value
-            points.setdefault(point.step, {}).setdefault(name, value)
-    return [Line(step, 0, metrics) for step, metrics in sorted(points.items())]
 
 
 def _cells(children: Sequence[Any], lines: Mapping[str, list[Line]]) -> list[Cell]:
@@ -120,7 +107,7 @@ def _cell(
 ) -> Cell:
     first = runs[min(runs)]
     tags, params = first.data.tags, first.data.params
-    data = _dataset(first)
+    data = data_of(first)
     where = params.get("evaluation.environment.id") or params.get("evaluation.environment")
     environment = where if where and where != "null" else data.get("environment")
     seeds = tuple(_seed(seed, runs[seed], protocol, lines[runs[seed].info.run_id]) for seed in sorted(runs))
@@ -151,7 +138,7 @@ def _origin(tags: Mapping[str, str]) -> Origin:
 def _seed(seed: int, run: Any, protocol: Protocol, lines: Sequence[Line]) -> SeedRun:
     return SeedRun(
         seed=seed,
-        status=_status(run),
+        status=status_of(run),
         reason=run.data.tags.get("d3ray.reason", ""),
         step=lines[-1].step if lines else 0,
         n_steps=protocol.n_steps,
@@ -168,22 +155,3 @@ def _protocol(params: Mapping[str, str]) -> Protocol:
         return int(text) if text.isdecimal() else 0
 
     return Protocol(whole("n_steps"), whole("evaluation.episodes"), whole("evaluation.every") or whole("n_steps_per_epoch"))
-
-
-def _status(run: Any) -> Status:
-    return run.info.status if run.info.status in ("FINISHED", "FAILED", "KILLED") else "RUNNING"
-
-
-def _dataset(run: Any) -> dict[str, Any]:
-    """What a run's input says of its data: `n_transitions`, `n_episodes`, `environment`, and perhaps `return_mean`."""
-    inputs = run.inputs.dataset_inputs if run.inputs else []
-    return _json(inputs[0].dataset.profile) if inputs else {}
-
-
-def _json(text: str | None) -> dict[str, Any]:
-    """A tag that holds a JSON object; empty where there is none, or MLflow cut it."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -18,8 +18,6 @@ count: so a command that is killed between the two has changed nothing but a not
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +29,8 @@ from ...algos.export.package import read_package
 from ...data.errors import ConfigError, StorageError, did_you_mean
 from ...data.spec import Environment
 from ..statistics import bootstrap_interval
-from ..uris import without_password
 from .models import CANDIDATE
-from .registered import registered_package, tracking_uri
+from .registered import registered_package, registry, tracking_uri
 
 CHAMPION = "champion"
 FEWEST = 20  # episodes of which a bootstrap may be asked for a lower bound
@@ -109,7 +106,7 @@ def promote(
     if episodes < FEWEST:
         raise ConfigError(f"episodes is {episodes}; the gate needs at least {FEWEST}, {FEWEST - episodes} more.")
     uri = tracking_uri(tracking, storage)
-    with _registry(uri) as client:
+    with registry(uri) as client:
         model = _model(client, name)
         aliases = {alias: str(version) for alias, version in model.aliases.items()}
         if (candidate := aliases.get(CANDIDATE)) is None:
@@ -137,7 +134,7 @@ def promote(
         return Promotion(
             False, f"Version {candidate} of {name} stays a candidate: over {said} its {numbers} {short}.", played, best, above
         )
-    with _registry(uri) as client:
+    with registry(uri) as client:
         gate = {"mean": repr(played.mean), "lower": repr(played.lower), "above": repr(above), "episodes": episodes, "seed": seed}
         for key, value in gate.items():
             client.set_model_version_tag(name, candidate, f"d3ray.gate.{key}", str(value))
@@ -160,7 +157,7 @@ def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_
         ConfigError: there is no such model.
         StorageError: the server does not answer.
     """
-    with _registry(tracking_uri(tracking, storage)) as client:
+    with registry(tracking_uri(tracking, storage)) as client:
         model = _model(client, name)
         champion = model.aliases.get(CHAMPION)
         if champion is None:
@@ -213,18 +210,3 @@ def _model(client: Any, name: str) -> Any:
             raise
     known = [model.name for model in client.search_registered_models(max_results=1000)]
     raise ConfigError(f"There is no registered model {name!r}{did_you_mean(name, known) if known else '; none is registered yet.'}")
-
-
-@contextmanager
-def _registry(uri: str) -> Generator[Any]:
-    """A client of the model registry. Raises StorageError where it does not answer."""
-    import requests
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield MlflowClient(uri)
-    except (MlflowException, requests.RequestException, SQLAlchemyError) as error:
-        first = str(error).strip().splitlines()[0][:200].rstrip(".:")
-        raise StorageError(f"The MLflow server {without_password(uri)} does not answer: {first}.") from error

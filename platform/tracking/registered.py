@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ...algos.export.package import is_package
 from ...data.errors import ConfigError, StorageError
@@ -80,3 +81,18 @@ def tracking_uri(tracking: str | None, storage: str) -> str:
             f"There is no {database}: name the tracking server with tracking=URI or MLFLOW_TRACKING_URI, or storage=FOLDER."
         )
     return f"sqlite:///{database}"
+
+
+@contextmanager
+def registry(uri: str) -> Generator[Any]:
+    """A client of runs and the model registry. Raises StorageError where it does not answer."""
+    import requests
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield MlflowClient(uri)
+    except (MlflowException, requests.RequestException, SQLAlchemyError) as error:
+        first = str(error).strip().splitlines()[0][:200].rstrip(".:")
+        raise StorageError(f"The MLflow server {without_password(uri)} does not answer: {first}.") from error

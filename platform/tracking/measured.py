@@ -1,0 +1,172 @@
+"""Runs as MLflow has them: how they ended, what their metrics were by step, and a run with its children as results.
+
+Runs of d3ray say by their tags what they are (`runs.py`); those of others are read too, as far as they go.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...data.errors import ConfigError
+from ..results.reading import Configuration, Results, SeedRun
+from ..storage.experiments import Status
+from ..storage.outbox import Line
+from ..uris import without_password
+from .registered import is_registered, registry, tracking_uri
+
+_INFINITE = sys.float_info.max  # what MLflow makes of infinity
+_PAGE = 1000  # runs in a request
+_NO_SETTINGS = ("seed", "seeds", "dataset")  # parameters that say what a run is, not how it learns
+
+
+def lines_of(client: Any, run_id: str, names: Iterable[str]) -> list[Line]:
+    """What a run measured, by step; of several values at a step the one that was logged first."""
+    points: dict[int, dict[str, float]] = {}
+    for name in names:
+        for point in sorted(client.get_metric_history(run_id, name), key=lambda one: (one.step, one.timestamp)):
+            value = float(np.copysign(np.inf, point.value)) if abs(point.value) >= _INFINITE else point.value
+            points.setdefault(point.step, {}).setdefault(name, value)
+    return [Line(step, 0, metrics) for step, metrics in sorted(points.items())]
+
+
+def status_of(run: Any) -> Status:
+    """How a run stands."""
+    return run.info.status if run.info.status in ("FINISHED", "FAILED", "KILLED") else "RUNNING"
+
+
+def data_of(run: Any) -> dict[str, Any]:
+    """What a run's input says of its data: `n_transitions`, `n_episodes`, `environment`, and perhaps `return_mean`."""
+    inputs = run.inputs.dataset_inputs if run.inputs else []
+    return json_tag(inputs[0].dataset.profile) if inputs else {}
+
+
+def json_tag(text: str | None) -> dict[str, Any]:
+    """A tag that holds a JSON object; empty where there is none, or MLflow cut it."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_run(source: str) -> bool:
+    """Whether a text names a run of MLflow, or a registered model, which a run has made."""
+    return source.startswith("runs:") or is_registered(source)
+
+
+def read_run(source: str, tracking: str | None = None, storage: str = "./d3ray_results") -> Results:
+    """A run of MLflow, or with its children, each a seed, the run of an experiment; metrics are read at once.
+
+    Args:
+        source: `runs:/ID`, or `models:/NAME@ALIAS` and `models:/NAME/VERSION`, whose run is meant.
+        tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+        storage: A local results folder.
+
+    Raises:
+        ConfigError: there is no such run or model, or no tracking server is known.
+        StorageError: the server does not answer.
+    """
+    uri = tracking_uri(tracking, storage)
+    from mlflow.exceptions import MlflowException
+
+    with registry(uri) as client:
+        try:
+            run = client.get_run(_run_id(client, source))
+        except MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise
+            raise ConfigError(f"There is no {source} in {without_password(uri)}.") from None
+        query, children = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'", list[Any]()
+        token = None
+        while True:
+            page = client.search_runs([run.info.experiment_id], query, max_results=_PAGE, page_token=token)
+            children += page
+            if not (token := page.token):
+                break
+        return _results(run, [(one, lines_of(client, one.info.run_id, one.data.metrics)) for one in children or [run]])
+
+
+def _run_id(client: Any, source: str) -> str:
+    if not is_registered(source):
+        return source.removeprefix("runs:").strip("/")
+    name, _, which = source.removeprefix("models:").strip("/").partition("@")
+    if which:
+        return client.get_model_version_by_alias(name, which).run_id
+    name, _, version = name.rpartition("/")
+    return client.get_model_version(name, version).run_id
+
+
+def _results(run: Any, seeds: list[tuple[Any, list[Line]]]) -> Results:
+    alike: dict[str, list[tuple[Any, list[Line]]]] = {}
+    for one, lines in seeds:
+        key = [one.data.tags.get("d3ray.fingerprint"), _settings(one)]
+        alike.setdefault(json.dumps(key, sort_keys=True), []).append((one, lines))
+    name = run.data.tags.get("d3ray.experiment") or run.info.run_name or run.info.run_id
+    configurations = tuple(_configuration(name, members) for members in alike.values())
+    data = data_of(run)
+    return Results(
+        name=name,
+        status=status_of(run),
+        reason=run.data.tags.get("d3ray.reason", ""),
+        dataset={**data, **configurations[0].dataset},
+        environment=configurations[0].environment,
+        episodes=configurations[0].settings.get("evaluation.episodes"),
+        configuration={},
+        configurations=configurations,
+        begun=run.info.start_time / 1000,
+        ended=(run.info.end_time or run.info.start_time) / 1000,
+        died=False,
+        tracking={},
+    )
+
+
+def _configuration(name: str, members: list[tuple[Any, list[Line]]]) -> Configuration:
+    first, _ = members[0]
+    settings, tags = _settings(first), first.data.tags
+    seeds: dict[int, SeedRun] = {}
+    for run, lines in members:
+        named = run.data.tags.get("d3ray.seed") or run.data.params.get("seed") or ""
+        free = next(k for k in range(len(members)) if k not in seeds)
+        seed = int(named) if named.isdecimal() and int(named) not in seeds else free
+        last = lines[-1].step if lines else 0
+        n_steps = settings.get("n_steps")
+        seeds[seed] = SeedRun(
+            seed=seed,
+            status=status_of(run),
+            reason=run.data.tags.get("d3ray.reason", ""),
+            step=last,
+            n_steps=n_steps if isinstance(n_steps, int) else last,
+            run_id=run.info.run_id,
+            seeds_together=1,
+            last_sign=run.info.end_time,
+            measured=partial(iter, lines),
+        )
+    data = data_of(first)
+    where = settings.get("evaluation.environment.id") or settings.get("evaluation.environment") or data.get("environment")
+    return Configuration(
+        experiment=name,
+        algorithm=tags.get("d3ray.algorithm") or str(settings.get("algorithm.name") or name),
+        settings=settings,
+        n_steps=max(one.n_steps for one in seeds.values()),
+        seeds=tuple(seeds[seed] for seed in sorted(seeds)),
+        dataset={"name": tags.get("d3ray.dataset", ""), "fingerprint": tags.get("d3ray.fingerprint")},
+        environment=where.get("id") if isinstance(where, Mapping) else where,
+    )
+
+
+def _settings(run: Any) -> dict[str, Any]:
+    """Parameters as the values that they are texts of, named as in a trial's configuration."""
+    found: dict[str, Any] = {}
+    for name, text in run.data.params.items():
+        if name not in _NO_SETTINGS:
+            try:
+                found["algorithm.name" if name == "algorithm" else name] = json.loads(text)
+            except ValueError:
+                found["algorithm.name" if name == "algorithm" else name] = text
+    return found
