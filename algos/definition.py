@@ -18,6 +18,7 @@ from ..data.sampling import PrioritizedSampling
 from ..data.seeds import checked_seed
 from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
+from .devices import Device
 from .nets import Hyper, Nets
 from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
@@ -155,7 +156,9 @@ class Definition:
         **settings: Fields of `Config`. Stored untouched; checked when `fit` derives `config_`.
         seed: Root of every random number of this run, from 0 to 2**63 - 1.
         device: Where training runs: a name such as "cuda:0" or the number of an accelerator; None takes the first accelerator, else
-            the CPU. As in d3rlpy False is the CPU and True the first accelerator, which is refused where there is none.
+            the CPU. As in d3rlpy False is the CPU and True the first accelerator, which is refused where there is none. A `Device`
+            is one by its number too, and copies spread over several within `d3ray.context.parallel()`. `use_gpu`, the word of
+            d3rlpy's first versions, is another name of it, of which True is `Device(0)`.
         dtype: "float32" or "float64".
         compile_graph: Whether losses and their gradients are compiled for this machine at the first step that needs them, which
             takes some tens of seconds and makes the others faster; d3rlpy's word. It changes results by rounding only.
@@ -170,7 +173,7 @@ class Definition:
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
-    device: str | int | None
+    device: str | int | Device | None
     dtype: str
     compile_graph: bool
 
@@ -258,11 +261,16 @@ class Definition:
         self,
         *,
         seed: int = 0,
-        device: str | int | None = None,
+        device: str | int | Device | None = None,
         dtype: str = "float32",
         compile_graph: bool = False,
         **settings: Any,
     ) -> None:
+        if "use_gpu" in settings:
+            if device is not None:
+                raise ConfigError(f"{self.name}: device is {device!r} and use_gpu {settings['use_gpu']!r}; say one of them.")
+            use_gpu = settings.pop("use_gpu")
+            device = Device() if use_gpu is True else use_gpu
         if "n_steps" in settings:
             warnings.warn(
                 "n_steps is the number of gradient steps here; the n-step return is td_steps, which is set.", stacklevel=2

@@ -15,11 +15,12 @@ from ...data.errors import ConfigError, StorageError
 from ...data.sampling import Source
 from ...data.spec import Spec
 from ..definition import Definition
+from ..devices import pick_device
 from ..nets import Hyper, Nets
 from .divergence import Divergence
 from .learner import Learner
 from .scaling import Scaling
-from .setup import config_for_dataset, config_for_spaces, pick_device, seen_spec
+from .setup import config_for_dataset, config_for_spaces, seen_spec
 from .sources import Sources
 
 STATE_VERSION = 1

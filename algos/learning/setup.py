@@ -1,4 +1,4 @@
-"""What of an algorithm's settings follows from data or spaces, whether the two go together, and where training runs."""
+"""What of an algorithm's settings follows from data or spaces, and whether the two go together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from ...data.augmentation import AugmentationPipeline
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError, DataError
+from ...data.errors import DataError
 from ...data.mdp_dataset import MDPDataset
 from ...data.sampling import UniformSampling, stacked_spec
 from ...data.spec import Box, Spec
@@ -103,29 +103,3 @@ def check_range(name: str, scaler: Any, dataset: Dataset) -> None:
     if reach > 1 + 1e-3:
         cure = "clip them before you import" if scaler else "set action_scaler='min_max', or clip them before you import"
         raise DataError(f"{name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
-
-
-def pick_device(device: str | int | None) -> torch.device:
-    """The device that `Definition` describes.
-
-    Apple's `mps` has no float64, in which random numbers are hashed and metrics added up: it is never taken by itself, and refused
-    by name.
-
-    Raises:
-        ConfigError: there is no such device.
-    """
-    try:
-        if device is None or isinstance(device, bool):
-            accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-            picked = torch.device("cpu") if device is False or accelerator is None else accelerator
-            if picked.type == "mps":
-                picked = torch.device("cpu")
-            if device is True and picked.type == "cpu":
-                raise ConfigError("There is no device True here: torch finds no accelerator.")
-            return picked
-        picked = torch.device(f"cuda:{device}") if isinstance(device, int) else torch.device(device)
-        if picked.type == "mps":
-            raise ConfigError("The device 'mps' has no float64, which random numbers and metrics need: choose 'cpu'.")
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ConfigError(f"There is no device {device!r} here: {str(error).splitlines()[0]}") from None

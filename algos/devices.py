@@ -1,0 +1,91 @@
+"""Where training runs, and how copies that train side by side spread over several accelerators.
+
+`d3ray.gpu.Device` and `d3ray.context.parallel` are those of d3rlpy's first versions: scikit-learn copies an algorithm for each fit,
+so that within `parallel()` each copy takes the next accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..data.errors import ConfigError
+
+_parallels = 0  # of the process, not of a thread: joblib copies algorithms in threads of its own
+
+
+@contextmanager
+def parallel() -> Generator[None]:
+    """Within it a copy of a `Device` is of the next accelerator, and fits with `n_jobs` spread over all."""
+    global _parallels  # noqa: PLW0603
+    _parallels += 1
+    try:
+        yield
+    finally:
+        _parallels -= 1
+
+
+class Device:
+    """An accelerator by its number, as a value of `device`.
+
+    A copy has the same number. Within `parallel()` what `copy.deepcopy` makes, as scikit-learn's `clone` does, has the next one,
+    and so has the original from then on: the copy after it comes to the one after that. After the last accelerator comes 0.
+
+    Args:
+        gpu_id: From 0.
+
+    Raises:
+        ConfigError: it is no whole number from 0.
+    """
+
+    def __init__(self, gpu_id: int = 0) -> None:
+        if not isinstance(gpu_id, int) or isinstance(gpu_id, bool) or gpu_id < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"Device({gpu_id!r}): accelerators have numbers, from 0.")
+        self._id = gpu_id
+
+    def get_id(self) -> int:
+        """The number."""
+        return self._id
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Device:
+        if _parallels:
+            self._id = (self._id + 1) % max(1, torch.accelerator.device_count())
+        return Device(self._id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other._id == self._id
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # the number may change
+
+    def __repr__(self) -> str:
+        return f"Device({self._id})"
+
+
+def pick_device(device: str | int | Device | None) -> torch.device:
+    """The device that `Definition` describes.
+
+    Apple's `mps` has no float64, in which random numbers are hashed and metrics added up: it is never taken by itself, and refused
+    by name.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    chosen = device.get_id() if isinstance(device, Device) else device
+    try:
+        if chosen is None or isinstance(chosen, bool):
+            accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+            picked = torch.device("cpu") if chosen is False or accelerator is None else accelerator
+            if picked.type == "mps":
+                picked = torch.device("cpu")
+            if chosen is True and picked.type == "cpu":
+                raise ConfigError("There is no device True here: torch finds no accelerator.")
+            return picked
+        picked = torch.device(f"cuda:{chosen}") if isinstance(chosen, int) else torch.device(chosen)
+        if picked.type == "mps":
+            raise ConfigError("The device 'mps' has no float64, which random numbers and metrics need: choose 'cpu'.")
+        return torch.empty(0, device=picked).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ConfigError(f"There is no device {device!r} here: {str(error).splitlines()[0]}") from None
