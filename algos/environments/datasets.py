@@ -12,14 +12,14 @@ from gymnasium.wrappers import FrameStackObservation, ReshapeObservation
 
 from ...data.catalog import catalog
 from ...data.catalog.local import nearest
-from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
+from ...data.mdp_dataset import MDPDataset
 from ...data.spec import Environment
 from .make import make
 
 __all__ = ["get_atari", "get_cartpole", "get_d4rl", "get_dataset", "get_minari", "get_pendulum"]
 
-Pair = tuple[Dataset, gymnasium.Env[Any, Any]]
+Pair = tuple[MDPDataset, gymnasium.Env[Any, Any]]
 # Where a name without a group is looked for, in this order.
 _GROUPS = ("d4rl", "atari", "d3rlpy", "minari", "ogbench", "d3ray", "d3ray-mujoco", "d3ray-classic")
 
@@ -81,7 +81,7 @@ def get_atari(env_name: str, num_stack: int | None = None, *, sticky_action: boo
     frames = _make(game.model_copy(update={"kwargs": settings}), render_mode)
     # Channels take no further axis: stacked, [num_stack, 1, 84, 84] becomes [num_stack, 84, 84].
     stacked = frames if num_stack is None else ReshapeObservation(FrameStackObservation(frames, num_stack), (num_stack, 84, 84))
-    return Dataset.open(name), stacked
+    return MDPDataset.open(name), stacked
 
 
 def get_dataset(env_name: str, *, render_mode: str | None = None) -> Pair:
@@ -98,7 +98,7 @@ def get_dataset(env_name: str, *, render_mode: str | None = None) -> Pair:
     """
     name, environment = _known(env_name)
     made = _make(environment, render_mode) if environment else None  # before anything is downloaded
-    dataset = Dataset.open(name)
+    dataset = MDPDataset.open(name)
     if made is None and dataset.environment is not None:
         made = _make(dataset.environment, render_mode)
     if made is None:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol, TypedDict
 
+from ...data.dataset import Dataset
+from ...data.episodes import Episode
 from ...data.progress import Advance, draws_bars, progress
 from .fit import Fit
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]  # (algorithm, epoch) to named numbers
 Callback = Callable[[Any, int, Mapping[str, float]], None]  # (algorithm, epoch, metrics)
+Score = Callable[[Any, Any], float]  # (algorithm, episodes), as scikit-learn calls it
 StepCallback = Callable[[Any, int, int], None]  # (algorithm or stack, epoch, gradient steps done)
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -58,6 +61,21 @@ class Watching(TypedDict, total=False):
     epoch_callback: StepCallback | None
     logger: Logger | Sequence[Logger] | None
     show_progress: bool | None
+
+
+class Training(Watching, total=False):
+    """What else `Algorithm.fitter` takes: the words of d3rlpy's first versions."""
+
+    n_epochs: int | None
+    scorers: Mapping[str, Score] | None
+    eval_episodes: Dataset | Sequence[Episode] | None
+
+
+def scored(scorers: Mapping[str, Score], episodes: Any) -> Evaluator:
+    """Scorers as one evaluator; what they turned round so that the larger is the better has its own sign again."""
+    return lambda algorithm, epoch: {
+        name: getattr(scorer, "sign", 1) * float(scorer(algorithm, episodes)) for name, scorer in scorers.items()
+    }
 
 
 @contextmanager

@@ -19,10 +19,12 @@ from ..definition import Definition
 from ..ports import Ports, noises
 from ..wants import Wants
 from .batch_checks import check_batch
-from .callbacks import Callback, Epoch, Evaluator, Logger, StepCallback, Watching, stops, watching
+from .callbacks import Callback, Epoch, Evaluator, Logger, Score, StepCallback, Training, Watching, scored, stops, watching
 from .fit import Fit
 from .setup import trained_on
 from .transfer import copy_network, copy_optimizer, reset_optimizers
+
+N_STEPS, N_STEPS_PER_EPOCH = 500_000, 10_000  # d3rlpy's, its paper's training and its fit's default
 
 
 class Estimator(Definition):
@@ -103,22 +105,22 @@ class Estimator(Definition):
     def fit(
         self,
         dataset: Dataset | Sequence[Episode],
-        n_steps: int = 500_000,
-        n_steps_per_epoch: int = 10_000,
+        n_steps: int | None = None,
+        n_steps_per_epoch: int | None = None,
         evaluators: Mapping[str, Evaluator] | None = None,
         callbacks: Sequence[Callback] = (),
-        **watching: Unpack[Watching],
+        **more: Unpack[Training],
     ) -> Self:
         """Trains for `n_steps` gradient steps more; a second call goes on from the first. Arguments as `fitter`'s."""
-        for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **watching):
+        for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **more):
             pass
         return self
 
     def fitter(
         self,
         dataset: Dataset | Sequence[Episode],
-        n_steps: int = 500_000,
-        n_steps_per_epoch: int = 10_000,
+        n_steps: int | None = None,
+        n_steps_per_epoch: int | None = None,
         evaluators: Mapping[str, Evaluator] | None = None,
         callbacks: Sequence[Callback] = (),
         *,
@@ -126,13 +128,17 @@ class Estimator(Definition):
         epoch_callback: StepCallback | None = None,
         logger: Logger | Sequence[Logger] | None = None,
         show_progress: bool | None = None,
+        n_epochs: int | None = None,
+        scorers: Mapping[str, Score] | None = None,
+        eval_episodes: Dataset | Sequence[Episode] | None = None,
     ) -> Iterator[Epoch]:
         """The one training loop, an epoch at a time.
 
         Args:
             dataset: Where transitions come from; a list of episodes, as scikit-learn's splitters make, is copied into one.
-            n_steps: Gradient steps to do.
-            n_steps_per_epoch: Gradient steps between two yields; epochs end at its multiples.
+            n_steps: Gradient steps to do; None: 500,000, unless `n_epochs` says how many.
+            n_steps_per_epoch: Gradient steps between two yields; epochs end at its multiples. None: 10,000, or with `n_epochs` as
+                many as there are batches in the data.
             evaluators: By name; each is called after an epoch with (algorithm, epoch) and gives named numbers. One that is called
                 `evaluation` and gives `return` makes the metric `evaluation/return`.
             callbacks: Called after an epoch with (algorithm, epoch, metrics). One that raises `callbacks.StopTraining` ends the
@@ -143,6 +149,10 @@ class Estimator(Definition):
             logger: Keeps metrics, or several do; see `loggers.CSVLogger` and `loggers.TensorBoardLogger`.
             show_progress: Shows how far it is, how fast, and the losses, on stderr: a bar on a terminal, elsewhere a line now and
                 then. None: only where a bar can be drawn.
+            n_epochs: Epochs to do, in place of `n_steps`.
+            scorers: By name; each is called after an epoch with (algorithm, eval_episodes), and makes a metric `scorers/NAME`, in
+                which d3ray's own scorers have no sign turned.
+            eval_episodes: What scorers look at; None: what is trained on.
 
         Yields:
             Epoch: number and metrics: `step`, `train/…` means over the epoch, `time/updates_per_second`, and the evaluators'.
@@ -153,6 +163,10 @@ class Estimator(Definition):
             StorageError: a logger cannot write.
         """
         dataset = trained_on(self, dataset)
+        n_steps, n_steps_per_epoch = self._steps(dataset, n_steps, n_steps_per_epoch, n_epochs)
+        if scorers:
+            judged = dataset if eval_episodes is None else eval_episodes
+            evaluators = {**(evaluators or {}), "scorers": scored(scorers, judged)}
         if not hasattr(self, "fit_"):
             self.fit_ = Fit.start(self, dataset, (self.seed,))
         watch: Watching = {
@@ -164,6 +178,20 @@ class Estimator(Definition):
         with watching(self, [("", lambda: self)], callbacks, n_steps, n_steps_per_epoch, **watch) as (called,):
             for epoch, (metrics,) in self.fit_.epochs(dataset, n_steps, n_steps_per_epoch):
                 yield self.finish_epoch(epoch, metrics, evaluators, called)
+
+    def _steps(self, dataset: Any, n_steps: int | None, n_steps_per_epoch: int | None, n_epochs: int | None) -> tuple[int, int]:
+        """Gradient steps to do, and those of an epoch."""
+        if n_epochs is None:
+            given = (n_steps, N_STEPS), (n_steps_per_epoch, N_STEPS_PER_EPOCH)
+            n_steps, n_steps_per_epoch = (default if value is None else value for value, default in given)
+            return n_steps, n_steps_per_epoch
+        if n_steps is not None:
+            raise ConfigError(f"n_epochs is {n_epochs} and n_steps {n_steps}: say how long to train by one of them.")
+        if n_steps_per_epoch is None:
+            if not isinstance(dataset, Dataset):
+                raise ConfigError(f"n_epochs counts passes over a dataset, which {self.name} is not trained on: say n_steps.")
+            n_steps_per_epoch = max(1, dataset.n_transitions // self.check_settings().batch_size)
+        return n_epochs * n_steps_per_epoch, n_steps_per_epoch
 
     def finish_epoch(
         self, epoch: int, metrics: dict[str, float], evaluators: Mapping[str, Evaluator] | None, callbacks: Sequence[Callback]

@@ -85,6 +85,11 @@ class Sources:
                 stacklevel=2,
             )
 
+    @property
+    def given(self) -> Any:
+        """What is trained on: a dataset, a replay buffer, or what else was opened; None where nothing is yet."""
+        return self._kept and self._kept[0]
+
     def over(self, source: Any) -> Any:
         """A new source over a dataset, a replay buffer, or what else is opened."""
         if isinstance(self.wants, Opens):

@@ -227,7 +227,7 @@ def test_the_signature_shows_every_argument_of_training() -> None:
     shown = inspect.signature(d3ray.TD3.fitter).parameters
     assert [*shown][1:] == [
         *("dataset", "n_steps", "n_steps_per_epoch", "evaluators", "callbacks"),
-        *("callback", "epoch_callback", "logger", "show_progress"),
+        *("callback", "epoch_callback", "logger", "show_progress", "n_epochs", "scorers", "eval_episodes"),
     ]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from d3ray.algos.environments.datasets import get_atari, get_cartpole, get_d4rl, get_dataset, get_pendulum
-from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.mdp_dataset import MDPDataset
 
 
 def logged(path: Path, *, observation: int, discrete: bool, **more: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_what_cannot_be_given_is_said() -> None:
 
 def test_atari_is_frames_as_the_data_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(Dataset, "open", opened.append)
+    monkeypatch.setattr(MDPDataset, "open", opened.append)
     _, environment = get_atari("breakout-mixed-v0", num_stack=4)
     assert environment.observation_space.shape == (4, 84, 84)
     assert environment.reset(seed=0)[0].dtype == np.uint8
