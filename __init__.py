@@ -5,10 +5,11 @@ Importing this package is cheap: its names are loaded when they are first used.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import algos, data
-from .data.moved import keep_old_names
+from .data.moved import MOVED, keep_old_names
 
 if TYPE_CHECKING:
     from .algos import *  # noqa: F403
@@ -20,6 +21,8 @@ __all__ = algos.__all__ + data.__all__  # pyright: ignore[reportUnsupportedDunde
 
 
 def __getattr__(name: str) -> Any:
+    if name in MOVED and name not in __all__:  # as d3ray.metrics.td_error_scorer is written where nobody has imported the module
+        return importlib.import_module(f"{__name__}.{name}")
     floor = algos if name in algos.__all__ else data
     if name not in __all__:
         raise AttributeError(f"module 'd3ray' has no attribute {name!r}")

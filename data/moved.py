@@ -1,4 +1,4 @@
-"""Modules under the names that documents once showed: importing an old name gives the module where it stands now."""
+"""Modules under other names: those that documents once showed, and d3rlpy's; importing one gives the module where it stands."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ MOVED = {
     "algos.loggers": "algos.saving.loggers",
     "algos.package": "algos.export.package",
     "algos.remembering": "algos.acting.remembering",
+    "context": "algos.devices",
+    "datasets": "algos.environments.datasets",
+    "gpu": "algos.devices",
+    "metrics": "algos.judging.metrics",
+    "metrics.comparer": "algos.judging.comparers",
+    "metrics.scorer": "algos.judging.scorers",
     "platform.experiment.config": "platform.settings.config",
     "platform.experiment.objective": "platform.settings.objective",
     "platform.experiment.status_reader": "platform.results.status_reader",
@@ -42,10 +48,13 @@ class _Found(Loader):
 class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
-        return ModuleSpec(fullname, _Found(f"{PACKAGE}.{MOVED[name]}")) if package == PACKAGE and name in MOVED else None
+        if package != PACKAGE or name not in MOVED:
+            return None
+        holds_others = any(other.startswith(f"{name}.") for other in MOVED)  # it then gets a path, an empty one
+        return ModuleSpec(fullname, _Found(f"{PACKAGE}.{MOVED[name]}"), is_package=holds_others)
 
 
 def keep_old_names() -> None:
-    """From here on old names can be imported. Once is enough."""
+    """From here on these names can be imported. Once is enough."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 from ...data.batch import Batch, Drawn
 from ...data.dataset import Dataset
 from ...data.random import fold, root_key
-from ...data.sampling import TransitionSampler
 from ..acting.fitted import policy_module
 from ..definition import Loss
 from ..learning.estimator import Estimator
@@ -21,6 +20,7 @@ from ..learning.learner import Learner
 from ..learning.setup import sampling
 from ..ports import drawn, memories, started
 from ..wants import Stretches
+from .seen import Seen, open_transitions
 
 _TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
 _KINDS_WITHIN = 4096  # gradient steps, from 0 and from a warm-up's end, in which each kind of update is expected to be due
@@ -57,18 +57,13 @@ class HeldOut:
         return found | losses(fit.learner, self._fixed(fit))
 
     def _errors(self, fit: Fit) -> dict[str, float]:
-        seen, module = self.transitions(fit), policy_module(fit)
-        key = root_key(0, fit.device)
-        predicted = module.draw(seen.observation, key, exploring=False)
-        if not predicted.is_floating_point():
-            found = {"action_match": float((predicted == seen.action).double().mean())}
+        seen = Seen(fit, policy_module(fit), self.transitions(fit), root_key(0, fit.device))
+        if fit.spec.discrete:
+            found = {"action_match": float(seen.match.double().mean())}
         else:
-            found = {"action_error": float((predicted.double() - seen.action.double()).square().mean())}
+            found = {"action_error": float(seen.distance.mean())}
         if fit.algorithm.learns_values():
-            goal = _value(fit, seen.next_observation, module.draw(seen.next_observation, key, exploring=False))
-            reward = torch.as_tensor(fit.scaling.reward(seen.reward.cpu().numpy()), device=fit.device)
-            error = reward + seen.discount * goal - _value(fit, seen.observation, seen.action)
-            found["td_error"] = float(error.abs().mean())
+            found["td_error"] = float(seen.td_error.abs().mean())
         return found
 
     def _looking_back(self, fit: Fit) -> dict[str, float]:
@@ -95,23 +90,24 @@ class HeldOut:
         return action
 
     def transitions(self, fit: Fit) -> Batch:
-        """Transitions spread evenly over the episodes, unscaled, with as many frames as the algorithm sees and its own discount."""
-        kind, gamma = sampling(fit.config), fit.learner.values["gamma"][0]
-        stacks: Any = {"frames": kind.frames, "frame_padding": kind.frame_padding, "dtype": fit.dtype, "device": fit.device}
+        """Transitions spread evenly over the episodes, as `open_transitions` gives them."""
 
         def draw() -> Batch:
-            sampler = TransitionSampler(self.dataset, 1, gamma=gamma, next_action=False, **stacks)
+            sampler = open_transitions(fit, self.dataset, blind=False)
             return sampler.at(torch.arange(0, sampler.n_windows, -(-sampler.n_windows // _TRANSITIONS)))
 
-        return self._once(f"transitions {gamma} {stacks}", draw)
+        return self._once(f"transitions {self._about(fit)}", draw)
 
     def _fixed(self, fit: Fit) -> Drawn:
         """The batch that losses are read on."""
-        config, wants, gamma = fit.config, fit.sources.wants, fit.learner.values["gamma"][0]
-        scalers = [getattr(config, f"{name}_scaler", None) for name in ("observation", "action", "reward")]
+        wants = fit.sources.wants
         size = max(1, _TRANSITIONS // wants.length) if isinstance(wants, Stretches) else _TRANSITIONS
-        about = f"fixed {gamma} {wants} {sampling(config)} {scalers} {fit.dtype} {fit.device}"
-        return self._once(about, lambda: fit.sources.fixed(self.dataset, size))
+        return self._once(f"fixed {wants} {self._about(fit)}", lambda: fit.sources.fixed(self.dataset, size))
+
+    def _about(self, fit: Fit) -> str:
+        """All that what is drawn depends on."""
+        scalers = [getattr(fit.config, f"{name}_scaler", None) for name in ("observation", "action", "reward")]
+        return f"{fit.learner.values['gamma'][0]} {sampling(fit.config)} {scalers} {fit.dtype} {fit.device}"
 
     def _once(self, about: str, draw: Callable[[], Any]) -> Any:
         if about not in self._drawn:
@@ -123,11 +119,6 @@ class HeldOut:
     def close(self) -> None:
         """Lets go of what was drawn."""
         self._drawn.clear()
-
-
-def _value(fit: Fit, observation: Any, action: Tensor) -> Tensor:
-    """Q(s, a), [B], at raw observations and actions on the device."""
-    return fit.algorithm.value(fit.nets(), fit.scaling.observation(observation), fit.scaling.action(action))
 
 
 def losses(learner: Learner, batch: Drawn) -> dict[str, float]:

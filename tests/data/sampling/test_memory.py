@@ -1,4 +1,4 @@
-"""A dataset larger than the memory that a process may take is drawn from and trained on: mapped pages count as nobody's."""
+"""A dataset larger than the memory that a process may take is drawn from, trained on and scored: mapped pages count as nobody's."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import torch
 torch.set_num_threads(1)
 from d3ray import DQN, Dataset
 from d3ray.algos import testing
+from d3ray.metrics import td_error_scorer
 from d3ray.data.sampling import EpisodeSampler, EpochSampler, PrioritizedSampler, SequenceSampler, TransitionSampler
 
 def anonymous():
@@ -45,6 +46,8 @@ for step in range(int(sys.argv[4])):
         sampler.sample(step)
     most = max(most, anonymous())
 del samplers
+td_error_scorer(algorithm, data, 64)
+most = max(most, anonymous())
 for epoch in DQN(batch_size=8, encoder=testing.SMALL, device="cpu", observation_scaler="pixel").fitter(data, 20, 10):
     most = max(most, anonymous())
 assert most <= limit, (most, limit)
@@ -60,7 +63,7 @@ def write(folder: Path, n: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RssAnon is Linux's")
 @pytest.mark.parametrize("shards", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_dataset_of_four_times_the_allowed_memory_is_drawn_from_and_trained_on(tmp_path: Path, shards: int) -> None:
+def test_a_dataset_of_four_times_the_allowed_memory_is_drawn_from_trained_on_and_scored(tmp_path: Path, shards: int) -> None:
     n = 4 * GROWTH // (84 * 84) + 500
     write(tmp_path / "all", n)
     if shards > 1:  # these are trained on through a node map

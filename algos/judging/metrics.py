@@ -1,0 +1,58 @@
+"""d3rlpy's module `metrics`, `d3ray.metrics`: scorers, comparers and evaluators by the names that its users import."""
+
+from .comparers import compare_continuous_action_diff, compare_discrete_action_match
+from .evaluators import (
+    AverageValueEstimationEvaluator,
+    CompareContinuousActionDiffEvaluator,
+    CompareDiscreteActionMatchEvaluator,
+    ContinuousActionDiffEvaluator,
+    DiscountedSumOfAdvantageEvaluator,
+    DiscreteActionMatchEvaluator,
+    EnvironmentEvaluator,
+    InitialStateValueEstimationEvaluator,
+    Scores,
+    SoftOPCEvaluator,
+    TDErrorEvaluator,
+)
+from .scorers import (
+    average_value_estimation_scorer,
+    continuous_action_diff_scorer,
+    discounted_sum_of_advantage_scorer,
+    discrete_action_match_scorer,
+    dynamics_observation_prediction_error_scorer,
+    dynamics_prediction_variance_scorer,
+    dynamics_reward_prediction_error_scorer,
+    evaluate_on_environment,
+    initial_state_value_estimation_scorer,
+    soft_opc_scorer,
+    td_error_scorer,
+    value_estimation_std_scorer,
+)
+
+__all__ = [
+    "AverageValueEstimationEvaluator",
+    "CompareContinuousActionDiffEvaluator",
+    "CompareDiscreteActionMatchEvaluator",
+    "ContinuousActionDiffEvaluator",
+    "DiscountedSumOfAdvantageEvaluator",
+    "DiscreteActionMatchEvaluator",
+    "EnvironmentEvaluator",
+    "InitialStateValueEstimationEvaluator",
+    "Scores",
+    "SoftOPCEvaluator",
+    "TDErrorEvaluator",
+    "average_value_estimation_scorer",
+    "compare_continuous_action_diff",
+    "compare_discrete_action_match",
+    "continuous_action_diff_scorer",
+    "discounted_sum_of_advantage_scorer",
+    "discrete_action_match_scorer",
+    "dynamics_observation_prediction_error_scorer",
+    "dynamics_prediction_variance_scorer",
+    "dynamics_reward_prediction_error_scorer",
+    "evaluate_on_environment",
+    "initial_state_value_estimation_scorer",
+    "soft_opc_scorer",
+    "td_error_scorer",
+    "value_estimation_std_scorer",
+]

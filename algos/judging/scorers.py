@@ -1,0 +1,160 @@
+"""Scorers: numbers of an algorithm on episodes of which the larger is the better one, as scikit-learn wants them.
+
+`scorer(algorithm, episodes, window_size=1024)`, with d3rlpy's names and formulas (its `metrics/evaluators.py` of 2.8.1 gives the
+same with a positive sign). Q is the mean over critics, in the units that `predict_value` gives: those of scaled rewards. π is the
+greedy policy; for discrete actions π(s) = argmaxₐ Q(s, a) of a Q-learning one, so that Q(s, π(s)) = maxₐ Q(s, a). Where data tell
+which actions are legal, π takes legal ones alone.
+
+Where d3rlpy differs: it drops the last step of every episode that was cut, which here is left out by `td_error_scorer` alone, and
+there only if the observation after it was not recorded. It begins a new sum of advantages, and a new initial state, after every
+1,024 steps of an episode. Soft OPC without a success is NaN there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...data.errors import ConfigError
+from ...data.spec import Environment
+from ..base import Algorithm
+from ..environments.evaluate import evaluate
+from ..environments.make import AnyEnvironment
+from . import measures
+from .measures import Measure, SoftOPC, measured
+from .seen import Data
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A number of an algorithm on episodes, of which the larger is the better one: a value of scikit-learn's `scoring`.
+
+    Attributes:
+        name: What it is called in a trial's metrics.
+        measure: Begins a measurement.
+        sign: -1 where the smaller number is the better one, and the score its negative.
+        first: Whether only the first step of each episode is looked at.
+    """
+
+    name: str
+    measure: Callable[[], Measure]
+    sign: int = 1
+    first: bool = False
+
+    def __call__(self, algo: Algorithm, episodes: Data, window_size: int | None = 1024) -> float:
+        """The score.
+
+        Args:
+            algo: Fitted.
+            episodes: A dataset, or a list of episodes; of either only some rows are in memory at once.
+            window_size: Transitions that are looked at together. It changes the score by rounding only, but for policies that draw.
+                None, where scikit-learn has its targets, is 1,024.
+
+        Raises:
+            ConfigError: the algorithm is not trained, learns no values, acts by what came before, or has the other kind of actions.
+            DataError: there is no episode, or none that counts; or the spaces are others than those that it was fitted on.
+        """
+        size = 1024 if window_size is None else window_size
+        return self.sign * measured(algo, episodes, {self.name: self.measure()}, size, first=self.first)[self.name]
+
+
+td_error_scorer = Scorer("td_error", measures.td_error, sign=-1)
+"""-E[(Q(s, a) - (r + γ Q(s', π(s'))))²]: how far the critics are from their own goal, one step ahead; overfitted ones are far on
+episodes that they were not trained on."""
+
+discounted_sum_of_advantage_scorer = Scorer("discounted_sum_of_advantage", measures.discounted_sum_of_advantage, sign=-1)
+"""-E[Σ γᵗ'⁻ᵗ (Q(sₜ', aₜ') - Q(sₜ', π(sₜ')))] over t' ≥ t: how much better than the data's the policy's own actions look to its
+critics (Murphy, A Generalization Error for Q-Learning, JMLR 6, 2005)."""
+
+average_value_estimation_scorer = Scorer("average_value_estimation", measures.average_value_estimation, sign=-1)
+"""-E[Q(s, π(s))]: the scale of the values; large ones are overestimated."""
+
+value_estimation_std_scorer = Scorer("value_estimation_std", measures.value_estimation_std, sign=-1)
+"""-E[std of Qᵢ(s, π(s))] over an ensemble's critics i: how much the data leave open. 0 of one critic."""
+
+initial_state_value_estimation_scorer = Scorer(
+    "initial_state_value_estimation", measures.initial_state_value_estimation, first=True
+)
+"""E[Q(s₀, π(s₀))] over episodes: the return that the critics expect of the policy (Paine et al., arXiv:2007.09055)."""
+
+continuous_action_diff_scorer = Scorer("continuous_action_diff", measures.continuous_action_diff, sign=-1)
+"""-E[Σ (a - π(s))²], in the data's units and summed over the entries of an action: how far the policy is from the data's."""
+
+discrete_action_match_scorer = Scorer("discrete_action_match", measures.discrete_action_match)
+"""The share of the data's discrete actions that the policy would have taken too."""
+
+
+def soft_opc_scorer(return_threshold: float) -> Scorer:
+    """E[Q(s, a)] in successful episodes, less that in all: whether critics tell success (Irpan et al., arXiv:1906.01624).
+
+    Args:
+        return_threshold: An episode that returns as much, or more, is a success.
+    """
+    return Scorer("soft_opc", partial(SoftOPC, float(return_threshold)))
+
+
+@dataclass(frozen=True)
+class EnvironmentScorer:
+    """What `evaluate_on_environment` gives."""
+
+    environment: AnyEnvironment
+    n_trials: int
+    epsilon: float
+    n_envs: int | None = None  # at once
+    sign: int = 1
+
+    def __call__(self, algo: Algorithm, *args: Any) -> float:
+        """The mean return of episodes that are the same at every call; further arguments are not looked at."""
+        how: Any = {"episodes": self.n_trials, "epsilon": self.epsilon, "n_envs": self.n_envs}
+        return evaluate(algo.policy(), self.environment, **how).mean
+
+
+def evaluate_on_environment(
+    env: AnyEnvironment, n_trials: int = 10, epsilon: float = 0.0, render: bool = False
+) -> EnvironmentScorer:
+    """A scorer that plays: `scorer(algorithm)`, or with episodes, which it does not look at.
+
+    Args:
+        env: As for `d3ray.algos.environments.make.make`.
+        n_trials: Episodes.
+        epsilon: Share of uniform random actions.
+        render: Whether they are shown on a screen; an environment object must have been made with `render_mode="human"` for it.
+
+    Raises:
+        ConfigError: it is to be shown, and cannot be; when it is called, as `evaluate`.
+    """
+    if render and isinstance(env, str | Environment):
+        known = env if isinstance(env, Environment) else Environment(id=env)
+        env = known.model_copy(update={"kwargs": {**known.kwargs, "render_mode": "human"}})
+    elif render and getattr(env, "render_mode", None) != "human":
+        raise ConfigError('render is set, and this environment was not made with render_mode="human".')
+    return EnvironmentScorer(env, n_trials, epsilon, n_envs=1 if render else None)
+
+
+def _with_dynamics(name: str) -> Any:
+    def scorer(*args: Any, **kwargs: Any) -> float:
+        raise ConfigError(f"{name} measures learned dynamics and will come with them: this version of d3ray has none.")
+
+    scorer.__name__ = scorer.__qualname__ = name
+    return scorer
+
+
+dynamics_observation_prediction_error_scorer = _with_dynamics("dynamics_observation_prediction_error_scorer")
+dynamics_reward_prediction_error_scorer = _with_dynamics("dynamics_reward_prediction_error_scorer")
+dynamics_prediction_variance_scorer = _with_dynamics("dynamics_prediction_variance_scorer")
+
+SCORERS = {
+    scorer.name: scorer
+    for scorer in (
+        td_error_scorer,
+        discounted_sum_of_advantage_scorer,
+        average_value_estimation_scorer,
+        value_estimation_std_scorer,
+        initial_state_value_estimation_scorer,
+        continuous_action_diff_scorer,
+        discrete_action_match_scorer,
+    )
+}
+"""By name those that need nothing but an algorithm and episodes."""

@@ -1,0 +1,189 @@
+"""Transitions as an algorithm sees them: what it would do there, and what it thinks that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.batch import Batch
+from ...data.dataset import Dataset
+from ...data.episodes import Episode
+from ...data.errors import ConfigError
+from ...data.mdp_dataset import MDPDataset
+from ...data.random import fold, root_key
+from ...data.recording import Recording
+from ...data.sampling import TransitionSampler
+from ..acting.fitted import policy_module
+from ..acting.policy import PolicyModule
+from ..environments.spaces import check_spaces
+from ..learning.estimator import Estimator
+from ..learning.fit import Fit
+from ..learning.setup import sampling, seen_spec
+from ..ports import memories
+from ..wants import Stretches
+
+Data = Dataset | Sequence[Episode]
+"""What is looked at: a dataset, an `MDPDataset` among them, or a list of episodes."""
+
+_ROWS = 1 << 16  # of episodes in a list that are brought together at once
+
+
+class Steps(NamedTuple):
+    """Where transitions stand in their episodes."""
+
+    number: Tensor  # [B] int64, from 0
+    returns: Tensor  # [B] float64: of the whole episode, undiscounted and unscaled
+    followed: Tensor  # [B] bool: whether one knows what came next, the MDP's end included
+
+
+class Seen:
+    """Transitions, and what an algorithm does and thinks there: each worked out when it is first asked for, and once.
+
+    Args:
+        fit: Of one seed.
+        module: Its policy.
+        batch: Observations and actions unscaled, rewards scaled, as `open_transitions` gives them.
+        key: Address of the random numbers of a policy that always draws.
+        steps: Where they stand in their episodes, where that is asked for.
+    """
+
+    def __init__(self, fit: Fit, module: PolicyModule, batch: Batch, key: Tensor, steps: Steps | None = None) -> None:
+        self.fit, self.batch = fit, batch
+        self._module, self._key, self._steps = module, key, steps
+
+    @property
+    def steps(self) -> Steps:
+        """Where they stand in their episodes."""
+        assert self._steps is not None, "only a walk knows"
+        return self._steps
+
+    @cached_property
+    def greedy(self) -> Tensor:
+        """π(s), raw: floats [B, A] or int64 [B]."""
+        return self._acted(self.batch.observation)
+
+    @cached_property
+    def taken(self) -> Tensor:
+        """Qᵢ(s, a) of the data's actions and each critic i, [members, B]."""
+        return self._values(self._here, self.batch.action)
+
+    @cached_property
+    def best(self) -> Tensor:
+        """Qᵢ(s, π(s)), [members, B]."""
+        return self._values(self._here, self.greedy)
+
+    @cached_property
+    def td_error(self) -> Tensor:
+        """One step's r + γ Q(s', π(s')) - Q(s, a), [B]; Q is the mean over critics."""
+        there = self.batch.next_observation
+        after = self._values(self.fit.scaling.observation(there), self._acted(there)).mean(0)
+        return self.batch.reward + self.batch.discount * after - self.taken.mean(0)
+
+    @cached_property
+    def distance(self) -> Tensor:
+        """Squared differences of continuous actions, π(s) - a, in the data's units, [B, A] float64."""
+        return (self.greedy.double() - self.batch.action.double()).square()
+
+    @cached_property
+    def match(self) -> Tensor:
+        """Whether the policy would have taken the data's discrete actions, bool [B]."""
+        return self.greedy == self.batch.action
+
+    @cached_property
+    def _here(self) -> Any:
+        return self.fit.scaling.observation(self.batch.observation)
+
+    def _acted(self, observation: Any) -> Tensor:
+        return self._module.draw(observation, self._key, exploring=False)
+
+    def _values(self, observation: Any, action: Tensor) -> Tensor:
+        return self.fit.algorithm.values(self.fit.nets(), observation, self.fit.scaling.action(action))
+
+
+def open_transitions(fit: Fit, data: Recording, *, blind: bool) -> TransitionSampler:
+    """Transitions by their numbers, as many frames stacked as the algorithm sees, with its discount and its scaled rewards.
+
+    Observations and actions are left as they are. Rows are read where they lie, some at a time.
+
+    Args:
+        fit: Whose.
+        data: Where they lie.
+        blind: Whether the last step of a recording that was cut, and does not say what came next, is among them.
+    """
+    kind = sampling(fit.config)
+    return TransitionSampler(
+        data,
+        1,
+        gamma=fit.learner.values["gamma"][0],
+        reward_scaler=fit.config.reward_scaler,
+        bootstrap=not blind,
+        next_action=False,
+        frames=kind.frames,
+        frame_padding=kind.frame_padding,
+        dtype=fit.dtype,
+        device=fit.device,
+        free_memory=lambda device: 0,  # each row is read once: a column on the device would only be in training's way
+    )
+
+
+def walk(algorithm: Estimator, data: Data, size: int = 1024, *, first: bool = False) -> Iterator[Seen]:
+    """Every transition of some data in order, `size` at a time, of which alone rows are read.
+
+    Args:
+        algorithm: Fitted; one that acts on single observations.
+        data: Whose spaces are those that it was fitted on.
+        size: Transitions at once.
+        first: Whether only the first step of each episode is wanted.
+
+    Raises:
+        ConfigError: the algorithm is not trained, has no policy or one that looks back, or `size` is below 1.
+        DataError: the data are empty, or have other spaces.
+    """
+    if size < 1:
+        raise ConfigError(f"window_size is {size}; it counts transitions that are looked at together.")
+    fit, count = algorithm.fitted, 0
+    if memories(fit.ports) or isinstance(fit.sources.wants, Stretches):
+        raise ConfigError(f"{algorithm.name} acts on what came before, so there is no action of it at an observation alone.")
+    module, key = policy_module(fit), root_key(0, fit.device)
+    for part in recordings(data):
+        shown = seen_spec(fit.config, part.spec)
+        check_spaces(shown, fit.spec, part.name, f"this {algorithm.name}", fewer_actions="shown")
+        sampler, episodes = open_transitions(fit, part, blind=True), part.episodes
+        ends = np.cumsum(np.asarray(episodes.steps, np.int64))
+        starts = ends - episodes.steps
+        cut = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded))
+        wanted = starts if first else np.arange(ends[-1])
+        for begin in range(0, len(wanted), size):
+            numbers = wanted[begin : begin + size]
+            of = np.searchsorted(ends, numbers, side="right")
+            told = (numbers - starts[of], np.asarray(episodes.returns, np.float64)[of], ~(cut[of] & (numbers == ends[of] - 1)))
+            steps = Steps(*(torch.from_numpy(column).to(fit.device) for column in told))
+            yield Seen(fit, module, sampler.at(torch.from_numpy(numbers)), fold(key, count), steps)
+            count += 1
+
+
+def recordings(data: Any) -> Iterator[Recording]:
+    """A dataset as it is; a list of episodes as datasets of some of them each, so that no more is in memory at once.
+
+    Raises DataError where it is something else, or empty.
+    """
+    if isinstance(data, Recording):
+        yield data
+        return
+    some, rows = list[Episode](), 0
+    given: Any = data if isinstance(data, Iterable) else (data,)
+    for episode in given:
+        if not isinstance(episode, Episode):
+            MDPDataset.from_episodes(data)  # pyright: ignore[reportArgumentType]  # which says what is wrong
+        some.append(episode)
+        rows += len(episode)
+        if rows >= _ROWS:
+            yield MDPDataset.from_episodes(some)
+            some, rows = [], 0
+    if some or not len(given):
+        yield MDPDataset.from_episodes(some)
