@@ -23,7 +23,7 @@ from .series import MOST, Panel
 from .sweep_charts import search_figure
 from .sweep_text import best_first, configurations_csv, sweep_words
 from .tasks import Task, axis_name, choose_metric, group, metric_names, panels, ranked
-from .text import conditions, experiment_words, lead, table
+from .text import conditions, experiment_words, lead, table, too_long
 
 PAGE, CURVES, LOSSES, SCORES = "report.html", "learning-curves.png", "losses.png", "scores.csv"
 SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
@@ -192,6 +192,7 @@ def page(
         losses_alt=_alt("Losses", drawn, tasks),
         n_left_out=n_left_out,
         most=MOST,
+        too_long=[said for task in tasks for said in too_long(task.configurations)],
         conditions=conditions(results),
         experiments=[experiment_words(one, ranked(of_experiment(tasks, one), metric), metric) for one in results],
     )

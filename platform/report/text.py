@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ...algos.judging.overfitting import stop_here
 from ..results.experiment import mlflow_command
 from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
 from ..rllib.names import is_online
@@ -172,6 +173,19 @@ def seed_rows(configurations: Sequence[Configuration], results: Results, metric:
 
 
 # ---- sentences
+
+
+def too_long(configurations: Sequence[Configuration]) -> list[str]:
+    """Of each seed that should have ended earlier where, and what says so; nothing of the others."""
+    said: list[str] = []
+    for one in configurations:
+        for run in one.seeds:
+            curves = {
+                name: dict(zip(curve.steps.tolist(), curve.values.tolist(), strict=True)) for name, curve in run.curves.items()
+            }
+            if (stop := stop_here(curves, one.settings.get("n_steps_per_epoch"))) is not None:
+                said.append(f"{one.label}, seed {run.seed}: {stop.evidence}")
+    return said
 
 
 def lead(experiments: Sequence[Results], configurations: Sequence[Configuration], metric: str | None) -> str:

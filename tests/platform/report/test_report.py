@@ -101,6 +101,17 @@ def test_the_score_is_the_mean_over_seeds_at_the_last_step(write: Write, tmp_pat
     ]
 
 
+def test_a_seed_that_was_trained_too_long_is_said_and_no_other(write: Write, tmp_path: Path) -> None:
+    rising = [10.0 * k for k in range(12)]
+    write("long", {0: rising, 1: [*rising[:5], 50, 50, 40, 30, 20, 10, 10]}, n_points=12)
+    text = read(report(str(tmp_path), ["long"]))[0].text
+    # of seed 1 the best three evaluations are 40, 50, 50 at steps 500, 600, 700
+    assert "TD3PlusBC, seed 1: stop at epoch 6, step 600: the return was 46.67 there and is 13.33 at the end" in text
+    assert "TD3PlusBC, seed 0: stop" not in text
+    write("short", {0: rising}, n_points=12)
+    assert "Trained too long" not in read(report(str(tmp_path), ["short"]))[0].text
+
+
 def test_failed_stopped_and_nan_seeds_are_named_and_never_averaged(write: Write, tmp_path: Path) -> None:
     curves = {0: [1, 2, 3, 4.0], 1: [1, 2, 3, 6.0], 2: [1, 2, 3000.0], 3: [1, 4000.0], 4: [1, 2, 3, NAN], 5: [1, 2, 3, None]}
     status = {2: ("FAILED", "diverged at step 297"), 3: ("KILLED", "")}
