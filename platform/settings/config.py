@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from ...algos.base import Algorithm
 
 
+EVALUATED = ("evaluation/", "holdout/", "scorers/")  # what metrics that nothing but an evaluation gives begin with
+ScorerName = Literal[
+    "td_error",
+    "discounted_sum_of_advantage",
+    "average_value_estimation",
+    "value_estimation_std",
+    "initial_state_value_estimation",
+    "soft_opc",
+    "continuous_action_diff",
+    "discrete_action_match",
+]
 _EXTRAS = {"gymnasium_robotics": "robotics"}  # of d3ray, that bring modules which suites name under plugins
 
 
@@ -65,11 +76,25 @@ class EvaluationConfig(Config):
         0.0, "share of uniform random actions, as 0.001 on Atari; 0: none", ge=0, le=1, exclude_if=lambda value: value == 0
     )
     holdout: float = setting(0.0, "share of the episodes that is not trained on, and measured on instead; 0: none", ge=0, lt=1)
+    scorers: tuple[ScorerName, ...] = setting(
+        (), "scorers of all held-out transitions, as td_error: metrics `scorers/NAME`", exclude_if=lambda value: not value
+    )
+    return_threshold: float | None = setting(
+        None, "return from which on a held-out episode is a success for soft_opc", exclude_if=lambda value: value is None
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
         return {"environment": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_scorers(self) -> Self:
+        if self.scorers and not self.holdout:
+            raise ConfigError("evaluation.scorers look at held-out episodes: say evaluation.holdout too, as 0.1.")
+        if ("soft_opc" in self.scorers) != (self.return_threshold is not None):
+            raise ConfigError("evaluation.scorers: soft_opc and evaluation.return_threshold, which makes a success, go together.")
+        return self
 
 
 class CheckpointConfig(Config):
@@ -139,7 +164,7 @@ class Conditions(Config):
                 raise ConfigError(
                     f"{name} is {every}; it must be a multiple of n_steps_per_epoch, which is {self.n_steps_per_epoch}."
                 )
-        if self.evaluation is None and (self.checkpoint.best or "").startswith(("evaluation/", "holdout/")):
+        if self.evaluation is None and (self.checkpoint.best or "").startswith(EVALUATED):
             raise ConfigError(f"checkpoint.best is {self.checkpoint.best}, which nothing measures: say evaluation too.")
         return self
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ...algos.base import Algorithm
 from ...algos.environments.scores import reference_in
+from ...algos.judging.scorers import SCORERS, Scorer, soft_opc_scorer
+from ...algos.wants import Stretches
 from ...data.errors import ConfigError
 from ...data.random import bits, fold, root_key
 from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
@@ -60,14 +62,40 @@ def _described(space: ObservationSpace) -> str:
 def measured(
     config: EvaluationConfig | None, environment: str | Environment | None, dataset: Data, algorithm: Algorithm
 ) -> list[str]:
-    """The metrics that every trial has beside the algorithm's own losses."""
+    """The metrics that every trial has beside the algorithm's own losses.
+
+    Raises ConfigError where a scorer that is asked for does not suit the algorithm or the actions.
+    """
     found = [] if environment is None else ["evaluation/return", "evaluation/length"]
     if environment is not None:
         found += ["evaluation/normalized_return"] * (reference_in(environment_id(environment), dataset.name) is not None)
     if config is not None and config.holdout:
         found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
         found += ["holdout/td_error"] * algorithm.learns_values()
+        for name in config.scorers:
+            _check_scorer(name, algorithm, dataset)
+            found.append(f"scorers/{name}")
     return [*found, "time/updates_per_second"]
+
+
+def scorers(config: EvaluationConfig) -> list[Scorer]:
+    """What a trial measures on its held-out episodes."""
+    known = SCORERS if config.return_threshold is None else {**SCORERS, "soft_opc": soft_opc_scorer(config.return_threshold)}
+    return [known[name] for name in config.scorers]
+
+
+def _check_scorer(name: str, algorithm: Algorithm, dataset: Data) -> None:
+    of_actions = name in ("continuous_action_diff", "discrete_action_match")
+    if of_actions and dataset.spec.discrete != (name == "discrete_action_match"):
+        other = "discrete_action_match" if dataset.spec.discrete else "continuous_action_diff"
+        kind = dataset.spec.action_kind
+        raise ConfigError(f"evaluation.scorers: {dataset.name!r} has {kind} actions, which {name} is not for; say {other}.")
+    if not of_actions and not algorithm.learns_values():
+        raise ConfigError(f"evaluation.scorers: {algorithm.name} learns no values, so there is no {name} of it.")
+    if isinstance(algorithm.wants(algorithm.check_settings()), Stretches):
+        raise ConfigError(
+            f"evaluation.scorers: {algorithm.name} acts on what came before, and scorers show it single observations."
+        )
 
 
 def environment_id(environment: str | Environment) -> str:

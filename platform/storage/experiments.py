@@ -395,6 +395,9 @@ def is_better(metric: str, value: float, than: float) -> bool:
     return value < than if is_cost(metric) else value > than
 
 
+_TURNED = ("discounted_sum_of_advantage", "average_value_estimation", "value_estimation_std", "continuous_action_diff")
+
+
 def is_cost(metric: str) -> bool:
-    """Whether the smaller value of a metric is the better one."""
-    return "loss" in metric or "error" in metric
+    """Whether the smaller value of a metric is the better one: of losses, of errors, and of scorers whose sign is turned round."""
+    return "loss" in metric or "error" in metric or metric.removeprefix("scorers/") in _TURNED

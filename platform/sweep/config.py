@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from ...data.config import setting
 from ...data.errors import ConfigError
 from ..rllib.names import is_rllib
-from ..settings.config import EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
+from ..settings.config import EVALUATED, EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
 from ..settings.objective import Objective
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
 from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
@@ -69,7 +69,7 @@ class SweepConfig(ExperimentConfig):
         space = self.space
         space.check(self)
         metric = self.objective.metric
-        if self.evaluation is None and metric.startswith(("evaluation/", "holdout/")):
+        if self.evaluation is None and metric.startswith(EVALUATED):
             raise ConfigError(f"objective.metric is {metric}, which nothing measures: say evaluation too, or another metric.")
         if self.objective.seeds == "lower_bound" and len(self.seeds) < 2:
             raise ConfigError("objective.seeds is lower_bound, which needs two seeds at least; name more, or say mean.")

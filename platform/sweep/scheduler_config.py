@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from ...data.config import Config, by_name, setting
 from ...data.errors import ConfigError, did_you_mean
-from ..settings.config import ExperimentConfig
+from ..settings.config import EVALUATED, ExperimentConfig
 
 
 class _Scheduler(Config):
@@ -181,7 +181,7 @@ def _meetings(experiment: ExperimentConfig) -> list[tuple[str, int]]:
 def _measured_every(experiment: ExperimentConfig) -> int:
     """Gradient steps between two values of a sweep's objective."""
     metric: str = getattr(getattr(experiment, "objective", None), "metric", "")
-    evaluated = experiment.evaluation is not None and metric.startswith(("evaluation/", "holdout/"))
+    evaluated = experiment.evaluation is not None and metric.startswith(EVALUATED)
     return (evaluated and experiment.evaluation and experiment.evaluation.every) or experiment.n_steps_per_epoch
 
 

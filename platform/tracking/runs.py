@@ -28,8 +28,9 @@ Parameters of a child run: `seed`, `dataset`, `n_steps`, `n_steps_per_epoch`, `a
     `evaluation.NAME`. The parent has the same without `seed`, and `seeds`.
 Metrics of a child run, by gradient step (MLflow's step): `train/NAME`, the losses and what else the algorithm reports;
     `evaluation/return`, `evaluation/length`, `evaluation/normalized_return`; `holdout/td_error`, `holdout/action_error` or
-    `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `time/updates_per_second`; `first_bad_step` where it
-    diverged. The parent has the mean over its seeds of the last of each, once all have finished, if they differ in nothing else.
+    `holdout/action_match`, and the losses there, as `holdout/critic_loss`; `scorers/NAME` of the scorers that were asked for;
+    `time/updates_per_second`; `first_bad_step` where it diverged. The parent has the mean over its seeds of the last of each, once
+    all have finished, if they differ in nothing else.
 Dataset: an input of every run, context "training"; its digest is the first 36 digits of the fingerprint, its profile has
     n_transitions, n_episodes, environment, and return_mean and return_std of its own episodes.
 Model: when the experiment ends, the policy package of each finished seed of the best configuration, as an ONNX model `policy` of

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from ...algos.base import Algorithm
 from ...algos.config import AlgorithmConfig
+from ...algos.judging.evaluators import Scores
 from ...algos.judging.held_out import HeldOut
 from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
 from ..settings.config import import_plugins
-from ..settings.evaluation import environment_to_play
+from ..settings.evaluation import environment_to_play, scorers
 from ..storage.experiments import Trial, is_better
 from ..storage.folders import Folder
 from ..storage.outbox import Outbox
@@ -149,6 +150,8 @@ class TrialRun:
             held_out = HeldOut(test)
             self._evaluators.append(held_out)
             found["holdout"] = Every(held_out, *when)
+            if config.scorers:
+                found["scorers"] = Every(Scores(scorers(config), test), *when)
         if (environment := environment_to_play(config, self.dataset)) is not None:
             returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name, config.epsilon)
             self._evaluators.append(returns)

@@ -13,10 +13,13 @@ import pytest
 import torch
 
 from d3ray import DQN, Dataset, Stack
+from d3ray.algos.judging.scorers import SCORERS, soft_opc_scorer
 from d3ray.algos.learning.divergence import DivergenceWarning
 from d3ray.algos.registry import register_algorithm
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Environment
+from d3ray.platform.experiment.checks import check_data
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.outbox import lines
@@ -221,6 +224,57 @@ def test_held_out_episodes_are_measured(data: Path) -> None:
         alive[-1] = 0
         errors += list(np.abs(episode.rewards + 0.99 * alive * after - value))
     assert rows[2]["holdout/td_error"] == pytest.approx(np.mean(errors), rel=1e-4)
+
+
+def test_scorers_of_held_out_episodes_are_metrics_of_a_trial(tmp_path: Path, data: Path) -> None:
+    trial = new_trial(tmp_path, data)
+    names = ("td_error", "soft_opc", "initial_state_value_estimation", "discrete_action_match")
+    evaluation = {"holdout": 0.2, "episodes": 1, "every": 60, "scorers": names, "return_threshold": 20.0}
+    run = run_out(TrialRun(config(data, trial.folder, evaluation=evaluation)))
+    run.finish()
+    told = {line.step: line.metrics for line in lines(trial.outbox(0), -1, 60)}
+    _, test = Dataset.open(data).split(0.2, seed=0)
+    known = {**SCORERS, "soft_opc": soft_opc_scorer(20.0)}
+    assert [any(name.startswith("scorers/") for name in told[step]) for step in (20, 40, 60)] == [False, False, True]
+    for name in names:
+        assert told[60][f"scorers/{name}"] == pytest.approx(known[name].sign * known[name](run.one(0), test), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "algorithm", "message"),
+    [
+        ({"scorers": ["td_error"]}, "DQN", "evaluation.scorers look at held-out episodes: say evaluation.holdout too"),
+        (
+            {"scorers": ["soft_opc"], "holdout": 0.1},
+            "DQN",
+            "soft_opc and evaluation.return_threshold, which makes a success, go tog",
+        ),
+        (
+            {"return_threshold": 9.0, "holdout": 0.1},
+            "DQN",
+            "soft_opc and evaluation.return_threshold, which makes a success, go tog",
+        ),
+        ({"scorers": ["td_eror"], "holdout": 0.1}, "DQN", "evaluation.scorers"),
+        ({"scorers": ["td_error"], "holdout": 0.1}, "DiscreteBC", "DiscreteBC learns no values, so there is no td_error of it"),
+        (
+            {"scorers": ["continuous_action_diff"], "holdout": 0.1},
+            "DQN",
+            "which continuous_action_diff is not for; say discrete_ac",
+        ),
+        (
+            {"scorers": ["discrete_action_match"], "holdout": 0.1},
+            "DiscreteDecisionTransformer",
+            "DiscreteDecisionTransformer acts on what came before, and scorers show it single observations",
+        ),
+    ],
+)
+def test_scorers_that_cannot_be_measured_are_refused_before_any_work(
+    data: Path, evaluation: Any, algorithm: str, message: str
+) -> None:
+    settings = {"dataset": str(data), "algorithm": algorithm, "evaluation": {**evaluation, "episodes": 1}}
+    with pytest.raises(ConfigError) as caught:
+        check_data(ExperimentConfig.checked(settings), Dataset.open(data))
+    assert message in str(caught.value)
 
 
 def test_values_that_diverge_are_said_where_a_seed_ends(tmp_path: Path, data: Path) -> None:
