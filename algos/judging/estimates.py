@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from .resampling import LEVEL
 from .statistic import Statistic, mean_of, ratio_of
 
 LEAST_ESS = 30.0  # effective episodes below which an estimate that stands on weights alone is refused
+HALF = 0.5  # share of episodes that count below which weights by step vary too much for intervals: see benchmarks/results/ope.md
+_FEWER = "Less than half of the episodes count effectively, and intervals of longer episodes then hold less often than they say."
+_VALUES = "The interval is that of other recordings; it does not hold the error of the values."
 _APART = 3.0  # standard errors by which the mean ratio of probabilities may differ from 1
 
 
@@ -29,12 +32,14 @@ class Estimator:
         weights: Whether it needs both policies' probabilities.
         values: Whether it needs values of the judged policy.
         leans: Whether it falls back on those values where weights say little, so that few effective episodes do not refuse it.
+        caveat: What its interval does not hold, in one sentence.
     """
 
     estimate: Callable[[Logs], Statistic]
     weights: bool = True
     values: bool = False
     leans: bool = False
+    caveat: str | None = None
 
 
 EPISODES: dict[str, Estimator] = {
@@ -42,11 +47,11 @@ EPISODES: dict[str, Estimator] = {
     "WIS": Estimator(importance.weighted_importance_sampling),
     "PDIS": Estimator(importance.per_decision),
     "WPDIS": Estimator(importance.weighted_per_decision),
-    "DM": Estimator(importance.direct_method, weights=False, values=True, leans=True),
+    "DM": Estimator(importance.direct_method, weights=False, values=True, leans=True, caveat=_VALUES),
     "DR": Estimator(importance.doubly_robust, values=True),
     "WDR": Estimator(importance.weighted_doubly_robust, values=True),
-    "Switch-DR": Estimator(importance.switch_doubly_robust, values=True, leans=True),
-    "MAGIC": Estimator(importance.magic, values=True, leans=True),
+    "Switch-DR": Estimator(importance.switch_doubly_robust, values=True, leans=True, caveat=_VALUES),
+    "MAGIC": Estimator(importance.magic, values=True, leans=True, caveat=_VALUES),
 }
 BANDITS: dict[str, Estimator] = {
     "IPS": EPISODES["IS"],
@@ -55,7 +60,7 @@ BANDITS: dict[str, Estimator] = {
     "DM": EPISODES["DM"],
     "DR": EPISODES["DR"],
     "SNDR": EPISODES["WDR"],
-    "DRos": Estimator(bandits.doubly_robust_with_optimistic_shrinkage, values=True, leans=True),
+    "DRos": Estimator(bandits.doubly_robust_with_optimistic_shrinkage, values=True, leans=True, caveat=_VALUES),
     "Switch-DR": EPISODES["Switch-DR"],
 }
 ESTIMATORS = EPISODES | BANDITS
@@ -71,6 +76,7 @@ class Estimate:
         standard_error: Of the value; None where it is refused.
         ess: Effective number of episodes behind its weights; None where it has none.
         setting: What the data chose, by name: τ, λ, shares of a mixture.
+        caveat: What the interval does not hold, in one sentence; None where nothing is known to be missing.
         refused: Why there is no value, in one sentence; None where there is one.
     """
 
@@ -79,6 +85,7 @@ class Estimate:
     standard_error: float | None = None
     ess: float | None = None
     setting: tuple[tuple[str, float], ...] = ()
+    caveat: str | None = None
     refused: str | None = None
 
 
@@ -189,7 +196,8 @@ def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: flo
         return Estimate(ess=found.ess, refused="Weights are too large for a number; take an estimator that normalises them.")
     if found.ess is not None and found.ess < least_ess and not estimator.leans:
         return Estimate(ess=found.ess, setting=found.setting, refused=_too_few(logs, found.ess, least_ess))
-    return said.of(found)
+    uneven = found.ess is not None and found.ess < HALF * len(logs.steps) and logs.steps.max() > 1
+    return replace(said.of(found), caveat=estimator.caveat or (_FEWER if uneven else None))
 
 
 def _missing(logs: Logs) -> str | None:

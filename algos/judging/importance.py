@@ -22,8 +22,9 @@ Papers    IS, PDIS: Precup, Sutton, Singh, ICML 2000. WDR, MAGIC, WPDIS (CWPDIS,
           one step, with w_t in place of w_0 here.
 Choices   1. An episode that ended early goes on where nothing is gained and keeps its weight, as in Thomas and Brunskill. To
              normalise over the running ones alone (COBS) counts late rewards of long episodes as if all were long.
-          2. τ is that of several quantiles of the weights (0: DM, ∞: DR) with the least variance + bias², the bias being the mean
-             of Σ_t γ^t (ŵ_t - w_t) δ_t; Wang et al. bound it by the largest reward instead.
+          2. τ is that of several quantiles of the weights (0: DM, ∞: DR) with the least estimated variance + bias², the bias being
+             the mean of Σ_t γ^t (ŵ_t - w_t) δ_t. Wang et al. bound it from above, by the largest reward: by a bound that holds with
+             95 %, of that mean, nothing was ever cut whose variance mattered. So intervals do not hold the bias that is accepted.
           3. MAGIC's g_j are of 25 lengths spread evenly, Ω and WDR's interval are by the delta method where the paper resamples,
              and its intervals take x as given.
 """
@@ -120,14 +121,12 @@ def corrected(logs: Logs, weigh: Callable[[np.ndarray], np.ndarray]) -> Statisti
 
 def least_error(logs: Logs, name: str, choices: Sequence[float], weigh: Callable[[float, np.ndarray], np.ndarray]) -> Statistic:
     """Of `corrected` by each choice that with the least estimated variance + bias²; bias is the distance from DR."""
-    found = [corrected(logs, lambda weight, at=at: weigh(at, weight)) for at in choices]
+    found, best = [corrected(logs, lambda weight, at=at: weigh(at, weight)) for at in choices], 0
     if len(found) > 1:
         with np.errstate(over="ignore", invalid="ignore"):
             unbiased = corrected(logs, lambda weight: weight).value
-            errors = np.array([s.standard_error() ** 2 + (s.value - unbiased) ** 2 for s in found])
+            errors = np.array([one.standard_error() ** 2 + (one.value - unbiased) ** 2 for one in found])
         best = int(np.where(np.isfinite(errors), errors, np.inf).argmin())
-    else:
-        best = 0
     return _behind(found[best].having(setting=((name, float(choices[best])),)), logs)
 
 

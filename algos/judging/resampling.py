@@ -28,6 +28,4 @@ def groups(n: int, most: int) -> np.ndarray:
     """A group for each of `n` values, at random and by address: int64 [n], from 0; as many groups as values, up to `most`."""
     if n <= most:
         return np.arange(n)
-    from ...data.random import bits, fold, root_key  # of torch, which takes a second to import
-
-    return bits(fold(root_key(0), "groups"), n).argsort().argsort().numpy() % most
+    return many_integers(fold(root_key(0), "groups"), n, 1 << 62).argsort(kind="stable").argsort() % most

@@ -1,11 +1,13 @@
 r"""How good estimates are for choosing among policies, where their true values are known.
 
     rank correlation   Spearman's: Pearson's of the ranks of estimates and true values, equal ones sharing their mean rank
-    regret@k           max_p J(p) - max { J(p): p among the k of the highest estimates }
-    type I             share of the policies with J(p) < c that are estimated at c or above: unsafe ones let through
-    type II            share of the policies with J(p) ≥ c that are estimated below c: safe ones held back
+    regret@k           Σ of the k highest J(p) - Σ J(p) of the k policies with the highest estimates
+    shortfall@k        max_p J(p) - max { J(p): p among those k }: what is lost where the best of k can still be found by playing
+    type I             share of the policies with J(p) ≥ c that are estimated below c: safe ones held back
+    type II            share of the policies with J(p) < c that are estimated at c or above: unsafe ones let through
 
-Source    SCOPE-RL: Kiyohara, Kishimoto, Kawakami, Kobayashi, Nakata, Saito, 2023, and its class `OffPolicySelection`.
+Sources   SCOPE-RL: Kiyohara, Kishimoto, Kawakami, Kobayashi, Nakata, Saito, 2023; as its version 0.2.1 computes them
+          (`ope/ops.py`). shortfall@k is the regret@k of Fu et al.: Benchmarks for Deep Off-Policy Evaluation, ICLR 2021.
 Choices   The interval of the rank correlation is the percentile interval over resamples of policies; those that hold a single value
           say nothing and are left out.
 """
@@ -29,15 +31,14 @@ class Selection:
     Attributes:
         rank_correlation: Spearman's; None where all estimates or all true values are equal.
         interval: Of it.
-        regret: regret@k by k.
-        best: max_p J(p).
+        regret, shortfall: regret@k and shortfall@k by k; they are equal for 1.
         type_one, type_two: Error rates; None without a threshold, or where there is no policy of that kind.
     """
 
     rank_correlation: float | None
     interval: tuple[float, float] | None
     regret: dict[int, float]
-    best: float
+    shortfall: dict[int, float]
     type_one: float | None = None
     type_two: float | None = None
 
@@ -55,7 +56,7 @@ def select(
     Args:
         estimates: One a policy.
         truth: Their true values, such as returns that were played.
-        ks: Of regret@k; those above P are left out.
+        ks: Of regret@k and shortfall@k; those above P are left out.
         threshold: c, the value from which a policy is safe. None: there is none.
         level: Of the interval.
 
@@ -71,22 +72,19 @@ def select(
     for name, values in (("estimates", found), ("truth", true)):
         if (bad := ~np.isfinite(values)).any():
             raise DataError(f"{name} is {values[bad][0]} for policy {int(bad.argmax())}; leave out policies without an estimate.")
+    ks = tuple(k for k in ks if 1 <= k <= len(found))
+    best, chosen = np.sort(true)[::-1], true[np.argsort(-found, kind="stable")]  # of equal estimates the earlier policy comes first
     drawn = _spearman(resamples(len(found), "bootstrap over policies").astype(np.float64), found, true)
     correlation = float(_spearman(np.ones((1, len(found))), found, true)[0])
     low, high = ends(drawn[np.isfinite(drawn)], level) if np.isfinite(correlation) else (np.nan, np.nan)
     return Selection(
         rank_correlation=correlation if np.isfinite(correlation) else None,
         interval=(float(low), float(high)) if np.isfinite(correlation) else None,
-        regret={k: regret_at(found, true, k) for k in ks if k <= len(found)},
-        best=float(true.max()),
-        type_one=None if threshold is None else _share(found >= threshold, true < threshold),
-        type_two=None if threshold is None else _share(found < threshold, true >= threshold),
+        regret={k: float(best[:k].sum() - chosen[:k].sum()) for k in ks},
+        shortfall={k: float(best[0] - chosen[:k].max()) for k in ks},
+        type_one=None if threshold is None else _share(found < threshold, true >= threshold),
+        type_two=None if threshold is None else _share(found >= threshold, true < threshold),
     )
-
-
-def regret_at(estimates: np.ndarray, truth: np.ndarray, k: int) -> float:
-    """regret@k of finite numbers [P]; of equal estimates the earlier policy comes first."""
-    return float(truth.max() - truth[np.argsort(-estimates, kind="stable")[:k]].max())
 
 
 def _share(which: np.ndarray, of: np.ndarray) -> float | None:

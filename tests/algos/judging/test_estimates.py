@@ -45,6 +45,12 @@ def test_a_table_of_every_estimator_of_one_step() -> None:
     longer = estimate(random_logs(0, [3] * 200), interval="student", level=0.5)
     assert tuple(longer) == tuple(EPISODES)
     assert longer["DM"].ess is None
+    assert "does not hold the error of the values" in (longer["MAGIC"].caveat or "")
+    assert longer["WIS"].caveat is longer["WDR"].caveat is None  # 107 and 134 of 200 episodes count
+    uneven = estimate(random_logs(0, [10] * 200))["WPDIS"]
+    assert uneven.ess is not None
+    assert 30 < uneven.ess < 100
+    assert "Less than half of the episodes count effectively" in (uneven.caveat or "")
 
 
 def test_what_is_missing_is_said() -> None:

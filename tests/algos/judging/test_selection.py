@@ -15,11 +15,11 @@ from d3ray.data.errors import DataError
 def test_regret_and_errors_by_hand() -> None:
     truth, found = np.array([1.0, 5, 3, 4, 2]), np.array([9.0, 2, 7, 8, 1])
     chosen = select(found, truth, ks=(1, 2, 3, 4, 9), threshold=3)
-    assert chosen.regret == {1: 4, 2: 1, 3: 1, 4: 0}  # 9 → 1, 8 → 4, 7 → 3, 2 → 5
-    assert chosen.best == 5
-    assert chosen.type_one == 1 / 2  # of 1 and 2 the first is estimated at 9
-    assert chosen.type_two == 1 / 3  # of 5, 3 and 4 the first is estimated at 2
-    assert select(found, truth, threshold=0).type_one is None  # none is unsafe
+    assert chosen.shortfall == {1: 4, 2: 1, 3: 1, 4: 0}  # 9 → 1, 8 → 4, 7 → 3, 2 → 5
+    assert chosen.regret == {1: 4, 2: 9 - 5, 3: 12 - 8, 4: 14 - 13}
+    assert chosen.type_one == 1 / 3  # of 5, 3 and 4 the first is estimated at 2
+    assert chosen.type_two == 1 / 2  # of 1 and 2 the first is estimated at 9
+    assert select(found, truth, threshold=0).type_two is None  # none is unsafe
 
 
 def test_the_rank_correlation_is_scipys_with_ties() -> None:
