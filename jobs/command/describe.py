@@ -120,6 +120,7 @@ def help_text(job: str, config_class: type[BaseModel], about: str) -> str:
     for name, field in rows(config_class):
         value = "required" if field.is_required() else f"default {to_text(default_of(field))}"
         alone = ", may stand alone" if extra(field, "operand") else f", or --{switches[name]}" if name in switches else ""
+        alone += f", also --{other.replace('_', '-')}" if (other := extra(field, "also")) else ""
         lines += [f"  {name}  ({_facts(field)}; {value}{alone})", f"      {field.description or 'no description'}"]
     lines += [
         "",

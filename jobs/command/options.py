@@ -28,7 +28,14 @@ _ACTIONS: dict[str, Action] = {"--help": "help", "-h": "help", "--example": "exa
 
 
 def option(
-    default: Any, description: str, *, operand: Operand = False, example: Any = None, source: str = "", **limits: Any
+    default: Any,
+    description: str,
+    *,
+    operand: Operand = False,
+    example: Any = None,
+    source: str = "",
+    also: str = "",
+    **limits: Any,
 ) -> Any:
     """A field of a job's config.
 
@@ -40,9 +47,10 @@ def option(
             included, is this field's, a tuple of strings.
         example: what `--example` shows where there is no default.
         source: the paper, table or file that the default comes from.
+        also: another name for it on the command line, by which users of another program know it: `--env-id` of d3rlpy.
         limits: pydantic's `gt`, `ge`, `lt`, `le`, `min_length`, ….
     """
-    extra = {"operand": operand, "example": example, "source": source}
+    extra = {"operand": operand, "example": example, "source": source, "also": also}
     limits["json_schema_extra"] = {key: value for key, value in extra.items() if value not in (False, None, "")} or None
     if callable(default):
         return Field(default_factory=default, description=description, **limits)
@@ -98,7 +106,7 @@ class Line:
 
 
 def extra(field: FieldInfo, name: str) -> Any:
-    """What `option` noted beside a field: `operand`, `example` or `source`; `dotted` of a mapping whose names have dots."""
+    """What `option` noted beside a field: `operand`, `example`, `source`, `also`; `dotted` of a mapping whose names have dots."""
     return field.json_schema_extra.get(name) if isinstance(field.json_schema_extra, dict) else None
 
 
@@ -181,7 +189,9 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
 
 def _key(config_class: type[BaseModel], name: str) -> Key:
     """The key that a dotted name means. What is below a field marked `dotted` is one name there, dots and all."""
-    first, _, rest = name.partition(".")
+    first, dot, rest = name.partition(".")
+    first = _other_names(config_class).get(first.replace("-", "_"), first)
+    name = f"{first}{dot}{rest}"
     field = config_class.model_fields.get(first)
     return (first, rest) if rest and field is not None and extra(field, "dotted") else tuple(name.split("."))
 
@@ -192,7 +202,13 @@ def _setting(config_class: type[BaseModel], argument: str) -> str | None:
         return None
     word = argument[2:].partition("=")[0]
     name = word.replace("-", "_")
+    name = _other_names(config_class).get(name, name)
     return name if name in config_class.model_fields and word not in flags(config_class) else None
+
+
+def _other_names(config_class: type[BaseModel]) -> dict[str, str]:
+    """Fields by the other names that they have on the command line."""
+    return {other: name for name, field in config_class.model_fields.items() if (other := extra(field, "also"))}
 
 
 def _value_after(argument: str, waiting: Iterator[str], title: str) -> str:

@@ -49,6 +49,11 @@ class ToyConfig(RestartableConfig):
         return {"algorithm.tau": (0.005, "preset paper"), "algorithm.alpha": (self.algorithm.alpha, "preset paper")}
 
 
+class KnownElsewhereConfig(JobConfig):
+    environment: Evaluation | str | None = option(None, "where", also="env_id")
+    episodes: int = option(1, "how many", also="n_episodes")
+
+
 class SubmitConfig(JobConfig):
     address: str | None = option(None, "the cluster")
     job: str = option(..., "the job", operand=True)
@@ -127,6 +132,16 @@ def test_text_is_taken_as_typed(typed: str) -> None:
 def test_values_of_pairs_are_yaml_1_2(pair: str, name: str, value: Any) -> None:
     arguments = [pair] if name == "dataset" else ["x", pair]
     assert getattr(resolve(ToyConfig, None, arguments)[0], name) == value
+
+
+@pytest.mark.parametrize("typed", [["--env-id", "A"], ["--env-id=A"], ["env_id=A"], ["env-id=A"], ["--environment", "A"]])
+def test_an_option_has_the_name_that_another_program_gives_it(typed: list[str]) -> None:
+    config, places = resolve(KnownElsewhereConfig, None, [*typed, "--n-episodes", "3"])
+    assert (config.environment, config.episodes, places["environment"]) == ("A", 3, "command line")
+    assert "also --env-id)" in help_text("toy", KnownElsewhereConfig, "about")
+    twice = refusal("environment=A", *typed, config=KnownElsewhereConfig)
+    assert twice == "d3ray toy: environment is given twice on the command line."
+    assert resolve(KnownElsewhereConfig, None, ["env_id.environment=A"])[0].environment == Evaluation(environment="A")
 
 
 def test_a_whole_field_comes_before_its_entries_in_either_order() -> None:
