@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ def evaluate(
     seed: int = 0,
     n_envs: int | None = None,
     epsilon: float = 0.0,
+    watch: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Returns of `episodes` episodes, played by `n_envs` environments at once.
 
@@ -66,6 +68,7 @@ def evaluate(
         seed: Any integer.
         n_envs: How many at once. None: min(episodes, 10), or one where an environment object is given.
         epsilon: Share of uniform random actions, drawn by (seed, step), so with it the number of environments matters.
+        watch: Called after each reset and each step with the number of the first episode that is being played, as for pictures.
 
     Raises:
         ConfigError: `episodes` or `n_envs` is not positive, `epsilon` is not in [0, 1], or the environment cannot be made.
@@ -78,7 +81,7 @@ def evaluate(
     explorer = _wandering(epsilon)
     vector = make(environment, n=_how_many(environment, episodes, n_envs), evaluating=True)
     try:
-        return _play(_fit_for(policy, vector), vector, episodes, seed, explorer)
+        return _play(_fit_for(policy, vector), vector, episodes, seed, explorer, watch)
     finally:
         if not is_given(environment):
             vector.close()
@@ -162,13 +165,22 @@ def _wandering(epsilon: float) -> Explorer | None:
     return ConstantEpsilonGreedy.checked({"epsilon": epsilon}, title="evaluate")
 
 
-def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, explorer: Explorer | None) -> Evaluation:
+def _play(
+    policy: Policy,
+    vector: VectorEnvironment,
+    episodes: int,
+    seed: int,
+    explorer: Explorer | None,
+    watch: Callable[[int], None] | None,
+) -> Evaluation:
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     seeds, made = episode_seeds(seed, episodes), 0
     for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
         n = min(vector.n, episodes - first)
         playing = list(range(n))
         observation, state = vector.reset(playing, seeds[first : first + n]), policy.start(n)
+        if watch is not None:
+            watch(first)
         while playing:
             state, action = policy.step(state, rows_of(observation, slice(n)))
             if explorer is not None:
@@ -182,4 +194,6 @@ def _play(policy: Policy, vector: VectorEnvironment, episodes: int, seed: int, e
             if (ended := result.ended).any():
                 playing = [i for i in playing if not ended[i]]
             observation = result.observation
+            if watch is not None:
+                watch(first)
     return Evaluation(returns, lengths, environment_of(vector.single))

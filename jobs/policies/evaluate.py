@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...data.errors import ConfigError
-from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+from ...data.spec import Environment
 from ...data.storage.files import storage_errors, write_atomically
 from ..command.base import JobConfig, Result, option
+from .acting import asked_for, check_fits, chosen_environment
 
 if TYPE_CHECKING:
     from ...algos.acting.onnx_policy import OnnxPolicy
@@ -25,9 +26,12 @@ class EvaluateConfig(JobConfig):
 
     package: str = option(..., "policy package folder, or models:/NAME@ALIAS", operand=True, example="policies/hopper")
     environment: Environment | str | None = option(
-        None, "gymnasium id, or {id: …, kwargs: {…}}; null: the environment that the package names", example="Hopper-v4"
+        None,
+        "gymnasium id, or {id: …, kwargs: {…}}; null: the environment that the package names",
+        example="Hopper-v4",
+        also="env_id",
     )
-    episodes: int = option(10, "episodes to play", gt=0)
+    episodes: int = option(10, "episodes to play", gt=0, also="n_episodes")
     epsilon: float = option(0.0, "share of uniform random actions, as 0.001 on Atari", ge=0, le=1)
     seed: int = option(0, "decides how every episode is reset")
     target_return: float | None = option(
@@ -64,22 +68,16 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     from ...algos.environments.evaluate import evaluate
     from ...algos.environments.make import make
     from ...algos.environments.scores import reference_score
-    from ...algos.environments.vector import facing
 
     with _package(config) as folder:
-        from ...algos.acting.remembering import Remembering
         from ...algos.export.package import read_package
 
         policy = read_package(folder)
-    environment, acting = _environment(config, policy), policy
-    if config.target_return is not None:
-        if not isinstance(policy, Remembering):
-            raise ConfigError(f"{config.package} acts for no return: target_return is for policies as DecisionTransformer's.")
-        acting = policy.asking(config.target_return)
+    environment = chosen_environment(config.environment, policy.about["environment"], config.package)
+    acting = asked_for(policy, config.target_return, config.package)
     n = min(config.episodes, config.n_envs or 10)
     with make(environment, n=n, evaluating=True) as vector:
-        shown = facing(policy, vector.spec)  # stacks of the frames that the environment shows, where the policy acts on such
-        _check_spaces(policy.spec, vector.spec if shown is policy else shown.spec, environment.id)
+        check_fits(policy, vector, environment.id)
         played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed, epsilon=config.epsilon)
     reference = reference_score(environment.id)
     normalized = None if reference is None else float(reference.score(played.mean))
@@ -114,42 +112,6 @@ def _package(config: EvaluateConfig) -> Generator[Path]:
     if any((folder / name).is_file() for name in ("experiment.json", "trial.json")):
         raise ConfigError(f"{folder} is no policy package: d3ray export {folder} TARGET makes one of its best policy.")
     yield folder
-
-
-def _environment(config: EvaluateConfig, policy: OnnxPolicy) -> Environment:
-    if isinstance(config.environment, str):
-        return Environment(id=config.environment)
-    if config.environment is not None:
-        return config.environment
-    if (named := policy.about["environment"]) is None:
-        raise ConfigError(f"{config.package} names no environment: write environment=ID.")
-    return Environment.checked(named)
-
-
-def _check_spaces(policy: Spec, environment: Spec, name: str) -> None:
-    """Raises ConfigError where the policy cannot act in the environment."""
-    for what in ("observation", "action"):
-        ours, theirs = _describe(getattr(policy, what)), _describe(getattr(environment, what))
-        if ours != theirs:
-            verb = "sees" if what == "observation" else "chooses"
-            raise ConfigError(f"The policy {verb} {ours}, and {name} has {theirs}: it was trained for another environment.")
-
-
-def _describe(space: ObservationSpace) -> str:
-    match space:
-        case Discrete():
-            return f"one of {space.n} kinds"
-        case MultiDiscrete():
-            return f"one of {space.nvec} kinds"
-        case Dict() | Tuple():
-            leaves = {name.partition("/")[2]: leaf for name, leaf in sorted(space_columns(space).items())}
-            return (
-                "{"
-                + ", ".join(f"{key}: {_describe(leaf).removeprefix('arrays of the shape ')}" for key, leaf in leaves.items())
-                + "}"
-            )
-        case _:
-            return f"arrays of the shape {space.shape}"
 
 
 def _write(result: EvaluateResult, config: EvaluateConfig, policy: OnnxPolicy) -> None:

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...algos.base import Algorithm
 from ...algos.export.package import is_package
-from ...algos.registry import algorithm_class
-from ...algos.saving.checkpoint import newest_valid, read_checkpoint
-from ...algos.stack import Stack
+from ...algos.saving.checkpoint import newest_valid
 from ...data.errors import ConfigError
+from ...data.spec import Environment
 from ..storage.experiments import Experiment, Trial, is_better
 from ..storage.folders import Folder
 from .registered import is_registered, registered_package
 
+if TYPE_CHECKING:  # torch, which a package does without
+    from ...algos.base import Algorithm
+
 
 @dataclass(frozen=True)
 class Found:
-    """A policy: one of `package`, a folder, and `algorithm`. `what` says in words which it is."""
+    """A policy: one of `package`, a folder, and `algorithm`. `what` says in words which it is.
+
+    `environment` is where an experiment scores its policies, or else recorded its data; None where that is not known.
+    """
 
     what: str
     package: Path | None = None
     algorithm: Algorithm | None = None
+    environment: Environment | None = None
 
 
 @contextmanager
@@ -35,9 +40,9 @@ def open_policy(
     """The policy of a source, on this machine for as long as the context lasts.
 
     Args:
-        source: A policy package; a saved algorithm or checkpoint; a folder of checkpoints, whose newest whole one counts; a trial
-            or an experiment, of which the best finished seed counts (of an unfinished one the best checkpoint, else the newest);
-            `models:/NAME@ALIAS`. Folders may be URIs.
+        source: A policy package; a saved algorithm or checkpoint, or a `.d3` file of d3rlpy; a folder of checkpoints, whose newest
+            whole one counts; a trial or an experiment (or its name in `storage`), of which the best finished seed counts (of an
+            unfinished one the best checkpoint, else the newest); `models:/NAME@ALIAS`. Folders may be URIs.
         seed: Which one, where there are several.
         tracking: As for `registered_package`.
         storage: As for `registered_package`.
@@ -50,7 +55,12 @@ def open_policy(
         with registered_package(source, tracking, storage) as package:
             yield Found(source, package)
         return
+    if (file := Path(source)).is_file():
+        yield _file(file)
+        return
     folder = Folder(source)
+    if not folder.names() and (Folder(storage) / source).read("experiment.json") is not None:
+        folder = Folder(storage) / source
     if folder.read("experiment.json") is not None:
         trials = Experiment(folder).trials()
     elif folder.read("trial.json") is not None:
@@ -68,9 +78,24 @@ def open_policy(
     ):
         if place.names():
             with place.as_local() as local:
-                yield _plain(local, name, chosen)
+                yield replace(_plain(local, name, chosen), environment=_environment(trial))
             return
     raise ConfigError(f"The trial {trial.identity} has neither a policy nor a checkpoint yet: train it first.")
+
+
+def _environment(trial: Trial) -> Environment | None:
+    """Where its policies are scored, or else where its data were recorded."""
+    named = (trial.configuration.get("evaluation") or {}).get("environment") or trial.dataset.get("environment")
+    return None if named is None else Environment.checked({"id": named} if isinstance(named, str) else named)
+
+
+def _file(path: Path) -> Found:
+    """An algorithm that d3rlpy saved. Raises ConfigError: another file."""
+    if path.suffix != ".d3":
+        raise ConfigError(f"{path} is no policy: of single files d3rlpy's .d3 is read; name the folder that d3ray saved.")
+    from ...algos.saving.d3_files import load_d3
+
+    return Found(str(path), algorithm=load_d3(path, "cpu"))
 
 
 def _plain(path: Path, name: str, seed: int | None) -> Found:
@@ -85,6 +110,10 @@ def _plain(path: Path, name: str, seed: int | None) -> Found:
 
 
 def _algorithm(path: Path, seed: int | None) -> Algorithm:
+    from ...algos.registry import algorithm_class
+    from ...algos.saving.checkpoint import read_checkpoint
+    from ...algos.stack import Stack
+
     tensors, meta, _ = read_checkpoint(path)
     seeds: list[int] = meta["seeds"]
     if seed is None and len(seeds) > 1:

@@ -192,3 +192,24 @@ def test_what_holds_no_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "missing is no policy" in capsys.readouterr().err
     assert export(tmp_path, tmp_path / "policy.tflite") == 2
     assert "choose from .onnx, .pt, .pt2, or no ending" in capsys.readouterr().err
+
+
+def test_a_format_is_enough_and_then_it_lies_beside_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    algorithm = trained()
+    algorithm.save(tmp_path / "logs" / "model_2")
+    for name, made in (("torchscript", "model_2.pt"), ("onnx", "model_2.onnx"), ("package", "model_2-policy")):
+        assert run_command("export", ["logs/model_2", "--format", name]) == 0
+        assert f"policy: {Path('logs') / made}\n" in capsys.readouterr().out.replace("policy:    ", "policy: ")
+    check_same(tmp_path / "logs" / "model_2.onnx", algorithm)
+    check_same(tmp_path / "logs" / "model_2-policy", algorithm)
+    for arguments, sentence in (
+        (["logs/model_2", "a.onnx", "--format", "torchscript"], "TARGET is a.onnx and format is torchscript, which ends in .pt"),
+        (["logs/model_2"], "d3ray export needs TARGET or format"),
+        (["logs/model_2", "--format", "tflite"], "tflite"),
+        (["logs/model_2", "--format", "onnx"], "There is logs/model_2.onnx already: say --replace"),
+    ):
+        assert run_command("export", arguments) == 2
+        assert sentence in capsys.readouterr().err

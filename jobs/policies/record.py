@@ -1,0 +1,67 @@
+"""`d3ray record POLICY`: a video of episodes that a policy plays, drawn by its environment; no display is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..command.base import Result, option
+from .acting import ActingConfig, acting, check_fits
+
+
+class RecordConfig(ActingConfig):
+    """What is recorded, and where to."""
+
+    output: Path = option(
+        Path("videos"),
+        "a file ending in .mp4 or .gif with all episodes, or a folder for a file of each (.mp4 with the extra video, else .gif)",
+        also="out",
+    )
+    fps: int | None = option(None, "pictures a second; null: as many as the environment does steps", gt=0, also="framerate")
+    episodes: int = option(3, "episodes to record", gt=0, also="n_episodes", source="d3rlpy 2.8.1, record")
+    replace: bool = option(False, "write over earlier videos")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordResult(Result):
+    """Undiscounted returns and steps of the episodes, and the files."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    files: list[Path]
+
+
+def run(config: RecordConfig) -> RecordResult:
+    """Plays the episodes, the same as `evaluate` with the seed and one environment, and writes the video.
+
+    Raises:
+        ConfigError: it is no policy, no environment is named, its spaces are not the policy's, or it cannot be drawn; the output
+            is there already, ends otherwise, or needs what is not installed.
+        StorageError: the policy is damaged or cannot be fetched, or the video cannot be written.
+    """
+    from ...algos.environments.video import drawn, record, video_files
+
+    with acting(config) as (policy, environment):
+        files = video_files(config.output, environment.id, config.episodes, replace=config.replace)
+        with drawn(environment, "rgb_array") as vector:
+            check_fits(policy, vector, environment.id)
+            played = record(
+                policy,
+                vector,
+                files,
+                name=environment.id,
+                episodes=config.episodes,
+                seed=config.seed,
+                epsilon=config.epsilon,
+                fps=config.fps,
+            )
+    told = ", ".join(f"{value:,.2f} in {length:,} steps" for value, length in zip(played.returns, played.lengths, strict=True))
+    return RecordResult(
+        made=f"{environment.id}: return {played.mean:.2f} ± {played.std:.2f} (seed {config.seed}): {told}.",
+        look={"video" if len(files) == 1 else f"video {k}": str(file) for k, file in enumerate(files)},
+        returns=played.returns,
+        lengths=played.lengths,
+        files=files,
+    )
