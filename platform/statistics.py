@@ -46,8 +46,8 @@ class Difference:
     """Of the means of two groups of seeds, the first less the second. What needs two seeds of each is None for fewer."""
 
     mean: float
-    interval: tuple[float, float] | None  # Welch's, 95 %
-    p: float | None  # of Welch's two-sided test: that means which do not differ would come so far apart
+    interval: tuple[float, float] | None  # 95 %
+    p: float | None  # of a two-sided t-test: that means which do not differ would come so far apart
 
 
 def summarise(values: Sequence[float] | np.ndarray) -> Summary:
@@ -92,15 +92,28 @@ def _weights(n: int) -> np.ndarray:
 
 def difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     """Whether the means of what `a` and `b` are drawn from differ, by Welch's t-test; of groups without any spread, as they are."""
-    from scipy import stats  # half a second to import
-
     first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
     apart = float(first.mean() - second.mean())
     if min(len(first), len(second)) < 2:
         return Difference(apart, None, None)
-    if first.std() == second.std() == 0:
+    return _tested(apart, first.std() == second.std() == 0, "ttest_ind", first, second, equal_var=False)
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """As `difference`, by the t-test of pairs: `a` and `b` belong together one by one, as returns of equal episodes."""
+    first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    apart = float((first - second).mean())
+    if len(first) < 2:
+        return Difference(apart, None, None)
+    return _tested(apart, (first - second).std() == 0, "ttest_rel", first, second)
+
+
+def _tested(apart: float, without_spread: bool, test: str, *groups: np.ndarray, **how: bool) -> Difference:
+    if without_spread:
         return Difference(apart, (apart, apart), 1.0 if apart == 0 else 0.0)
-    found: Any = stats.ttest_ind(first, second, equal_var=False)
+    from scipy import stats  # half a second to import
+
+    found: Any = getattr(stats, test)(*groups, **how)
     interval = found.confidence_interval(LEVEL)
     return Difference(apart, (float(interval.low), float(interval.high)), float(found.pvalue))
 

@@ -25,8 +25,8 @@ class Task:
 
     @property
     def title(self) -> str:
-        """The dataset's name."""
-        return str(self.results.dataset["name"])
+        """The dataset's name; empty where it is not known."""
+        return str(self.results.dataset["name"] or "")
 
     @property
     def results(self) -> Results:

@@ -191,8 +191,8 @@ def find_experiment(storage: str, name: str) -> Experiment:
     return Experiment.look(storage, name)
 
 
-def read_results(storage: str, name: str) -> Results:
-    """What an experiment has come to so far.
+def read_results(storage: str, name: str, trial: str | None = None) -> Results:
+    """What an experiment has come to so far, or one trial of it.
 
     Raises:
         ConfigError: there is no experiment of that name; the nearest is named.
@@ -203,7 +203,7 @@ def read_results(storage: str, name: str) -> Results:
     status: Status = experiment.state["status"]
     if died := status == "RUNNING" and experiment.lock.is_free():
         status = "KILLED"
-    trials = experiment.trials()
+    trials = [one for one in experiment.trials() if trial in (None, one.identity)]
     if not trials:
         raise DataError(f"The experiment {name!r} in {storage} has no trials yet: there is nothing to report.")
     configurations: list[Configuration] = []
@@ -239,7 +239,9 @@ def read_results(storage: str, name: str) -> Results:
         died=died,
         tracking=experiment.folder.read_json("tracking.json") or {},
         surroundings=read_surroundings(experiment.folder),
-        sweep=read_sweep(experiment, objective_of(experiment.configuration)) if "search" in experiment.configuration else (),
+        sweep=read_sweep(experiment, objective_of(experiment.configuration))
+        if "search" in experiment.configuration and trial is None
+        else (),
     )
 
 

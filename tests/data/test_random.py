@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from scipy import stats
 
+from d3ray.data import seeds
 from d3ray.data.random import bits, fold, integers, normal, root_key, shift_right, uniform
 
 GOLDEN_INTEGERS = [909, 1, 456, 991]
@@ -76,3 +77,10 @@ def test_drawing_together_is_drawing_one_by_one():
 def test_integers_are_uniform():
     counts = np.bincount(integers(root_key(5), 70_000, 7).numpy(), minlength=7)
     assert stats.chisquare(counts).pvalue > 0.001
+
+
+def test_many_integers_are_those_drawn_with_torch_and_one_by_one():
+    key = seeds.fold(seeds.root_key(3), "name")
+    assert key == int(fold(root_key(3), "name")) % 2**64
+    many = seeds.many_integers(key, 10_000, 7)
+    assert many.tolist() == seeds.integers(key, 10_000, 7) == integers(fold(root_key(3), "name"), 10_000, 7).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -288,11 +289,16 @@ print(len(epochs), algorithm.predict(dataset.columns["observation"][:4]).shape)
 
 
 def test_what_only_looks_does_without_torch(tmp_path: Path) -> None:
-    """`d3ray status`, `jobs` and `submit`; torch would take longer than the rest of them."""
+    """`d3ray status`, `jobs`, `submit`, `plot`, `stats` and `compare`; torch would take longer than the rest of them."""
+    run = tmp_path / "logs" / "CQL_1"
+    run.mkdir(parents=True)
+    (run / "params.json").write_text('{"algorithm": "cql"}')
+    (run / "environment.csv").write_text("1,100,2.5\n2,200,3.5\n")
+    shutil.copytree(run, tmp_path / "logs" / "CQL_2")
     code = """
 import d3ray.platform.cluster.jobs, d3ray.platform.results.reading
 from d3ray.jobs.command.running import run_command
 
-print(run_command("status", []))
+print(run_command("status", []), *(run_command(job, ["logs", "logs/CQL_1"]) for job in ("plot", "stats", "compare")))
 """
-    assert run_without(("torch", "mlflow"), code, tmp_path) == "2\n"  # there are no experiments
+    assert run_without(("torch", "mlflow", "matplotlib"), code, tmp_path).endswith("\n2 0 0 0\n")  # there are no experiments

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from d3ray.algos.judging.resampling import LEVEL, RESAMPLES
-from d3ray.platform.statistics import band, bootstrap_interval, summarise
+from d3ray.platform.statistics import Difference, band, bootstrap_interval, difference, summarise
 
 
 def test_a_summary_by_hand() -> None:
@@ -87,3 +87,17 @@ def test_a_seed_without_a_value_leaves_a_gap_and_no_mean_of_the_others() -> None
     assert np.isnan(found.mean[1:]).all()
     assert np.isnan(found.low[1:]).all()
     assert np.isnan(found.high[1:]).all()
+
+
+def test_a_difference_by_hand() -> None:
+    # means 3 and 6, variances 2.5 and 10: standard error √(2.5/5 + 10/5), 5.8824 degrees of freedom, t = 2.4587 and p = 0.1075
+    found = difference([1, 2, 3, 4, 5], [2, 4, 6, 8, 10])
+    assert found.mean == -3
+    assert found.interval == pytest.approx((-3 - 2.4587 * 2.5**0.5, -3 + 2.4587 * 2.5**0.5), abs=2e-3)
+    assert found.p == pytest.approx(0.1075, abs=1e-4)
+
+
+def test_what_has_no_spread_is_compared_as_it_is_and_a_single_seed_not_at_all() -> None:
+    assert difference([2.0, 2.0], [5.0, 5.0]) == Difference(-3.0, (-3.0, -3.0), 0.0)
+    assert difference([2.0, 2.0], [2.0, 2.0]).p == 1.0
+    assert difference([2.0], [5.0, 6.0]) == Difference(-3.5, None, None)

@@ -1,0 +1,204 @@
+"""`d3ray compare A B ...`: runs or policies side by side: settings, metrics, and whether the difference is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...data.errors import ConfigError, DataError
+from ...data.spec import Environment
+from ..command.base import Result, option
+from ..command.console import say
+from ..views.columns import NONE, aligned, interval_text, mean_text, number
+from .named_runs import RunsConfig, read
+
+if TYPE_CHECKING:
+    from ...platform.results.reading import Configuration, Results
+    from ...platform.results.summary import Comparison, Verdict
+
+_MOST = 6  # configurations side by side
+_LETTERS = 28  # of a setting's value
+
+
+class CompareConfig(RunsConfig):
+    """What is compared by."""
+
+    metric: str | None = option(None, "the metric that is tested; null: the return, or what was measured in its place")
+    episodes: int | None = option(
+        None, "episodes that each plays, as a policy, all beginning alike; null: what RUNS measured in training counts", gt=0
+    )
+    environment: Environment | str | None = option(
+        None, "where they play; null: where the first one's experiment or package says", also="env_id"
+    )
+    seed: int = option(0, "decides how every episode is reset")
+    format: Literal["text", "json"] = option("text", "json: one object, numbers unrounded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareResult(Result):
+    """The numbers."""
+
+    comparison: Comparison
+
+
+def run(config: CompareConfig) -> CompareResult:
+    """Prints the comparison: of several runs the best configuration of each, of a single one its configurations; or of policies.
+
+    Raises:
+        ConfigError: there is no such run, policy or metric, the nearest of which is said, there is nothing to compare with, or
+            policies cannot act where they are to play.
+        DataError: a CSV file holds no metrics, or a run has measured nothing yet.
+        StorageError: something cannot be read.
+    """
+    from ...platform.results.played import RETURNED
+    from ...platform.results.summary import compare
+
+    if config.episodes is not None:
+        if config.metric is not None:
+            raise ConfigError(f"What policies return is compared where they play episodes: leave metric={config.metric} out.")
+        found, of = compare(_played(config), RETURNED, paired=True), dict[str, int]()
+    else:
+        if config.environment is not None:
+            raise ConfigError("environment is where policies play: say episodes=N too, or leave it out to compare runs.")
+        results = read(config)
+        found, of = _of_runs(config, results), {one.name: len(one.configurations) for one in results if len(results) > 1}
+    said = list(sentences(found))
+    if config.format == "json":
+        say(json.dumps(_as_json(found, said), allow_nan=False))
+        return CompareResult(made="", comparison=found)
+    for line in _lines(found, of):
+        say(line)
+    return CompareResult(made="\n".join(said), comparison=found)
+
+
+def _of_runs(config: CompareConfig, results: Sequence[Results]) -> Comparison:
+    from ...platform.report.plot import metrics_of
+    from ...platform.report.tasks import group, ranked
+    from ...platform.results.summary import compare
+
+    metrics = metrics_of(results, None if config.metric is None else [config.metric])
+    if not metrics:
+        raise DataError(f"{', '.join(config.names)}: nothing has been measured yet.")
+    labelled = [c for task in group(results) for c in task.configurations]
+    if len(results) == 1:
+        sides = ranked(labelled, metrics[0])[:_MOST]
+    else:
+        sides = [ranked([c for c in labelled if c.experiment == one.name], metrics[0])[0] for one in results]
+    if len(sides) < 2:
+        raise ConfigError(f"{config.names[0]} has one configuration: name another run to compare it with.")
+    return compare(sides, metrics[0])
+
+
+def _played(config: CompareConfig) -> list[Configuration]:
+    """Each policy's episodes, the same for all."""
+    from ...algos.environments.evaluate import evaluate
+    from ...algos.environments.make import make
+    from ...platform.results.played import as_configuration
+    from ..policies.acting import check_fits, opened
+
+    if len(config.names) == 1:
+        raise ConfigError(f"{config.names[0]} is one policy: name another one to compare it with.")
+    sides: list[Configuration] = []
+    environment = config.environment
+    for name in config.names:
+        with opened(name, environment, tracking=config.tracking, storage=config.storage) as one:
+            environment = one.environment
+            with make(environment, n=min(config.episodes or 1, 10), evaluating=True) as vector:
+                check_fits(one.policy, vector, environment.id)
+                played = evaluate(one.policy, vector, episodes=config.episodes or 1, seed=config.seed)
+            sides.append(as_configuration(name, one.algorithm, one.settings, environment.id, played))
+    return sides
+
+
+def sentences(found: Comparison) -> Iterator[str]:
+    """What may be said of the metric: one sentence for each configuration but the first, and what stands in the way."""
+    first = found.configurations[0]
+    if len({one.environment for one in found.configurations} - {None}) > 1:
+        where = ", ".join(f"{one.label} in {one.environment}" for one in found.configurations if one.environment)
+        yield f"They were scored in different environments ({where}), whose numbers say nothing of each other."
+    elif len({one.dataset.get("fingerprint") for one in found.configurations} - {None}) > 1:
+        yield "They learned from different data, which may be what makes the difference."
+    for other, verdict in zip(found.configurations[1:], found.verdicts, strict=True):
+        yield _sentence(found, first, other, verdict)
+
+
+def _sentence(found: Comparison, first: Configuration, other: Configuration, verdict: Verdict) -> str:
+    names = f"{other.label} and {first.label}"
+    if (apart := verdict.difference) is None:
+        return f"{names}: no seed of one of them has a final {found.metric}, so they cannot be compared."
+    n, m = (len(one.score(found.metric or "").values) for one in (other, first))
+    if apart.mean == 0:
+        how = f"{other.label} has the same {found.metric} as {first.label}"
+    else:
+        better = (apart.mean > 0) != found.is_cost
+        how = (
+            f"{other.label} is {'better' if better else 'worse'} than {first.label} by {number(abs(apart.mean))} in {found.metric}"
+        )
+    unit = _unit(found)
+    if apart.interval is None or verdict.p is None:
+        return f"{how}; whether they differ is not shown: that needs two {unit}s of each, and there are {n} and {m}."
+    corrected = ", corrected by Holm" if len(found.verdicts) > 1 else ""
+    interval = f"95 % interval of the difference {interval_text(apart.interval)}"
+    kind, of = ("paired t-test's", f"{n} {unit}s") if found.paired else ("Welch's", f"{n} and {m} {unit}s")
+    test = f"{interval}, {kind} p = {verdict.p:.2g}{corrected}, {of}"
+    return f"{how} ({test}): the difference is {'shown' if verdict.is_shown else 'not shown'}."
+
+
+def _unit(found: Comparison) -> str:
+    return "episode" if found.paired else "seed"
+
+
+def _lines(found: Comparison, of: Mapping[str, int]) -> Iterator[str]:
+    """Rows, and what must be said below; `of` says how many configurations there are in each run of several."""
+    sides = found.configurations
+    rows = [["", *(one.label for one in sides)]]
+    if not found.paired:
+        rows.append(["run", *(one.experiment for one in sides)])
+    rows.append([f"{_unit(found)}s", *(str(len(one.seeds)) for one in sides)])
+    for name, values in found.settings.items():
+        rows.append([{"name": "algorithm"}.get(name, name), *map(_short, values)])
+    for metric, scores in found.scores.items():
+        summaries = [None if score is None else score.summary for score in scores]
+        rows.append([metric, *(NONE if one is None else mean_text(one) for one in summaries)])
+        if metric == found.metric and any(one is not None and one.interval for one in summaries):
+            rows.append(["  95 % interval", *(NONE if one is None else interval_text(one.interval) for one in summaries)])
+    yield from aligned(rows)
+    for one in sides:
+        if (n := of.get(one.experiment, 1)) > 1:
+            yield f"{one.label} is the best of {n} configurations of {one.experiment}, which flatters it."
+    for one in sides:
+        for seed, why in (one.score(found.metric).left_out if found.metric else {}).items():
+            yield f"Not counted: seed {seed} of {one.label} {why.rstrip('.')}."
+
+
+def _short(value: Any) -> str:
+    from ...platform.results.summary import MISSING
+
+    if value is MISSING:
+        return NONE
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+
+
+def _as_json(found: Comparison, said: list[str]) -> dict[str, Any]:
+    from ...platform.results.summary import MISSING
+
+    return {
+        "configurations": [{"label": c.label, "run": c.experiment, "seeds": len(c.seeds)} for c in found.configurations],
+        "settings": {name: [None if v is MISSING else v for v in values] for name, values in found.settings.items()},
+        "metrics": {
+            metric: [
+                None if s is None else {"step": s.step, "values": s.values, "summary": s.summary and asdict(s.summary)}
+                for s in scores
+            ]
+            for metric, scores in found.scores.items()
+        },
+        "metric": found.metric,
+        "verdicts": [
+            {**({} if v.difference is None else asdict(v.difference)), "corrected_p": v.p, "is_shown": v.is_shown}
+            for v in found.verdicts
+        ],
+        "says": said,
+    }

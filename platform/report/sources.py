@@ -1,0 +1,79 @@
+"""What a user may name where metrics are wanted: an experiment, a trial, CSV files, a run of MLflow, a registered model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...data.errors import ConfigError, did_you_mean
+from ...data.storage.files import Place
+from ..results.csv_files import is_metrics, read_csv
+from ..results.reading import Results, find_experiment, read_results
+from ..storage.folders import Folder
+from ..tracking.measured import is_run, read_run
+
+
+def read_sources(sources: Sequence[str], storage: str, tracking: str | None = None) -> list[Results]:
+    """The metrics of each of several sources; those of equal names are told apart by what was written. See `read_source`."""
+    found = {source: read_source(source, storage, tracking) for source in sources}
+    names = Counter(one.name for one in found.values())
+    return [one if names[one.name] == 1 else _renamed(one, source) for source, one in found.items()]
+
+
+def _renamed(results: Results, name: str) -> Results:
+    return replace(results, name=name, configurations=tuple(replace(c, experiment=name) for c in results.configurations))
+
+
+def read_source(source: str, storage: str, tracking: str | None = None) -> Results:
+    """The metrics of what a text names.
+
+    Args:
+        source: An experiment of the storage, or EXPERIMENT/TRIAL there; the folder or URI of an experiment or a trial, wherever it
+            lies; a CSV file of a metric, a folder of them, or one of such folders (d3ray's and d3rlpy's); `runs:/ID`, or
+            `models:/NAME@ALIAS`, whose run is meant.
+        storage: Folder or URI of results.
+        tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+
+    Raises:
+        ConfigError: there is nothing of that name, the nearest experiment being named, or a policy and no metrics.
+        DataError: a file holds no metrics, or an experiment has no trials yet.
+        StorageError: something cannot be read.
+    """
+    if is_run(source):
+        return read_run(source, tracking, storage)
+    if source.endswith(".csv") and Path(source).is_file():
+        return read_csv(Path(source))
+    if Path(source).is_file():
+        raise ConfigError(f"{source} is another kind of file: of files metrics are read from .csv, with lines epoch,step,value.")
+    name, _, trial = source.strip("/").partition("/")
+    here = Folder(storage)
+    if (here / name).read("experiment.json") is not None:
+        return _trial(storage, name, trial) if trial else read_results(storage, name)
+    folder = Folder(source.rstrip("/"))
+    if folder.read("experiment.json") is not None:
+        return read_results(_above(folder), folder.label)
+    if folder.read("trial.json") is not None:
+        experiment = Folder(_above(Folder(_above(folder))))
+        return _trial(_above(experiment), experiment.label, folder.label)
+    if folder.local is not None and is_metrics(folder.local):
+        return read_csv(folder.local)
+    if folder.read("manifest.json") is not None:
+        raise ConfigError(f"{source} is a policy, which holds no metrics: name the run that made it.")
+    if folder.names():
+        raise ConfigError(f"{source} holds neither runs nor metrics: name an experiment, a trial, CSV files or runs:/ID.")
+    find_experiment(storage, source)  # says which is the nearest
+    raise AssertionError
+
+
+def _trial(storage: str, name: str, trial: str) -> Results:
+    known = [one.identity for one in find_experiment(storage, name).trials()]
+    if trial not in known:
+        raise ConfigError(f"The experiment {name!r} in {storage} has no trial {trial!r}{did_you_mean(trial, known)}")
+    return _renamed(read_results(storage, name, trial), trial)
+
+
+def _above(folder: Place) -> str:
+    place, mark, options = folder.name.partition("?")
+    return f"{place.rpartition('/')[0] or '/'}{mark}{options}"

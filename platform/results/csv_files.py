@@ -1,0 +1,163 @@
+"""Metrics out of CSV files, one for each metric, with lines `epoch,step,value`: d3ray's and d3rlpy's folders.
+
+    RUN/params.json, RUN/train/critic_loss.csv, RUN/evaluation/return.csv     a `CSVLogger`'s, or a trial's with `loggers: [csv]`
+    RUN/params.json, RUN/critic_loss.csv, RUN/environment.csv                 d3rlpy's
+
+A folder may be one run, or hold several at any depth: runs of equal settings are seeds of one configuration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...data.errors import DataError
+from ...data.storage.files import storage_errors
+from ..storage.outbox import Line
+from .reading import Configuration, Results, SeedRun
+
+PARAMS = "params.json"
+
+
+@dataclass(frozen=True)
+class _Params:
+    """What `params.json` says of a run; empty where there is none."""
+
+    algorithm: str
+    settings: dict[str, Any]
+    seed: int | None
+    n_steps: int | None
+    dataset: str
+
+
+def is_metrics(path: Path) -> bool:
+    """Whether a path is a CSV file, or a folder that holds runs."""
+    return (path.is_file() and path.suffix == ".csv") or (path.is_dir() and any(_runs(path)))
+
+
+def read_csv(path: Path) -> Results:
+    """The runs of a CSV file or of a folder of them.
+
+    Raises:
+        DataError: a file's lines are no `epoch,step,value`, or there is none.
+        StorageError: a file cannot be read.
+    """
+    if path.is_file():
+        run = next((above for above in list(path.parents)[:3] if (above / PARAMS).is_file()), path.parent)
+        found = {run: [path]}
+    else:
+        found = {run: sorted(_files(run)) for run in _runs(path)}
+    if not found:
+        raise DataError(f"{path} holds no metrics: there is no file whose lines are `epoch,step,value`.")
+    name = (next(iter(found)) if path.is_file() else path).resolve().name
+    alike: dict[str, list[tuple[_Params, Path, list[Path]]]] = {}
+    for run, files in found.items():
+        about = _read_params(run)
+        key = json.dumps([about.algorithm, about.settings, about.dataset], sort_keys=True)
+        alike.setdefault(key, []).append((about, run, files))
+    return Results(
+        name=name,
+        status="FINISHED",
+        reason="",
+        dataset={"name": next((about.dataset for runs in alike.values() for about, _, _ in runs), "")},
+        environment=None,
+        episodes=None,
+        configuration={},
+        configurations=tuple(_configuration(name, runs) for runs in alike.values()),
+        begun=0.0,
+        ended=0.0,
+        died=False,
+        tracking={},
+    )
+
+
+def read_file(file: Path) -> list[tuple[int, float]]:
+    """Step and value of each line. What a kill cut short at the end is left out. Raises DataError, StorageError."""
+    with storage_errors("read", file):
+        text = file.read_text(encoding="utf-8", errors="replace")
+    points: list[tuple[int, float]] = []
+    lines = text.splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            _, step, value = line.split(",")
+            points.append((int(float(step)), float(value)))
+        except ValueError:
+            if number == len(lines) and not line.endswith("\n") and points:
+                break
+            shown = line.strip()[:60]
+            raise DataError(f"{file} holds no metric: line {number} is {shown!r}, and lines are `epoch,step,value`.") from None
+    if not points:
+        raise DataError(f"{file} holds no metric: it is empty.")
+    return points
+
+
+def _configuration(name: str, runs: list[tuple[_Params, Path, list[Path]]]) -> Configuration:
+    seeds: dict[int, SeedRun] = {}
+    for about, run, files in runs:
+        named = about.seed is not None and about.seed not in seeds
+        seed = about.seed if named and about.seed is not None else next(k for k in range(len(runs) + 1) if k not in seeds)
+        points = {file.relative_to(run).with_suffix("").as_posix(): read_file(file) for file in files}
+        last = max(step for found in points.values() for step, _ in found)
+        n_steps = about.n_steps or last
+        status = "FINISHED" if about.n_steps is not None and last >= about.n_steps else "RUNNING"  # files do not say how it ended
+        seeds[seed] = SeedRun(seed, status, "", last, n_steps, None, 1, None, partial(_lines, points))
+    about = runs[0][0]
+    return Configuration(
+        experiment=name,
+        algorithm=about.algorithm or name,
+        settings=about.settings,
+        n_steps=max(one.n_steps for one in seeds.values()),
+        seeds=tuple(seeds[seed] for seed in sorted(seeds)),
+        dataset={"name": about.dataset or None},
+        environment=None,
+    )
+
+
+def _lines(points: Mapping[str, list[tuple[int, float]]]) -> Iterator[Line]:
+    by_step: dict[int, dict[str, float]] = {}
+    for name, found in points.items():
+        for step, value in found:
+            by_step.setdefault(step, {})[name] = value
+    return (Line(step, 0, by_step[step]) for step in sorted(by_step))
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    """The folders of runs, that is, those with `params.json`; without any, the folder itself where it holds CSV files."""
+    marked = sorted(file.parent for file in folder.rglob(PARAMS))
+    found = [run for run in marked if any(_files(run))]
+    if not found and any(folder.glob("*.csv")):
+        found = [folder]
+    yield from found
+
+
+def _files(run: Path) -> Iterator[Path]:
+    """The CSV files of a run, but not those of runs that have a folder of their own in it."""
+    for path in run.iterdir():
+        if path.suffix == ".csv" and path.is_file():
+            yield path
+        elif path.is_dir() and not (path / PARAMS).exists():
+            yield from _files(path)
+
+
+def _read_params(run: Path) -> _Params:
+    try:
+        about = json.loads((run / PARAMS).read_bytes())
+    except (OSError, ValueError):
+        about = {}
+    about = about if isinstance(about, dict) else {}
+    if isinstance(whole := about.get("configuration"), dict):  # of a trial
+        return _Params(
+            str(about.get("algorithm") or ""), whole, about.get("seed"), whole.get("n_steps"), str(about.get("dataset") or "")
+        )
+    config = about.get("config")
+    if isinstance(config, dict) and isinstance(config.get("params"), dict):  # d3rlpy 2's
+        return _Params(str(config.get("type") or ""), config["params"], None, None, "")
+    if isinstance(config, dict):
+        algorithm, data = str(about.get("algorithm") or ""), (about.get("data") or {}).get("name")
+        return _Params(algorithm, {"algorithm": config}, about.get("seed"), None, str(data or ""))
+    algorithm = str(about.pop("algorithm", ""))  # d3rlpy 1's has its settings at the top
+    return _Params(algorithm, about, None, None, "")
