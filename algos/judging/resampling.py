@@ -24,6 +24,7 @@ def ends(drawn: np.ndarray, level: float = LEVEL) -> np.ndarray:
     return np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
 
+@functools.lru_cache(4)
 def groups(n: int, most: int) -> np.ndarray:
     """A group for each of `n` values, at random and by address: int64 [n], from 0; as many groups as values, up to `most`."""
     if n <= most:

@@ -19,8 +19,8 @@ from .logs import Logs
 from .resampling import groups
 
 MOST = 1000  # units
-_CELLS = 25_000_000  # units × columns, 200 MB
-_FEWEST = 100
+_CELLS = 10_000_000  # of units × columns, or resamples × columns: 80 MB
+_FEWEST = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,9 @@ class Statistic:
 
     def at(self, counts: np.ndarray) -> np.ndarray:
         """The estimate for each way to count the units, [times, units] to [times]."""
-        return _ratio(counts @ self.numerators, counts @ self.denominators).sum(1)
+        at_once = max(1, _CELLS // self.numerators.shape[1])
+        parts = (counts[k : k + at_once] for k in range(0, len(counts), at_once))
+        return np.concatenate([_ratio(part @ self.numerators, part @ self.denominators).sum(1) for part in parts])
 
     def ratios(self) -> np.ndarray:
         """R, [columns]; the estimate is their sum."""
@@ -70,7 +72,8 @@ class Statistic:
 
     def standard_error(self) -> float:
         """√(U / (U - 1) Σ_u ψ_u²); of a mean it is the usual s / √n."""
-        return float(np.sqrt(self.n_units / (self.n_units - 1) * np.square(self.influences().sum(1)).sum()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.sqrt(self.n_units / (self.n_units - 1) * np.square(self.influences().sum(1)).sum()))
 
     def having(self, **more: object) -> Statistic:
         """The same with other attributes."""
@@ -102,7 +105,8 @@ def by_step(logs: Logs, gains: np.ndarray) -> Statistic:
     if over.any():
         ended = np.full(shape, -np.inf)
         np.logaddexp.at(ended, (unit[over], steps[over]), logs.episode_log_weight[over])
-        denominators += np.exp(np.logaddexp.accumulate(ended, axis=1) - total)
+        np.logaddexp.accumulate(ended, axis=1, out=ended)
+        denominators += np.exp(np.subtract(ended, total, out=ended), out=ended)
     return Statistic(numerators, denominators)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -127,9 +128,11 @@ def slow_error(logs: Logs, name: str) -> tuple[float, float] | None:
     return None if values is None else (float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5)
 
 
-def test_magic_is_the_mixture_of_least_error_of_returns_of_all_lengths() -> None:
+@pytest.mark.parametrize("off", [0.0, 20.0])  # with values that are off by as much, short returns are biased
+def test_magic_is_the_mixture_of_least_error_of_returns_of_all_lengths(off: float) -> None:
     """Against the paper's definition in loops, and SciPy's minimum over the simplex."""
     logs = random_logs(6, [4, 3, 4, 2, 4, 4, 1, 3])
+    logs = replace(logs, value=logs.value + off, q_value=logs.q_value + off)  # pyright: ignore[reportOptionalOperand]
     n, width, all_of = 8, 4, episodes(logs)
     w = [weights(e, width) for e in all_of]
 
@@ -150,6 +153,7 @@ def test_magic_is_the_mixture_of_least_error_of_returns_of_all_lengths() -> None
     )
     covariance = n / (n - 1) * slopes.T @ slopes
     bias = np.maximum(abs(g - g[-1]) - 1.6448536269514722 * covariance[-1, -1] ** 0.5, 0)
+    assert (bias.max() > 0.1) == (off > 0)
     error = covariance + np.outer(bias, bias)
     best = minimize(
         lambda x: 100 * x @ error @ x,
