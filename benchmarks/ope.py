@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from ope_page import page
-from ope_problems import Bandit, Chain
+from ope_problems import Bandit, CartPole, Chain
 
 from d3ray.algos.judging import bandits, importance
 from d3ray.algos.judging.estimates import BANDITS, EPISODES, Estimator
@@ -32,6 +32,7 @@ HERE = Path(__file__).parent
 KEPT, PAGE = HERE / "results" / "ope.json", HERE / "results" / "ope.md"
 PEER = "D3RAY_OPE_PEER_PYTHON"
 DRAWS = 1000  # recordings: the standard error of a coverage of 95 % is 0.7 %
+UNAIDED = ("IS", "WIS", "PDIS", "WPDIS", "DR", "WDR")  # which need no values, or bear wrong ones
 TAU, LAMBDA, CLIP = 1.5, 2.0, 2.0  # for peers, that choose them otherwise
 
 
@@ -212,6 +213,7 @@ CELLS: dict[str, Callable[[], dict[str, Any]]] = {
     **{f"peers/{name}": (lambda name=name: peers(name)) for name in ("scope-rl", "obp", "offline_rl_ope")},
     **{f"coverage/bandit/{n}": (lambda n=n: coverage(Bandit(1.0), BANDITS, n)) for n in (100, 400)},
     **{f"coverage/mdp/{n}": (lambda n=n: coverage(Chain(0.5), EPISODES, n)) for n in (100, 400)},
+    "coverage/cartpole/200": lambda: coverage(CartPole(), {name: EPISODES[name] for name in UNAIDED}, 200),
     **{f"floor/{apart}": (lambda apart=apart: floor(apart)) for apart in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)},
     "marginalised": marginalised,
     "choosing": choosing,

@@ -1,7 +1,8 @@
-"""Problems in which a policy's value is known: a contextual bandit, and an MDP of six states; logs of them are drawn here."""
+"""Problems in which a policy's value is known: a contextual bandit, an MDP of six states, CartPole; logs of them are drawn here."""
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 
 from d3ray.algos.judging.logs import Logs
@@ -86,6 +87,46 @@ class Chain:
             q_value=guess[state, action],
             value=(self.judged * guess).sum(1)[state],
         )
+
+
+class CartPole:
+    """The first 50 steps of CartPole-v1 under policies that push where the pole falls, more or less surely.
+
+    The truth is the mean over 200,000 episodes of the judged policy. The value that estimators are given is one number.
+    """
+
+    gamma = 0.97
+    bounds = None
+    steps = 50
+
+    def __init__(self, behaviour: float = 0.5, judged: float = 0.7) -> None:
+        self.sure = behaviour, judged
+        played = self.play(np.random.default_rng(0), 200_000, judged)
+        returns = np.add.reduceat(self.gamma**played.step, played.first)
+        self.truth, self.truth_error = float(returns.mean()), float(returns.std() / len(returns) ** 0.5)
+
+    def draw(self, rng: np.random.Generator, n: int) -> Logs:
+        """Of n episodes."""
+        return self.play(rng, n, self.sure[0])
+
+    def play(self, rng: np.random.Generator, n: int, sure: float) -> Logs:
+        """What a policy does, which acts as surely."""
+        envs = gymnasium.make_vec("CartPole-v1", num_envs=n, vectorization_mode="vector_entry_point")
+        observation, going = envs.reset(seed=int(rng.integers(1 << 31)))[0], np.ones(n, bool)
+        found = list[tuple[np.ndarray, ...]]()
+        for _ in range(self.steps):
+            falling = observation[:, 2] * 10 + observation[:, 3]
+            right = rng.uniform(size=n) < 1 / (1 + np.exp(-sure * falling))
+            found.append((np.flatnonzero(going), (falling * np.where(right, 1, -1))[going]))
+            observation, _, fell, _, _ = envs.step(right.astype(int))  # what fell begins anew, and is not looked at
+            going &= ~fell
+        envs.close()
+        episode, towards = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        towards = towards[np.argsort(episode, kind="stable")]
+        log_prob, policy_log_prob = (-np.logaddexp(0, -gain * towards) for gain in self.sure)
+        value = np.full(len(towards), 20.0)
+        about = {"log_prob": log_prob, "policy_log_prob": policy_log_prob, "value": value, "q_value": value}
+        return Logs(np.ones(len(towards)), np.bincount(episode), gamma=self.gamma, **about)
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
