@@ -24,7 +24,7 @@ from ope_problems import Bandit, CartPole, Chain
 
 from d3ray.algos.judging import bandits, importance
 from d3ray.algos.judging.estimates import BANDITS, EPISODES, Estimator
-from d3ray.algos.judging.intervals import KINDS, interval
+from d3ray.algos.judging.intervals import KINDS, interval_of
 from d3ray.algos.judging.logs import Logs
 from d3ray.algos.judging.selection import select
 
@@ -129,7 +129,7 @@ def coverage(problem: Any, estimators: dict[str, Estimator], n: int, draws: int 
                 if kind in ("hoeffding", "bernstein") and not bounded:
                     continue
                 bounds = None if problem.bounds is None else (problem.bounds if name == "IPS" else (-0.5, 1.5))
-                low, high = interval(statistic, kind, bounds=bounds) or (np.nan, np.nan)
+                low, high = interval_of(statistic, kind, bounds=bounds) or (np.nan, np.nan)
                 inside[name][kind].append(low <= problem.truth <= high)
                 widths[name][kind].append(high - low)
     for name in estimators:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
 from . import bandits, importance
-from .intervals import KINDS, TIMES, Interval, Kind, interval
+from .intervals import KINDS, TIMES, Interval, Kind, interval_of
 from .logs import LOG_PROB, Logs
 from .resampling import LEVEL
 from .statistic import Statistic, mean_of, ratio_of
@@ -182,7 +182,7 @@ class _Intervals:
 
     def of(self, found: Statistic) -> Estimate:
         """The estimate with its interval."""
-        within = interval(found, self.kind, level=self.level, bounds=self.bounds, times=self.times)
+        within = interval_of(found, self.kind, level=self.level, bounds=self.bounds, times=self.times)
         return Estimate(found.value, within, found.standard_error(), found.ess, found.setting)
 
 

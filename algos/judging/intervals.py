@@ -33,7 +33,7 @@ OF_MEANS = ("hoeffding", "bernstein")  # need values of single episodes, and whe
 TIMES = 2000  # resamples
 
 
-def interval(
+def interval_of(
     statistic: Statistic, kind: Kind, *, level: float = LEVEL, bounds: Interval | None = None, times: int = TIMES
 ) -> Interval | None:
     """The interval of an estimate; None where that kind holds for means only, and it is none.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from d3ray.algos.judging import importance
+from d3ray.algos.judging import importance, statistic
 from d3ray.algos.judging.bandits import clipped_importance_sampling, doubly_robust_with_optimistic_shrinkage
 from d3ray.algos.judging.estimates import EPISODES
 from d3ray.algos.judging.logs import Logs, cumulative
@@ -197,3 +197,11 @@ def test_where_weights_are_cut_follows_the_error() -> None:
     assert importance.switch_doubly_robust(wrong).value == importance.doubly_robust(wrong).value
     assert doubly_robust_with_optimistic_shrinkage(right).standard_error() < importance.doubly_robust(right).standard_error() / 2
     assert math.isinf(dict(doubly_robust_with_optimistic_shrinkage(wrong).setting)["lambda"])
+
+
+def test_what_is_too_large_at_once_is_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importance.weighted_doubly_robust(random_logs(9, [3, 5, 1, 4] * 5))
+    counts = np.random.default_rng(0).integers(0, 3, (23, 20)).astype(float)
+    whole = found.at(counts)
+    monkeypatch.setattr(statistic, "_CELLS", 30)
+    np.testing.assert_allclose(found.at(counts), whole, rtol=1e-12)

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from d3ray.algos.judging.importance import doubly_robust, importance_sampling, weighted_importance_sampling
-from d3ray.algos.judging.intervals import Interval, bca, bernstein, hoeffding, interval, percentile, student
+from d3ray.algos.judging.intervals import Interval, bca, bernstein, hoeffding, interval_of, percentile, student
 from d3ray.algos.judging.logs import Logs
 from d3ray.algos.judging.statistic import mean_of
 
@@ -75,8 +75,8 @@ def test_bounds_by_hand() -> None:
 
 
 def test_bounds_hold_for_means_only(logs: Logs) -> None:
-    assert interval(weighted_importance_sampling(logs), "hoeffding") is None
-    low, high = interval(importance_sampling(logs), "hoeffding", bounds=(-5, 20)) or (0, 0)
-    wide = interval(importance_sampling(logs), "hoeffding") or (0, 0)
+    assert interval_of(weighted_importance_sampling(logs), "hoeffding") is None
+    low, high = interval_of(importance_sampling(logs), "hoeffding", bounds=(-5, 20)) or (0, 0)
+    wide = interval_of(importance_sampling(logs), "hoeffding") or (0, 0)
     assert low < wide[0]
     assert wide[1] < high
