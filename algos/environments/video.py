@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.wrappers import TimeLimit
 from PIL import Image
 
 from ...data.errors import ConfigError
@@ -37,15 +38,14 @@ def can_write_mp4() -> bool:
     return importlib.util.find_spec("imageio_ffmpeg") is not None
 
 
-def with_arguments(environment: Environment, **kwargs: Any) -> Environment:
-    """An environment with further keyword arguments; those that are None are left out."""
-    given = {name: value for name, value in kwargs.items() if value is not None}
-    return environment.model_copy(update={"kwargs": {**environment.kwargs, **given}})
-
-
 @contextmanager
-def drawn(environment: Environment, mode: str) -> Generator[VectorEnvironment]:
-    """One environment that draws itself: into arrays ("rgb_array"), a window ("human") or text ("ansi").
+def drawn(environment: Environment, mode: str, max_steps: int | None = None) -> Generator[VectorEnvironment]:
+    """One environment that draws itself.
+
+    Args:
+        environment: Which.
+        mode: "rgb_array" into arrays, "human" into a window, "ansi" into text.
+        max_steps: Of the policy, after which an episode is cut; None: the environment's own limit alone.
 
     Raises:
         ConfigError: it cannot be made, or does not draw so.
@@ -59,7 +59,13 @@ def drawn(environment: Environment, mode: str) -> Generator[VectorEnvironment]:
     if mode not in modes:
         others = f"it has {', '.join(modes)}" if modes else "it draws nothing"
         raise ConfigError(f"{environment.id} has no render mode {mode!r}: {others}.")
-    with make(with_arguments(environment, render_mode=mode), evaluating=True) as vector:
+    drawing = environment.model_copy(update={"kwargs": {**environment.kwargs, "render_mode": mode}})
+
+    def one() -> Any:
+        made = make(drawing, evaluating=True).single
+        return made if max_steps is None else TimeLimit(made, max_steps)  # outermost: an Atari game counts frames within
+
+    with make(one) as vector:
         yield vector
 
 

@@ -69,13 +69,10 @@ def acting(config: ActingConfig) -> Generator[tuple[Any, Environment]]:
         ConfigError: it is no policy, acts for no return though one is asked for, or no environment is named.
         StorageError: it is damaged or cannot be fetched.
     """
-    from ...algos.environments.video import with_arguments
-
     with opened(
         config.policy, config.environment, seed=config.policy_seed, tracking=config.tracking, storage=config.storage
     ) as one:
-        policy = asked_for(one.policy, config.target_return, config.policy)
-        yield policy, with_arguments(one.environment, max_episode_steps=config.max_steps)
+        yield asked_for(one.policy, config.target_return, config.policy), one.environment
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def run(config: PlayConfig) -> PlayResult:
         text = config.render == "text" or (config.render is None and "ansi" in modes and not has_display())
         if not text and not has_display():
             raise ConfigError(f"There is no display here for {environment.id}: d3ray record {config.policy} makes a video instead.")
-        with drawn(environment, "ansi" if text else "human") as vector:
+        with drawn(environment, "ansi" if text else "human", config.max_steps) as vector:
             check_fits(policy, vector, environment.id)
             watch = _Reader(vector, config.fps) if text else None
             played = evaluate(policy, vector, episodes=config.episodes, seed=config.seed, epsilon=config.epsilon, watch=watch)

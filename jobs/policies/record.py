@@ -45,7 +45,7 @@ def run(config: RecordConfig) -> RecordResult:
 
     with acting(config) as (policy, environment):
         files = video_files(config.output, environment.id, config.episodes, replace=config.replace)
-        with drawn(environment, "rgb_array") as vector:
+        with drawn(environment, "rgb_array", config.max_steps) as vector:
             check_fits(policy, vector, environment.id)
             played = record(
                 policy,

@@ -63,7 +63,8 @@ def run(config: CompareConfig) -> CompareResult:
         if config.environment is not None:
             raise ConfigError("environment is where policies play: say episodes=N too, or leave it out to compare runs.")
         results = read(config)
-        found, of = _of_runs(config, results), {one.name: len(one.configurations) for one in results if len(results) > 1}
+        sizes = {one.name: len(one.sweep) or len(one.configurations) for one in results}
+        found, of = _of_runs(config, results), sizes if len(results) > 1 else {}
     said = list(sentences(found))
     if config.format == "json":
         say(json.dumps(_as_json(found, said), allow_nan=False))

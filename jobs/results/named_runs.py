@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...data.errors import ConfigError
 from ..command.base import JobConfig, option
+from ..command.console import note
 
 if TYPE_CHECKING:
     from ...platform.results.reading import Results
@@ -34,8 +35,14 @@ class RunsConfig(JobConfig):
 
 
 def read(config: RunsConfig) -> list[Results]:
-    """The results of every run that is named. Raises as `platform.report.sources.read_source`."""
+    """The results of every run that is named, of a sweep its best configurations. Raises as `report.sources.read_source`."""
     from ...platform.report.sources import read_sources
+    from ...platform.report.tasks import shown
     from ...platform.settings.config import absolute
 
-    return read_sources(config.names, absolute(config.storage), config.tracking)
+    found = read_sources(config.names, absolute(config.storage), config.tracking)
+    few = [shown(one) for one in found]
+    for one, best in zip(found, few, strict=True):
+        if len(best.configurations) < len(one.configurations):
+            note(f"Of {len(one.configurations):,} configurations of {one.name} these are the best {len(best.configurations)}.")
+    return few

@@ -22,7 +22,7 @@ class PlotConfig(RunsConfig):
     """What is drawn, and where to."""
 
     metrics: str | tuple[str, ...] | None = option(
-        None, "what is drawn; null: the return or what was measured in its place, else the losses", also="metric"
+        None, "what is drawn, or all; null: the return or what was measured in its place, else the losses", also="metric"
     )
     output: Path | None = option(None, "picture ending in .png, .svg or .pdf; null: into the terminal", also="save")
     window: int = option(1, "every point is the mean of so many, itself and those before it", gt=0)
@@ -49,7 +49,7 @@ def run(config: PlotConfig) -> PlotResult:
     if config.output is not None and config.output.suffix not in ENDINGS:
         raise ConfigError(f"output is {config.output}: a picture ends in .png, .svg or .pdf.")
     results, whose = read(config), ", ".join(config.names)
-    asked = (config.metrics,) if isinstance(config.metrics, str) else config.metrics
+    asked = [config.metrics] if isinstance(config.metrics, str) else config.metrics
     metrics = metrics_of(results, asked)
     drawn, left_out = panels_of(results, metrics, config.window) if metrics else ([], 0)
     if not drawn:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...data.errors import ConfigError, D3rayError
-from ..results.best import objective_of
 from ..results.reading import RETURN, Configuration, Results, read_results
 from ..storage.folders import Folder
 from ..tracking.runs import Tracking
@@ -21,13 +20,12 @@ from .charts import THEMES, learning_curves, losses, png
 from .page import data_uri, render
 from .series import MOST, Panel
 from .sweep_charts import search_figure
-from .sweep_text import best_first, configurations_csv, sweep_words
-from .tasks import Task, axis_name, choose_metric, group, metric_names, panels, ranked
+from .sweep_text import configurations_csv, sweep_words
+from .tasks import Task, axis_name, choose_metric, group, metric_names, panels, ranked, shown
 from .text import conditions, experiment_words, lead, table, too_long
 
 PAGE, CURVES, LOSSES, SCORES = "report.html", "learning-curves.png", "losses.png", "scores.csv"
 SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
-SHOWN = 20  # configurations of a sweep that have a row of scores, the best; the rest is in a figure and in `configurations.csv`
 
 
 @dataclass(frozen=True)
@@ -92,14 +90,6 @@ def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
     except D3rayError as error:
         return f"MLflow does not know yet how {' and '.join(dead)} ended: {error}"
     return ""
-
-
-def shown(results: Results) -> Results:
-    """The results with the best `SHOWN` configurations of a sweep; those of other experiments as they are."""
-    if not results.sweep:
-        return results
-    numbers = [one.number for one in best_first(results.sweep, objective_of(results.configuration))[:SHOWN]]
-    return replace(results, configurations=tuple(one for one in results.configurations if one.number in numbers))
 
 
 # ---- the files

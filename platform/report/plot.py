@@ -16,7 +16,13 @@ D3RLPY_RETURN = "environment"  # as d3rlpy's scripts call what an EnvironmentEva
 
 
 def metrics_of(results: Sequence[Results], asked: Sequence[str] | None) -> list[str]:
-    """The metrics that are drawn: those asked for; else the score; else losses; else all. Raises ConfigError: there is none so."""
+    """The metrics that are drawn: those asked for, or "all"; else the score; else losses; else all.
+
+    Raises:
+        ConfigError: nothing measured one that is asked for; the nearest is named.
+    """
+    if asked == ["all"]:
+        return measured(results)
     if asked is not None:
         check_metrics(results, asked)
         return list(asked)

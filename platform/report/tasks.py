@@ -14,6 +14,9 @@ from ..results.best import objective_of
 from ..results.reading import RETURN, Configuration, Results, differences
 from ..storage.experiments import is_cost
 from .series import MOST, Panel, Series
+from .sweep_text import best_first
+
+SHOWN = 20  # configurations of a sweep that have a row of scores, the best; the rest is in a figure and in `configurations.csv`
 
 
 @dataclass(frozen=True)
@@ -147,3 +150,11 @@ def choose_metric(results: Sequence[Results], metric: str | None) -> str | None:
         return found
     held_out = [name for name in known if name.startswith("holdout/")]
     return RETURN if RETURN in known else next(iter(held_out), None)
+
+
+def shown(results: Results) -> Results:
+    """The results with the best `SHOWN` configurations of a sweep; those of other experiments as they are."""
+    if not results.sweep:
+        return results
+    numbers = [one.number for one in best_first(results.sweep, objective_of(results.configuration))[:SHOWN]]
+    return replace(results, configurations=tuple(one for one in results.configurations if one.number in numbers))

@@ -47,6 +47,8 @@ def test_plot_draws_in_the_terminal_or_into_a_file(write: Write, capsys: pytest.
     assert run_command("plot", ["low", f"metrics=[{RETURN}, train/critic_loss]"]) == 0
     said = capsys.readouterr().out
     assert said.index(f"{RETURN} ·") < said.index("train/critic_loss ·")
+    assert run_command("plot", ["low", "metrics=all"]) == 0
+    assert capsys.readouterr().out.count(" · hopper-medium-v2\n") == 4
 
 
 def test_plot_takes_the_csv_files_of_d3rlpy(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,13 +66,13 @@ def test_plot_takes_the_csv_files_of_d3rlpy(write: Write, tmp_path: Path, capsys
 
 def test_stats_by_hand(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     write("first", {0: [8.0, 2.0], 1: [1.0, 4.0], 2: [9.0, 9.0]}, status={2: ("FAILED", "diverged")})
-    assert run_command("stats", ["first", f"metrics={RETURN}", "last=2", "format=json"]) == 0
+    assert run_command("stats", ["first", f"metrics={RETURN}", "last=1", "format=json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert {seed: about["status"] for seed, about in one["seeds"].items()} == {"0": "FINISHED", "1": "FINISHED", "2": "FAILED"}
     found = one["metrics"][RETURN]
     assert (found["step"], found["final"]["mean"], found["final"]["standard_error"]) == (200, 3.0, 1.0)
     assert (found["best"]["mean"], found["best_steps"]) == (6.0, {"0": 100, "1": 200})
-    assert found["recent"]["mean"] == 3.75  # of 5 and 2.5
+    assert (found["recent"]["mean"], found["n_recent"]) == (3.0, 1)  # of 2 and 4; of 5 and 2.5 below, where both points count
     assert (found["low"], found["high"]) == (1.0, 8.0)
     assert found["left_out"] == {"2": "failed: diverged"}
     assert run_command("stats", ["first", f"metrics={RETURN}"]) == 0

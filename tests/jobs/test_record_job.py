@@ -10,13 +10,17 @@ import gymnasium
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from PIL import Image, ImageSequence
 
 from d3ray.algos.base import Algorithm
 from d3ray.algos.environments import video
 from d3ray.algos.environments.evaluate import episode_seeds, evaluate
 from d3ray.algos.export.packing import write_package
+from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.registry import algorithm_class
+from d3ray.algos.saving.d3_files import load_d3
+from d3ray.algos.saving.loggers import CSVLogger
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 from d3ray.jobs.command.running import run_command
@@ -237,3 +241,58 @@ def test_policies_are_compared_by_episodes_that_begin_alike(
     ):
         assert run_command("compare", arguments) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_the_three_commands_of_d3rlpys_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data, logger = Dataset.open("d3ray/cartpole-replay"), CSVLogger("d3rlpy_logs/DQN", save_interval=1)
+    evaluators = {"environment": lambda algorithm, epoch: {"return": 9.0 + epoch}}
+    dqn = algorithm_class("DQN")(encoder=VectorEncoder(hidden_units=(16,)))
+    dqn.fit(data, n_steps=4, n_steps_per_epoch=2, evaluators=evaluators, logger=logger)
+    assert run_command("plot", ["d3rlpy_logs/DQN/environment/return.csv"]) == 0
+    assert "(1 seed, 11 at step 4)" in capsys.readouterr().out
+    model = "d3rlpy_logs/DQN/model_4"
+    assert run_command("record", [model, "--env-id", "CartPole-v1", "--n-episodes", "1"]) == 0
+    returned = evaluate(dqn.policy(), "CartPole-v1", episodes=1).mean
+    assert capsys.readouterr().out.startswith(f"CartPole-v1: return {returned:.2f} ± 0.00 (seed 0): ")
+    assert run_command("export", [model, "--format", "torchscript"]) == 0
+    observation = data.columns["observation"][:20]
+    exported = torch.jit.load(f"{model}.pt")(torch.from_numpy(observation)).numpy()
+    np.testing.assert_array_equal(exported, dqn.predict(observation))
+
+
+def test_a_file_of_d3rlpy_plays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Made with three numbers seen and two done: any environment of such spaces will do."""
+    file = Path(__file__).parents[1] / "algos" / "saving" / "d3_files" / "bc.d3"
+    gymnasium.register("Three-v0", entry_point=Three, max_episode_steps=5)
+    try:
+        assert run_command("record", [str(file), "--env-id", "Three-v0", f"output={tmp_path / 'a.gif'}", "episodes=1"]) == 0
+    finally:
+        gymnasium.registry.pop("Three-v0")
+    played = load_d3(file, "cpu").predict(np.full((1, 3), 0.5, np.float32))
+    assert capsys.readouterr().out.startswith(f"Three-v0: return {5 * float(played.sum()):.2f} ± 0.00 (seed 0): ")
+    assert len(frames(tmp_path / "a.gif")) == 6
+
+
+class Three(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Shows always the same, rewards the sum of what is done, and draws how often it was stepped."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict[str, object]]:
+        self.t = 0
+        return np.full(3, 0.5, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
+        self.t += 1
+        return np.full(3, 0.5, np.float32), float(action.sum()), False, False, {}
+
+    def render(self) -> np.ndarray:
+        return np.full((8, 8, 3), 20 * self.t, np.uint8)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d3ray.platform.report.experiment import SHOWN, report
+from d3ray.platform.report.experiment import report
+from d3ray.platform.report.tasks import SHOWN
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.tracking import delivery as module
 from d3ray.platform.tracking.delivery import deliver
