@@ -210,6 +210,8 @@ def _missing(logs: Logs) -> str | None:
 
 
 def _too_few(logs: Logs, ess: float, least: float) -> str:
+    if len(logs.steps) < least:
+        return f"The logs hold {len(logs.steps)} episodes, fewer than {least:g}, from which weights say too little."
     few = f"The weights come to {ess:.1f} effective episodes of {len(logs.steps):,}, fewer than {least:g}"
     if logs.unsupported:
         return f"{few}: in {logs.unsupported:.1%} of the steps the judged policy never takes the logged action."

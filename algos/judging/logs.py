@@ -64,7 +64,7 @@ class Logs:
         step = ~rows.read("closing", 0, rows.n).astype(bool)
         if LOG_PROB in rows.names():
             more = {LOG_PROB: rows.read(LOG_PROB, 0, rows.n)[step], **more}
-        about: dict[str, Any] = {"policy_log_prob": policy_log_prob, "discrete": dataset.spec.action_kind == "discrete", **more}
+        about: dict[str, Any] = {"policy_log_prob": policy_log_prob, "discrete": dataset.spec.action_kind != "continuous", **more}
         return cls(rows.read("reward", 0, rows.n)[step], dataset.episodes.steps, **about)
 
     def __post_init__(self) -> None:
@@ -213,7 +213,7 @@ def _checked(name: str, given: Any, n: int) -> np.ndarray:
     values = np.asarray(given, np.float64)
     if values.shape != (n,):
         what = "one an episode" if name == "final_value" else "one a step"
-        raise DataError(f"{name} has the shape {list(values.shape)}, and there are {n} to come, {what}.")
+        raise DataError(f"{name} has the shape {list(values.shape)}; it takes {n} numbers, {what}.")
     bad = np.isnan(values) if name == "policy_log_prob" else ~np.isfinite(values)
     if name == LOG_PROB:
         bad &= ~np.isneginf(values)  # which has a sentence of its own

@@ -88,6 +88,8 @@ def test_few_effective_episodes_are_refused_and_the_floor_can_be_set() -> None:
     assert "effective episodes of 100, fewer than 30: the judged policy acts too differently" in (refused["WIS"].refused or "")
     assert refused["WIS"].ess is not None
     assert estimate(logs, ["WIS"], least_ess=0)["WIS"].value is not None
+    few = estimate(bandit(20), ["IPS"])["IPS"].refused
+    assert few == "The logs hold 20 episodes, fewer than 30, from which weights say too little."
 
 
 def test_probabilities_that_are_not_those_that_acted_are_warned_of() -> None:

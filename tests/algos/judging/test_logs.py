@@ -18,8 +18,11 @@ GOOD: dict[str, Any] = {"reward": [1.0, 2, 3], "steps": [1, 2], "log_prob": [HAL
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"log_prob": [HALF, HALF]}, r"log_prob has the shape \[2\], and there are 3 to come, one a step"),
-        ({"final_value": [0.0] * 3, "value": [0.0] * 3, "q_value": [0.0] * 3}, r"final_value .* 2 to come, one an episode"),
+        ({"log_prob": [HALF, HALF]}, r"log_prob has the shape \[2\]; it takes 3 numbers, one a step"),
+        (
+            {"final_value": [0.0] * 3, "value": [0.0] * 3, "q_value": [0.0] * 3},
+            r"final_value .* it takes 2 numbers, one an episode",
+        ),
         ({"reward": [1.0, np.nan, 3]}, "reward is nan in row 1"),
         ({"policy_log_prob": [HALF, HALF, np.nan]}, "policy_log_prob is nan in row 2"),
         ({"log_prob": [HALF, -np.inf, HALF]}, "log_prob is -inf in row 1: the behaviour has a probability of 0 for the action"),
