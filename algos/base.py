@@ -20,6 +20,7 @@ from ..data.replay import ReplayBuffer
 from .acting.fitted import policy, policy_module
 from .acting.inputs import raw_actions, raw_inputs, with_mask
 from .acting.policy import Policy, module_input
+from .devices import AnyDevice
 from .environments.make import is_given, make
 from .export.export import save_policy
 from .learning.callbacks import Callback, Epoch, Evaluator
@@ -156,7 +157,7 @@ class Algorithm(Estimator):
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, device: str | int | None = None) -> Self:
+    def load(cls, path: str | Path, device: AnyDevice = None) -> Self:
         """What `save` wrote. Raises StorageError when it is not whole, ConfigError when it is another algorithm's."""
         return cls._checked(load(path, device), path)
 
@@ -172,7 +173,7 @@ class Algorithm(Estimator):
         load_into(self, path)
 
     @classmethod
-    def from_json(cls, path: str | Path, device: str | int | None = None) -> Self:
+    def from_json(cls, path: str | Path, device: AnyDevice = None) -> Self:
         """The algorithm of a `params.json`, as a `CSVLogger` leaves one: set up, with fresh networks.
 
         Raises StorageError where it is not what a fit writes, ConfigError when it is another algorithm's.

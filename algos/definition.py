@@ -18,7 +18,7 @@ from ..data.sampling import PrioritizedSampling
 from ..data.seeds import checked_seed
 from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
-from .devices import Device
+from .devices import AnyDevice, Device
 from .nets import Hyper, Nets
 from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
@@ -173,7 +173,7 @@ class Definition:
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
-    device: str | int | Device | None
+    device: AnyDevice
     dtype: str
     compile_graph: bool
 
@@ -261,7 +261,7 @@ class Definition:
         self,
         *,
         seed: int = 0,
-        device: str | int | Device | None = None,
+        device: AnyDevice = None,
         dtype: str = "float32",
         compile_graph: bool = False,
         **settings: Any,

@@ -64,7 +64,11 @@ class Device:
         return f"Device({self._id})"
 
 
-def pick_device(device: str | int | Device | None) -> torch.device:
+AnyDevice = str | int | Device | None
+"""What `Definition` takes for a device; True and False are among the integers."""
+
+
+def pick_device(device: AnyDevice) -> torch.device:
     """The device that `Definition` describes.
 
     Apple's `mps` has no float64, in which random numbers are hashed and metrics added up: it is never taken by itself, and refused

@@ -18,6 +18,7 @@ from ...data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer
 from ...data.sampling import Mixture, PrioritizedSampler, Source, TransitionSampler, linear
 from ...data.seeds import fold, integers, root_key
 from ..acting.fitted import policy as policy_of
+from ..devices import AnyDevice
 from ..environments.explorers import EpsilonGreedy, Explorer, ExplorerSetting, GaussianNoise, PolicyDraws
 from ..environments.make import AnyEnvironment, environment_of, is_given, make
 from ..environments.rollout import Recorder, Rollout
@@ -271,7 +272,7 @@ class OnlineRun:
         *,
         dataset: Dataset | None = None,
         record: Recorder | None = None,
-        device: str | int | None = None,
+        device: AnyDevice = None,
     ) -> Self:
         """The run that `save` wrote, which goes on as it would have without an interruption, bit for bit.
 

@@ -24,6 +24,7 @@ from ...data.errors import ConfigError, DataError, reason
 from ...data.formats.untrusted import restricted_pickle
 from ...data.formats.untrusted.torch_archive import read_torch
 from ...data.spec import Box, Spec
+from ..devices import AnyDevice
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..registry import algorithm_class
@@ -70,7 +71,7 @@ _PARTS = {
 }
 
 
-def load_d3(path: Path, device: str | int | None = None) -> Any:
+def load_d3(path: Path, device: AnyDevice = None) -> Any:
     """The algorithm that d3rlpy 2.8.1 saved: a TD3+BC, SAC, IQL or BC. It predicts what d3rlpy's does, and can be trained further.
 
     Args:

@@ -11,6 +11,7 @@ from ...data.episodes import action_size, observation_shape
 from ...data.errors import ConfigError, StorageError
 from ...data.spec import Spec, space_columns
 from ...data.storage.files import storage_errors, write_atomically
+from ..devices import AnyDevice
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..registry import algorithm_class
@@ -25,7 +26,7 @@ def save(algorithm: Estimator, path: str | Path) -> None:
     write_checkpoint(Path(path), tensors, settings)
 
 
-def load(path: str | Path, device: str | int | None = None) -> Any:
+def load(path: str | Path, device: AnyDevice = None) -> Any:
     """An algorithm, ready to predict or to be trained further.
 
     Args:
@@ -80,7 +81,7 @@ def write_params(algorithm: Estimator, file: Path) -> None:
         write_atomically(file, json.dumps({**kept, **about}, allow_nan=False, indent=2).encode())
 
 
-def read_params(file: str | Path, device: str | int | None = None) -> Any:
+def read_params(file: str | Path, device: AnyDevice = None) -> Any:
     """The algorithm of a `params.json`, set up with fresh networks, so that `load_model` works at once.
 
     Raises:
@@ -98,7 +99,7 @@ def read_params(file: str | Path, device: str | int | None = None) -> Any:
     return algorithm
 
 
-def _unfitted(path: str | Path, meta: Mapping[str, Any], device: str | int | None) -> Any:
+def _unfitted(path: str | Path, meta: Mapping[str, Any], device: AnyDevice) -> Any:
     """An algorithm of the class and with the settings that were written."""
     cls = algorithm_class(_part(path, meta, "algorithm"))
     config = cls.Config.checked(_part(path, meta, "config"), title=cls.__name__)
