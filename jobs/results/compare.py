@@ -119,7 +119,8 @@ def sentences(found: Comparison) -> Iterator[str]:
     if len({one.environment for one in found.configurations} - {None}) > 1:
         where = ", ".join(f"{one.label} in {one.environment}" for one in found.configurations if one.environment)
         yield f"They were scored in different environments ({where}), whose numbers say nothing of each other."
-    elif len({one.dataset.get("fingerprint") for one in found.configurations} - {None}) > 1:
+        return
+    if len({one.dataset.get("fingerprint") for one in found.configurations} - {None}) > 1:
         yield "They learned from different data, which may be what makes the difference."
     for other, verdict in zip(found.configurations[1:], found.verdicts, strict=True):
         yield _sentence(found, first, other, verdict)
@@ -170,7 +171,12 @@ def _lines(found: Comparison, of: Mapping[str, int]) -> Iterator[str]:
         if (n := of.get(one.experiment, 1)) > 1:
             yield f"{one.label} is the best of {n} configurations of {one.experiment}, which flatters it."
     for one in sides:
-        for seed, why in (one.score(found.metric).left_out if found.metric else {}).items():
+        if found.metric is None or found.metric not in one.metrics():
+            continue
+        score = one.score(found.metric)
+        if score.values and not score.is_final:
+            yield f"{one.label} has not ended: its {found.metric} is that at step {score.step:,} of {one.n_steps:,}."
+        for seed, why in score.left_out.items():
             yield f"Not counted: seed {seed} of {one.label} {why.rstrip('.')}."
 
 

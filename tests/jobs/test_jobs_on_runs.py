@@ -111,6 +111,7 @@ def test_compare_says_what_stands_in_the_way(write: Write, capsys: pytest.Captur
     write("alike", curves([11.0, 12.0, 14.0]))
     write("one", curves([30.0]))
     write("elsewhere", curves(HIGH), environment="Walker2d-v4")
+    write("running", {0: [3.0], 1: [4.0]}, status=dict.fromkeys((0, 1), ("KILLED", "")))
     write("errors", curves(LOW), metric="holdout/td_error")
     write("fewer-errors", curves([1.0, 1.5]), metric="holdout/td_error")
     write("several", {1.0: curves(LOW), 2.0: curves(HIGH), 3.0: curves([9.0, 8.0])})
@@ -121,7 +122,10 @@ def test_compare_says_what_stands_in_the_way(write: Write, capsys: pytest.Captur
 
     assert "seeds): the difference is not shown.\n" in said("low", "alike")
     assert "whether they differ is not shown: that needs two seeds of each, and there are 1 and 3.\n" in said("low", "one")
-    assert "scored in different environments (" in said("low", "elsewhere")
+    apart = said("low", "elsewhere")
+    assert "scored in different environments (" in apart
+    assert "is better" not in apart
+    assert "(running) has not ended: its evaluation/return is that at step 100 of 200.\n" in said("low", "running")
     assert "(fewer-errors) is better than " in said("errors", "fewer-errors")  # of errors less is better
     three = said("several")
     assert three.count("corrected by Holm") == 2

@@ -81,6 +81,8 @@ def test_it_lists_its_jobs_with_a_line_each(toy: Path) -> None:
     status, out, _ = d3ray(toy, "--help")
     assert status == 0
     assert "toy  a toy that does what it is told." in " ".join(out.split(" ")).replace("toy    ", "toy  ")
+    assert "Training:\n  toy " in out
+    assert "Policies:" not in out  # has no job here
     assert "helper" not in out
 
 
