@@ -221,6 +221,13 @@ class Definition:
         """
         raise ConfigError(f"{self.name} has no policy.")
 
+    def acts_by(self, spec: Spec) -> Any:
+        """The policy that acts for it, where it judges another's; None: its own, `act`.
+
+        It takes raw observations: see `acting.policy.Acting`.
+        """
+        return None
+
     def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Log density of scaled actions [B, A] at scaled observations, [B]."""
         raise ConfigError(f"The policy of {self.name} has no density of actions.")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .in_sample.discrete_iql import DiscreteIQL as DiscreteIQL
     from .in_sample.iql import IQL as IQL
     from .in_sample.xql import XQL as XQL
+    from .judging.discrete_fqe import DiscreteFQE as DiscreteFQE
+    from .judging.fqe import FQE as FQE
     from .sequence.decision_transformer import DecisionTransformer as DecisionTransformer
     from .sequence.discrete_decision_transformer import DiscreteDecisionTransformer as DiscreteDecisionTransformer
     from .values.al import AL as AL

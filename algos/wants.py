@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -128,7 +128,12 @@ class Opens(Protocol):
     """What opens a source of its own, which sees the fit: rollouts of the present policy, steps of a model that was learnt.
 
     It is trained on anything that it can open; what is no dataset has the `spec` of its spaces.
+
+    Attributes:
+        reads_data: Whether it draws from data by `Material.ordinary`, so that losses can be read on data that are held out.
     """
+
+    reads_data: ClassVar[bool]
 
     def open(self, material: Material, learner: Looks) -> Opened:
         """The source; begun anew, until it is given a state."""

@@ -84,7 +84,8 @@ def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
     """Raises DataError when the data's actions are of another kind."""
     kind = spec.action_kind
     if kind not in algorithm.action_kinds():
-        fit = [other for other in algorithm_names() if kind in algorithm_class(other).action_kinds()]
+        others = {name: algorithm_class(name) for name in algorithm_names()}
+        fit = [name for name, other in others.items() if kind in other.action_kinds() and other.acts() == algorithm.acts()]
         cure = f"choose from {', '.join(fit)}" if fit else "no algorithm takes those yet"
         needs = " or ".join(algorithm.action_kinds())
         raise DataError(f"{algorithm.name} needs {needs} actions, and {name!r} has {kind} ones; {cure}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -92,20 +92,21 @@ class Sources:
 
     def over(self, source: Any) -> Any:
         """A new source over a dataset, a replay buffer, or what else is opened."""
-        if isinstance(self.wants, Opens):
-            return self.wants.open(Material(source, lambda wants: self._open(wants, source)), self._learner)
-        return self._open(self.wants, source)
+        return self._over(source, lambda wants: self._open(wants, source))
+
+    def _over(self, source: Any, ordinary: Callable[[Transitions | Stretches], Any]) -> Any:
+        return self.wants.open(Material(source, ordinary), self._learner) if isinstance(self.wants, Opens) else ordinary(self.wants)
 
     def fixed(self, dataset: Dataset, size: int) -> Any:
         """Transitions, or stretches, of a dataset as losses see them, drawn uniformly: the same at every call, for every seed.
 
         Raises ConfigError where losses see what no dataset has.
         """
-        if isinstance(self.wants, Opens):
+        if isinstance(self.wants, Opens) and not self.wants.reads_data:
             raise ConfigError(f"{self._name} makes what it learns from, so its losses cannot be read on {dataset.name!r}.")
         chosen = sampling(self._config)
         uniform = UniformSampling(frames=chosen.frames, frame_padding=chosen.frame_padding)
-        return self._open(replace(self.wants, size=size), dataset, uniform, 0).sample(0)
+        return self._over(dataset, lambda wants: self._open(replace(wants, size=size), dataset, uniform, 0)).sample(0)
 
     def _open(self, wants: Transitions | Stretches, source: Any, kind: Any = None, seeds: Any = None) -> Any:
         kind, seeds = kind or sampling(self._config), self._seeds if seeds is None else seeds

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from ...data.errors import ConfigError
 from ..base import Algorithm
 from .errors import Make
+from .tiny import TinyPolicy
 
 _NUMBERS: dict[type, tuple[Any, ...]] = {float: (0.5, 0.1, 0.01, 1.0, 2.0), int: (2, 3, 1, 5)}
 
@@ -80,6 +81,8 @@ def others(annotation: Any, value: Any) -> Iterator[Any]:
         yield from () if value is None else (None,)
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield from _other_models(annotation, value)
+    elif isinstance(value, TinyPolicy):
+        yield TinyPolicy(discrete=value.spec.discrete, first=1)
 
 
 def _holds(annotation: Any, value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...data.dataset import Dataset
-from ...data.masks import bare
+from ...data.masks import bare, mask_of
 from ...data.random import normal, root_key, uniform
 from ..base import Algorithm
 from ..networks.encoders import VectorEncoder
@@ -92,6 +92,8 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
     settings["batch_size"] = 16
     if "context" in fields:
         settings["context"] = 4
+    if "algo" in fields:
+        settings["algo"] = TinyPolicy(discrete="continuous" not in algorithm.action_kinds())
     if "transformer" in fields:
         settings["transformer"] = Transformer(n_layers=2)
     for name, field in fields.items():
@@ -106,6 +108,32 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         if name.endswith("_samples") and field.default > 4:
             settings[name] = 4
     return settings
+
+
+class TinyPolicy:
+    """A policy to be judged on tiny datasets: three entries of an observation, or the place of the largest of them.
+
+    Args:
+        discrete: Whether actions are 0, 1, …
+        first: Where those entries begin.
+    """
+
+    def __init__(self, *, discrete: bool, first: int = 0) -> None:
+        self.first, self.spec = first, tiny_dataset(discrete=discrete, n=2).spec
+
+    def start(self, n: int) -> None:
+        """There is nothing to remember."""
+
+    def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
+        """Raw observations [n, 5] to actions [n, 3] or [n]."""
+        return state, self.predict(observation)
+
+    def predict(self, observation: Any) -> np.ndarray:
+        """The same; of what is `Masked` among legal actions."""
+        shown, legal = bare(observation)[:, self.first : self.first + 3], mask_of(observation)
+        if not self.spec.discrete:
+            return np.tanh(shown)
+        return (shown if legal is None else np.where(legal[:, :3], shown, -np.inf)).argmax(1)
 
 
 def maker(algorithm: type[Algorithm], **settings: Any) -> Make:

@@ -60,6 +60,7 @@ class Rollouts:
     horizon: int
     passes: int
     minibatches: int
+    reads_data: ClassVar = False
 
     def begins(self, step: int) -> bool:
         """Whether a rollout is made before this gradient step."""
@@ -303,6 +304,7 @@ class Anchored:
 
     page: ToyAnchored
     transitions: Transitions
+    reads_data: ClassVar = True
 
     def open(self, material: Material, learner: Looks) -> AnchoredSource:
         return AnchoredSource(self.page, material.ordinary(self.transitions), learner)

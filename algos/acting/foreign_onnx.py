@@ -1,0 +1,89 @@
+"""An ONNX file of anyone's as a policy, through onnxruntime. Imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import onnxruntime
+
+from ...data.errors import ConfigError, StorageError
+from ...data.frames import Padding
+from ...data.spec import Spec, space_columns
+from .inputs import raw_inputs
+
+_FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64}
+
+
+class ForeignOnnxPolicy:
+    """A graph with one input, raw observations [B, ...], whose first output is the action, as others write.
+
+    Of discrete actions the first output is their numbers, int [B] or [B, 1], or a score for each, floats [B, n], of which the
+    largest counts.
+
+    Args:
+        model: The graph.
+        spec: The spaces that it is to act on.
+        name: For messages.
+
+    Raises:
+        ConfigError: the graph takes several inputs, or observations have parts.
+        StorageError: onnxruntime cannot read it.
+    """
+
+    frames: int = 1
+    frame_padding: Padding = "zero"
+
+    def __init__(self, model: bytes, spec: Spec, name: str = "the ONNX file") -> None:
+        self.spec, self.name = spec, name
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = 1, 1
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises classes of its own, below Exception
+            raise StorageError(f"onnxruntime cannot read {name}: {str(error).splitlines()[0].rstrip('.')}.") from error
+        taken = self._session.get_inputs()
+        if len(taken) != 1 or "observation" not in space_columns(spec.observation):
+            ports = ", ".join(port.name for port in taken)
+            raise ConfigError(
+                f"{name} takes {ports}; of a graph alone the one input is the observation: give the folder of its policy package."
+            )
+        self._input, self._dtype = taken[0].name, _FLOATS.get(taken[0].type, np.float32)
+        self._output = self._session.get_outputs()[0].name
+
+    @classmethod
+    def read(cls, path: Path, spec: Spec) -> Self:
+        """The policy of a file. Raises StorageError where there is none."""
+        try:
+            return cls(path.read_bytes(), spec, str(path))
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+    def start(self, n: int) -> None:
+        """There is nothing to remember."""
+        return
+
+    def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
+        """Raw observations [n, ...] to raw actions."""
+        return state, self.predict(observation)
+
+    def predict(self, observation: Any) -> np.ndarray:
+        """Actions at raw observations [B, ...]: [B, A], or int64 [B]. Raises ConfigError where the graph gives something else."""
+        rows = raw_inputs(self.spec.model_copy(update={"action_mask": False}), observation)["observation"]
+        try:
+            found: Any = self._session.run([self._output], {self._input: rows.astype(self._dtype, copy=False)})[0]
+        except Exception as error:  # as above
+            said = str(error).splitlines()[0].rstrip(".")
+            raise ConfigError(f"{self.name} does not act on these observations: {said}.") from error
+        if self.spec.discrete:
+            found = (
+                found.argmax(-1)
+                if found.ndim == 2 and found.shape[1] == self.spec.n_actions > 1
+                else found.reshape(len(rows), -1)[:, 0]
+            )
+            found = found.astype(np.int64)
+        wanted = (len(rows), *self.spec.action.shape)
+        if found.shape != wanted:
+            raise ConfigError(f"{self.name} gives {self._output} of the shape {found.shape}; actions are {wanted} here.")
+        return found

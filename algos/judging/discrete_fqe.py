@@ -1,0 +1,33 @@
+"""Fitted Q evaluation of discrete actions: as `fqe.py`, with a critic that values every action and π(s') picking one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ...data.spec import Spec
+from ..definition import Network
+from ..nets import Nets
+from ..networks.q_functions import picked
+from .fqe import FQE, EvaluationConfig
+
+
+class DiscreteFQEConfig(EvaluationConfig):
+    """Settings of `DiscreteFQE`."""
+
+
+class DiscreteFQE(FQE):
+    """Fitted Q evaluation of `algo`. Data: discrete actions. `predict` and what else acts are the judged policy's."""
+
+    Config: ClassVar = DiscreteFQEConfig
+    actions: ClassVar = "discrete"
+
+    def networks(self, spec: Spec, config: DiscreteFQEConfig) -> dict[str, Network]:
+        critic = config.q_function.discrete(
+            config.encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
+        )
+        return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
+
+    def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return picked(nets.critic(observation), action)

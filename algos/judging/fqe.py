@@ -1,0 +1,193 @@
+r"""Fitted Q evaluation (FQE): the value of a given policy π, learnt from data that others recorded.
+
+    L(θ) = E[ Σ_i (r + γ Q'_i(s', π(s')) - Q_i(s, a))² ]                                                     `FQE.critic_loss`
+
+π stays as it is. Q'_i moves towards Q_i by the share `tau` every `target_update_interval` gradient steps; τ = 1 copies it. The
+value of the policy is E[Q(s_0, π(s_0))] over first observations, in the units of scaled rewards.
+
+Symbols   π = `algo`, what is judged; Q' = target critic; i numbers the ensemble.
+When      To choose among trained policies without an environment. It believes what the critic makes of actions that the data lack:
+          look at the spread of an ensemble, and at the estimates of `judge` beside it.
+Paper     Le, Voloshin, Yue: Batch Policy Learning under Constraints, ICML 2019, arXiv:1903.08738, section 4.1. Defaults are those
+          of d3rlpy 2.8.1, ope/fqe.py.
+Choices   1. π is asked once for each observation of a dataset, before training, through whatever runs it: so an ONNX file can be
+             judged, and a policy that remembers, and a gradient step costs no pass of it.
+          2. π acts greedily, as what is taken away does.
+          3. Each critic goes towards its own target, so that members of an ensemble are independent; d3rlpy takes the least.
+          4. Always one-step returns: what was recorded after s' is not what π would have done.
+          5. The target is copied after steps C, 2C, …; d3rlpy 2.8.1 also after the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import PlainSerializer
+from torch import Tensor
+
+from ...data.batch import Batch
+from ...data.config import setting
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError
+from ...data.masks import Masked
+from ...data.sampling.windows import Windows
+from ...data.spec import Spec, space_columns
+from ..config import ContinuousConfig, Preset
+from ..critics import Critics, CriticsConfig
+from ..definition import LossValue, Network, due, loss, transitions
+from ..losses.td import td_loss
+from ..nets import Hyper, Nets
+from ..networks.encoders import DefaultEncoder, Encoder
+from ..networks.q_functions import Values
+from ..optimizers import Adam, Optimizer
+from ..wants import Looks, Material, Transitions
+from .decisions import decisions, policy_of
+
+D3RLPY = "d3rlpy 2.8.1, ope/fqe.py"
+
+Judged = Annotated[Any, PlainSerializer(lambda given: given if isinstance(given, str) else None)]
+"""A policy: an object, which is not saved, or a path."""
+
+
+class EvaluationConfig(CriticsConfig):
+    """Settings of `FQE` and `DiscreteFQE`."""
+
+    algo: Judged = setting(
+        None, "π, what is judged: an algorithm, its policy(), or the path of a saved algorithm, a policy package or an ONNX file"
+    )
+    learning_rate: float = setting(1e-4, "of the critic", source=D3RLPY, gt=0)
+    optimizer: Optimizer = setting(Adam(), "what steps the critic", source=D3RLPY)
+    batch_size: int = setting(100, "transitions in a gradient step", source=D3RLPY, gt=0)
+    n_critics: int = setting(1, "size of the ensemble", source=D3RLPY, gt=0)
+    target_update_interval: int = setting(  # pyright: ignore[reportIncompatibleVariableOverride]  # configs are frozen
+        100, "C: gradient steps from one move of the target to the next", source=D3RLPY, gt=0
+    )
+    tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", source=D3RLPY, gt=0, le=1)
+    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
+
+
+class FQEConfig(EvaluationConfig, ContinuousConfig):
+    """Settings of `FQE`."""
+
+
+class FQE(Critics):
+    """Fitted Q evaluation of `algo`. Data: continuous actions. `predict` and what else acts are the judged policy's."""
+
+    Config: ClassVar = FQEConfig
+    actions: ClassVar = "continuous"
+    presets: ClassVar = {"d3rlpy": Preset(D3RLPY, {})}
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "td_steps": "what was recorded after the next observation is not what the judged policy would have done",
+        "scalers_act_once": "the policy that is judged sees raw observations, whatever the critic sees",
+        "settings_round_trip": "a policy in memory is not saved; a path is",
+    }
+    has_td_errors: ClassVar = False
+
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
+        critic = config.q_function.continuous(
+            config.encoder, spec.observation, spec.action.shape[0], config.n_critics, share_encoder=config.share_encoder
+        )
+        return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
+
+    def wants(self, config: EvaluationConfig) -> Following:
+        return Following(self, config, Transitions(config.batch_size, members=transitions(config).members))
+
+    def schedule(self, step: int) -> tuple[str, ...]:
+        return due(step, critic=1, targets=self.config_.target_update_interval)
+
+    @loss("member sample")
+    def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L of each member and sample, [members, B]."""
+        return td_loss(nets.critic, batch, self.goal(nets, batch, h))
+
+    @torch.no_grad()
+    def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
+        """What each Q_i goes towards, [members, N, B]."""
+        following = nets.target.critic.distribution(batch.next_observation, batch.extra["following"])
+        return batch.reward + batch.discount * following
+
+    def acts_by(self, spec: Spec) -> Any:
+        """The policy that is judged."""
+        if (judged := self.get_params()["algo"]) is None:
+            raise ConfigError(f"This {self.name} judges no policy: say which with algo, an algorithm or the path of a policy.")
+        return policy_of(judged, spec)
+
+
+@dataclass(frozen=True)
+class Following:
+    """Transitions, and as `extra["following"]` what the judged policy would do at their next observation, scaled."""
+
+    page: FQE = field(repr=False)
+    config: Any = field(repr=False)
+    transitions: Transitions
+    reads_data: ClassVar = True
+
+    @property
+    def members(self) -> int:
+        """As `Transitions`'."""
+        return self.transitions.members
+
+    def open(self, material: Material, learner: Looks) -> FollowingSource:
+        return FollowingSource(self, material, learner)
+
+
+class FollowingSource:
+    """Draws as the settings say. Of a dataset the policy was asked beforehand, of a buffer it is asked at every draw."""
+
+    def __init__(self, wants: Following, material: Material, learner: Looks) -> None:
+        given, config = material.given, wants.config
+        self._policy = wants.page.acts_by(given.spec)
+        self._ordinary: Any = material.ordinary(wants.transitions)
+        self._dtype, self._device = learner.dtype, learner.device
+        self._images = {name: leaf.dtype for name, leaf in space_columns(given.spec.observation).items() if leaf.dtype == "uint8"}
+        scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
+        self._affines = scaler.affines(learner.dtype, learner.device) if scaler else {}
+        self._action = action_scaler.affine(learner.dtype, learner.device) if action_scaler else None
+        self._known: Tensor | None = None
+        if isinstance(given, Dataset):
+            drawn = Windows(given).drawable
+            self._known = self._scaled(decisions(self._policy, given).following(drawn))
+        elif self._policy.start(1) is not None:
+            raise ConfigError(f"{wants.page.name} judges a policy that remembers by datasets alone: a buffer draws single steps.")
+
+    def __getattr__(self, name: str) -> Any:
+        """What an online run and a mixture ask of a sampler."""
+        return getattr(self._ordinary, name)
+
+    def sample(self, step: int, size: int | None = None) -> Batch:
+        batch = self._ordinary.sample(step, size)
+        if self._known is not None:
+            return batch.with_extra(following=self._known[batch.index])
+        shape = batch.index.shape
+        action = self._policy.predict(self._raw(batch.next_observation, "observation", len(shape)))
+        return batch.with_extra(following=self._scaled(action).unflatten(0, shape))
+
+    def between_epochs(self, epoch: int) -> None:
+        self._ordinary.between_epochs(epoch)
+
+    def state(self) -> dict[str, Tensor]:
+        """What is drawn is a function of the step."""
+        return {}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """There is nothing to go on from."""
+
+    def _scaled(self, action: np.ndarray) -> Tensor:
+        raw = torch.as_tensor(action, device=self._device)
+        if not raw.is_floating_point():
+            return raw
+        return self._action.transform(raw) if self._action else raw.to(self._dtype)
+
+    def _raw(self, seen: Any, column: str, axes: int) -> Any:
+        """Observations as they were shown, [B, ...]."""
+        if isinstance(seen, Masked):
+            return Masked(self._raw(seen.observation, column, axes), seen.action_mask.flatten(0, axes - 1).cpu().numpy())
+        if isinstance(seen, dict):
+            return {key: self._raw(part, f"{column}/{key}", axes) for key, part in seen.items()}
+        shown = self._affines[column].reverse(seen) if column in self._affines else seen
+        rows = shown.flatten(0, axes - 1).cpu().numpy()
+        return np.rint(rows).astype(np.uint8) if column in self._images else rows

@@ -1,0 +1,137 @@
+"""Fitted Q evaluation: its loss beside a loop, a chain whose values are known, who acts, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d3ray import BC, DQN, FQE, Dataset, DiscreteFQE, ReplayBuffer, load
+from d3ray.algos.judging.held_out import HeldOut
+from d3ray.algos.networks.encoders import VectorEncoder
+from d3ray.algos.testing import tiny_dataset
+from d3ray.data.errors import ConfigError, DataError
+
+from ..loss_values import evaluate, networks, prepared
+
+
+@pytest.mark.parametrize("page", [FQE, DiscreteFQE])
+def test_each_critic_goes_towards_its_own_target_at_what_the_policy_does(page: Any) -> None:
+    made, learner, batch = prepared(page, n_critics=2)
+    found, _, _ = evaluate(made, learner, batch, made.critic_loss)
+    run = networks(learner)
+    for i in range(len(found)):
+        seen, then = batch.observation[i].numpy(), batch.next_observation[i].numpy()
+        losses = []
+        for member in range(2):
+            if page is FQE:
+                action = np.tanh(then[:3].astype(np.float32))
+                goal = run("target", "critic", np.concatenate((then, action)), member)[0]
+                value = run("live", "critic", np.concatenate((seen, batch.action[i].numpy())), member)[0]
+            else:
+                goal = run("target", "critic", then, member)[int(np.argmax(then[:3]))]
+                value = run("live", "critic", seen, member)[int(batch.action[i])]
+            losses.append((float(batch.reward[i] + batch.discount[i] * goal) - value) ** 2)
+        huber = [x / 2 if x < 1 else x**0.5 - 0.5 for x in losses] if page is DiscreteFQE else losses
+        assert found[i] == pytest.approx(sum(huber), rel=1e-9)
+
+
+class Always:
+    """One action, whatever is seen."""
+
+    def __init__(self, action: int, dataset: Dataset) -> None:
+        self.action, self.spec = action, dataset.spec
+
+    def start(self, n: int) -> None: ...
+
+    def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
+        return state, self.predict(observation)
+
+    def predict(self, observation: Any) -> np.ndarray:
+        return np.full(len(observation), self.action)
+
+
+def chain(n: int = 4000, states: int = 4) -> Dataset:
+    """Steps to the right, or back to the first state, at random; the reward is 1 for leaving the last one to the right, an end."""
+    rng, rows, state = np.random.default_rng(0), [], 0
+    for _ in range(n):
+        action = int(rng.random() < 0.7)
+        ended = action == 1 and state == states - 1
+        rows.append((state, action, float(ended), ended))
+        state = 0 if ended or action == 0 else state + 1
+    seen, action, reward, ended = map(np.array, zip(*rows, strict=True))
+    return Dataset.from_arrays(np.eye(states, dtype=np.float32)[seen], action, reward, ended, name="chain")
+
+
+def test_the_value_of_a_policy_is_found_and_not_that_of_the_data_or_of_the_best() -> None:
+    data, gamma = chain(), 0.8
+    settings: Any = {
+        "gamma": gamma,
+        "learning_rate": 3e-3,
+        "target_update_interval": 20,
+        "encoder": VectorEncoder(hidden_units=(32,)),
+    }
+    right, left = (DiscreteFQE(algo=Always(a, data), **settings).fit(data, 1500, 1500) for a in (1, 0))
+    seen = np.eye(4, dtype=np.float32)
+    np.testing.assert_allclose(right.predict_value(seen, np.ones(4, int)), [gamma**3, gamma**2, gamma, 1], atol=0.02)
+    np.testing.assert_allclose(right.predict_value(seen, np.zeros(4, int)), np.full(4, gamma**4), atol=0.02)
+    np.testing.assert_allclose(left.predict_value(seen, np.ones(4, int)), [0, 0, 0, 1], atol=0.02)
+    np.testing.assert_allclose(left.predict_value(seen, np.zeros(4, int)), np.zeros(4), atol=0.02)
+
+
+def test_actions_are_the_judged_policys_and_values_its_own(tmp_path: Path) -> None:
+    data = tiny_dataset(discrete=False)
+    judged = BC(seed=1, observation_scaler="standard").fit(data, 20, 20)
+    fqe = FQE(algo=judged, seed=2, observation_scaler="min_max", n_critics=3).fit(data, 30, 10, {"held_out": HeldOut(data)})
+    seen = data.columns["observation"][:9]
+    np.testing.assert_array_equal(fqe.predict(seen), judged.predict(seen))
+    np.testing.assert_array_equal(fqe.sample_action(seen), judged.predict(seen))
+    value, spread = fqe.predict_value(seen, fqe.predict(seen), with_std=True)
+    assert value.shape == spread.shape == (9,)
+    assert (spread > 0).all()
+    assert len(fqe.eval_results_["held_out/critic_loss"]) == 3
+    judged.save(tmp_path / "judged")
+    fqe.save(tmp_path / "fqe")
+    again = load(tmp_path / "fqe")
+    np.testing.assert_array_equal(again.predict_value(seen, judged.predict(seen)), value)
+    with pytest.raises(ConfigError, match="judges no policy: say which with algo"):
+        again.predict(seen)
+    by_path = FQE(algo=str(tmp_path / "judged"), seed=2, observation_scaler="min_max", n_critics=3).fit(data, 30, 10)
+    np.testing.assert_array_equal(by_path.predict_value(seen, judged.predict(seen)), value)
+    by_path.save(tmp_path / "by_path")
+    np.testing.assert_array_equal(load(tmp_path / "by_path").predict(seen), judged.predict(seen))
+    other = FQE(algo=judged, n_critics=3).build_with_dataset(data)
+    with pytest.warns(UserWarning, match="scaler"):
+        other.copy_q_function_from(again)
+    assert other.predict_value(seen, fqe.predict(seen)) != pytest.approx(value)  # it sees other numbers
+    fqe.save_policy(tmp_path / "policy.onnx")
+    onnx = FQE(algo=str(tmp_path / "policy.onnx"), seed=2, observation_scaler="min_max", n_critics=3).fit(data, 30, 10)
+    np.testing.assert_allclose(onnx.predict_value(seen, judged.predict(seen)), value, rtol=1e-4, atol=1e-5)
+
+
+def test_online_the_policy_is_asked_at_every_draw() -> None:
+    dqn = DQN().build_with_env("CartPole-v1")
+    fqe = DiscreteFQE(algo=dqn, observation_scaler={"name": "standard", "mean": [0.0] * 4, "std": [1.0] * 4}, seed=1)
+    buffer = ReplayBuffer(200, dqn.spec_)
+    fqe.fit_online("CartPole-v1", buffer, n_steps=20, update_start_step=120, n_steps_per_epoch=20)
+    batch = fqe.fit_.sources.over(buffer).sample(3)
+    np.testing.assert_array_equal(batch.extra["following"].numpy(), dqn.predict(batch.next_observation.numpy()))
+    data = fqe.collect("CartPole-v1", n_steps=40)
+    np.testing.assert_array_equal(data.columns["action"][:9], dqn.predict(data.columns["observation"][:9]))
+
+
+def test_what_cannot_be_judged_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    data = tiny_dataset(discrete=False)
+    cases: dict[str, tuple[Any, Any]] = {
+        "judges no policy: say which": (None, ConfigError),
+        "int is no policy that could be judged": (3, ConfigError),
+        "actions of shape": (DQN().build_with_dataset(tiny_dataset(discrete=True)), DataError),
+        "FQE has not been trained yet": (FQE(), ConfigError),
+    }
+    for said, (algo, error) in cases.items():
+        with pytest.raises(error, match=said):
+            FQE(algo=algo).fit(data, 1, 1)
+    with pytest.raises(DataError, match="DiscreteFQE"):
+        FQE(algo=None).fit(tiny_dataset(discrete=True), 1, 1)
