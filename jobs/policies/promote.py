@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...data.spec import Environment
 from ..command.base import JobConfig, Result, option
@@ -18,6 +18,9 @@ class PromoteConfig(JobConfig):
     name: str = option(..., "the registered model, named as its experiment", operand=True, example="TD3PlusBC-hopper")
     environment: Environment | str | None = option(
         None, "gymnasium id, or {id: …, kwargs: {…}}; null: the environment that the candidate names", example="Hopper-v4"
+    )
+    by: Literal["play", "estimate"] = option(
+        "play", "what decides: episodes that both play, or the newest estimates from logs, as d3ray judge makes them"
     )
     episodes: int = option(100, "episodes that each of the two plays, at least 20", gt=0, le=2000)
     seed: int = option(0, "decides how every episode is reset; equal for both")
@@ -40,16 +43,15 @@ def run(config: PromoteConfig) -> PromoteResult:
         DataError: the champion cannot act in the candidate's environment.
         StorageError: the server does not answer, or a package is not whole.
     """
+    from ...platform.tracking.estimate_gate import promote_by_estimate
     from ...platform.tracking.promotion import promote
 
-    found = promote(
-        config.name,
-        tracking=config.tracking,
-        storage=config.storage,
-        episodes=config.episodes,
-        seed=config.seed,
-        environment=Environment(id=config.environment) if isinstance(config.environment, str) else config.environment,
-    )
+    place: Any = {"tracking": config.tracking, "storage": config.storage}
+    if config.by == "estimate":
+        found = promote_by_estimate(config.name, **place)
+    else:
+        environment = Environment(id=config.environment) if isinstance(config.environment, str) else config.environment
+        found = promote(config.name, episodes=config.episodes, seed=config.seed, environment=environment, **place)
     if not found.passed:
         return PromoteResult(made="", failed=found.why, promotion=found)
     look = {"policy": f"models:/{config.name}@champion", "the one before": f"d3ray rollback {config.name}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -71,6 +72,55 @@ def heat_map(counts: Sequence[Sequence[int]], title: str) -> Markup:
         for row, column in np.argwhere(grid > 0)
     ]
     return _chart(title, [*parts, _axis()])
+
+
+@dataclass(frozen=True)
+class Within:
+    """A row of `intervals`: a value, and from where to where it may be.
+
+    Attributes:
+        mark: A second value, such as the true one.
+        strong: Whether it is the row that is meant.
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+    mark: float | None = None
+    strong: bool = False
+
+
+def intervals(rows: Sequence[Within], title: str, line: Within | None = None) -> Markup:
+    """Values with their intervals, one below the other on one axis; what they are compared with is a dashed line in a band."""
+    named, wide, tall = 260, 420, 24
+    ends = [x for row in (*rows, *([line] if line else [])) for x in (row.low, row.high, row.value, row.mark) if x is not None]
+    least, most = min(ends), max(ends)
+    span = most - least or max(abs(most), 1.0)
+    least, span, height = least - 0.04 * span, 1.08 * span, tall * len(rows)
+
+    def at(value: float) -> float:
+        return named + wide * (value - least) / span
+
+    parts = list[str]()
+    if line is not None:
+        parts.append(_rect("band", at(line.low), 0, max(at(line.high) - at(line.low), 1), height))
+        parts.append(f'<path class="against" d="M{at(line.value):.1f} 0V{height}"/>')
+    for k, row in enumerate(rows):
+        y, name = tall * (k + 0.5), "strong" if row.strong else "weak"
+        parts.append(f'<text class="row {name}" x="{named - 12}" y="{y + 4:.1f}" text-anchor="end">{escape(row.label)}</text>')
+        parts.append(f'<path class="reach {name}" d="M{at(row.low):.1f} {y:.1f}H{at(row.high):.1f}"/>')
+        parts.append(f'<circle class="point {name}" cx="{at(row.value):.1f}" cy="{y:.1f}" r="4"/>')
+        if row.mark is not None:
+            parts.append(f'<path class="truth" d="M{at(row.mark):.1f} {y - 7:.1f}v14"/>')
+    parts.append(f'<path class="axis" d="M{named} {height}H{named + wide}"/>')
+    for share, anchor in ((0.04 / 1.08, "start"), (0.5, "middle"), (1.04 / 1.08, "end")):
+        value = least + share * span
+        parts.append(
+            f'<text class="tick" x="{at(value):.1f}" y="{height + 15}" text-anchor="{anchor}">{number(value, span)}</text>'
+        )
+    box = f"0 0 {named + wide + 10} {height + 22}"
+    return Markup(f'<svg class="chart rows" viewBox="{box}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>')
 
 
 def _chart(title: str, parts: Sequence[str]) -> Markup:

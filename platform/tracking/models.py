@@ -55,7 +55,8 @@ def _register(
     for trial, seed in best.seeds:
         about, delivered = trial.status[seed], trial.delivered
         note = delivered.get(seed)
-        if about["status"] != "FINISHED" or note is None:
+        judges = not (trial.folder / "policy" / f"seed-{seed}").names()  # another's policy, and has none
+        if about["status"] != "FINISHED" or note is None or judges:
             continue
         if "model" not in note:
             version = _register_seed(tracking, experiment, model, trial, seed, note["run"], about)

@@ -18,6 +18,7 @@ count: so a command that is killed between the two has changed nothing but a not
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +108,7 @@ def promote(
         raise ConfigError(f"episodes is {episodes}; the gate needs at least {FEWEST}, {FEWEST - episodes} more.")
     uri = tracking_uri(tracking, storage)
     with registry(uri) as client:
-        model = _model(client, name)
+        model = model_of(client, name)
         aliases = {alias: str(version) for alias, version in model.aliases.items()}
         if (candidate := aliases.get(CANDIDATE)) is None:
             return Promotion(False, f"{name} has no candidate: no seed of a finished configuration was scored.")
@@ -136,13 +137,18 @@ def promote(
         )
     with registry(uri) as client:
         gate = {"mean": repr(played.mean), "lower": repr(played.lower), "above": repr(above), "episodes": episodes, "seed": seed}
-        for key, value in gate.items():
-            client.set_model_version_tag(name, candidate, f"d3ray.gate.{key}", str(value))
-        history = _history(model.tags, champion)
-        client.set_registered_model_tag(name, _HISTORY, " ".join([*history, candidate][-_KEPT:]))
-        client.set_registered_model_alias(name, CHAMPION, candidate)
+        crown(client, model, candidate, champion, gate)
     won = f"is above {what}, {above:.2f}"
     return Promotion(True, f"Version {candidate} of {name} is the champion: over {said} its {numbers} {won}.", played, best, above)
+
+
+def crown(client: Any, model: Any, candidate: str, champion: str | None, gate: Mapping[str, Any]) -> None:
+    """Makes a version of a registered model its champion in place of another, and notes what it had to pass."""
+    for key, value in gate.items():
+        client.set_model_version_tag(model.name, candidate, f"d3ray.gate.{key}", str(value))
+    history = _history(model.tags, champion)
+    client.set_registered_model_tag(model.name, _HISTORY, " ".join([*history, candidate][-_KEPT:]))
+    client.set_registered_model_alias(model.name, CHAMPION, candidate)
 
 
 def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_results") -> Rollback:
@@ -158,7 +164,7 @@ def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_
         StorageError: the server does not answer.
     """
     with registry(tracking_uri(tracking, storage)) as client:
-        model = _model(client, name)
+        model = model_of(client, name)
         champion = model.aliases.get(CHAMPION)
         if champion is None:
             return Rollback(None, f"{name} has no champion: nothing to go back from.")
@@ -199,7 +205,7 @@ def _play(
     return Played(version, returns, float(bootstrap_interval(returns[:, None])[0][0])), environment
 
 
-def _model(client: Any, name: str) -> Any:
+def model_of(client: Any, name: str) -> Any:
     """The registered model of a name."""
     from mlflow.exceptions import MlflowException
 

@@ -96,3 +96,26 @@ def registry(uri: str) -> Generator[Any]:
     except (MlflowException, requests.RequestException, SQLAlchemyError) as error:
         first = str(error).strip().splitlines()[0][:200].rstrip(".:")
         raise StorageError(f"The MLflow server {without_password(uri)} does not answer: {first}.") from error
+
+
+def pinned(uri: str, tracking: str | None = None, storage: str = "./d3ray_results") -> str:
+    """`models:/NAME/VERSION` of the version that an alias is on now; arguments as `registered_package`'s.
+
+    Raises:
+        ConfigError: there is no such model or alias, or the URI is of another form.
+        StorageError: the server does not answer.
+    """
+    if not _URI.fullmatch(uri):
+        raise ConfigError(f"{uri} names no registered model: write models:/NAME@champion or models:/NAME/VERSION.")
+    name, at, alias = uri.removeprefix("models:/").partition("@")
+    if not at:
+        return uri
+    from mlflow.exceptions import MlflowException
+
+    with registry(tracking_uri(tracking, storage)) as client:
+        try:
+            return f"models:/{name}/{client.get_model_version_by_alias(name, alias).version}"
+        except MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise
+    raise ConfigError(f"There is no model {name!r} with the alias {alias!r}.")

@@ -53,6 +53,11 @@ def check_data(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | Non
         config_for_dataset(algorithm, cast("Dataset", dataset))
 
 
+def is_judge(algorithm: Algorithm) -> bool:
+    """Whether it values another's policy, and has none to take away."""
+    return not is_rllib(algorithm.name) and not algorithm.acts()
+
+
 def write_package(algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
     """The policy of a trained algorithm as a package. Raises as `algos.package.write_package`."""
     if is_rllib(algorithm.name):

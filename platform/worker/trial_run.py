@@ -28,7 +28,7 @@ from ..surroundings import describe_machine, this_machine
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
 from .opened_data import check_recorded, open_dataset
 from .returns import Every, Returns
-from .subjects import load_best, make_subject, write_package
+from .subjects import is_judge, load_best, make_subject, write_package
 from .system_metrics import SystemMetrics
 from .trial_config import TrialConfig
 
@@ -328,8 +328,8 @@ class TrialRun:
         return ended
 
     def _write_policy(self, seed: int) -> None:
-        """The package of the best checkpoint where a metric chooses one, else of the last weights."""
-        if self.writer is None:
+        """The package of the best checkpoint where a metric chooses one, else of the last weights; of a judge there is none."""
+        if self.writer is None or is_judge(self._algorithm):
             return
         folder = self.writer.trial.folder
         algorithm = self.one(seed)

@@ -1,0 +1,79 @@
+"""Q and V of a judged policy at every step of a dataset, as a trained FQE has them: what estimates correct or lean on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...data.dataset import Dataset
+from ...data.sampling import TransitionSampler
+from ..base import Algorithm
+from .decisions import Decisions
+
+_ROWS = 8192  # steps that are valued at once
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyValues:
+    """What a judged policy is worth in a dataset of N steps and E episodes, in the units of scaled rewards.
+
+    Attributes:
+        q_value: Q(s, a) of the logged actions, [N].
+        value: V(s) = Q(s, π(s)), [N].
+        final_value: V of what each episode's last step led to, [E]; 0 where the task ended there.
+        first: Rows of the episodes' first steps, [E].
+    """
+
+    q_value: np.ndarray
+    value: np.ndarray
+    final_value: np.ndarray
+    first: np.ndarray
+
+    @property
+    def initial(self) -> np.ndarray:
+        """V(s_0) of each episode, [E]."""
+        return self.value[self.first]
+
+
+def mean_of(several: Sequence[PolicyValues]) -> PolicyValues:
+    """The mean over several critics."""
+    q_value, value, final_value = (
+        np.mean([getattr(one, name) for one in several], 0) for name in ("q_value", "value", "final_value")
+    )
+    return PolicyValues(q_value, value, final_value, several[0].first)
+
+
+def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> PolicyValues:
+    """Values of a dataset's steps.
+
+    Args:
+        fqe: Trained on the judged policy.
+        dataset: Its episodes, in their order.
+        policy: What the policy would have done there.
+    """
+    steps = policy.steps
+    total, last = int(steps.sum()), np.cumsum(steps) - 1
+    kind: Any = {"frames": 1}
+    if (chosen := fqe.config_.sampler) is not None:
+        kind = {"frames": chosen.frames, "frame_padding": chosen.frame_padding}
+    sampler = TransitionSampler(dataset, 1, bootstrap=False, next_action=False, dtype=fqe.fitted.dtype, **kind)
+    fit = fqe.fitted
+
+    def valued(observation: Any, action: np.ndarray) -> np.ndarray:
+        found = fqe.value(fit.nets(), fit.scaling.observation(observation), fit.scaling.action(action))
+        return found.double().cpu().numpy()
+
+    q_value, value, final_value = np.empty(total), np.empty(total), np.empty(len(steps))
+    with torch.no_grad():
+        for at in np.split(np.arange(total), range(_ROWS, total, _ROWS)):
+            batch = sampler.at(torch.from_numpy(at))
+            q_value[at], value[at] = valued(batch.observation, batch.action.numpy()), valued(batch.observation, policy.taken[at])
+        for at in np.split(np.arange(len(steps)), range(_ROWS, len(steps), _ROWS)):
+            batch = sampler.at(torch.from_numpy(last[at]))
+            final_value[at] = valued(batch.next_observation, policy.closing[at])
+    final_value[np.asarray(dataset.episodes.terminated, bool)] = 0.0
+    return PolicyValues(q_value, value, final_value, last - steps + 1)

@@ -1,0 +1,62 @@
+"""A judgement in MLflow: metrics of FQE's runs, and tags of the registered versions that were judged.
+
+Metrics `judge/NAME`, `judge/NAME/lower` and `judge/NAME/upper` of each estimator that was not refused. Tags of a version, of its
+newest judgement: `d3ray.estimate.by` (the estimator), `.value`, `.lower`, `.upper`, `.level`, `.gamma`, `.data` (what the logs
+returned), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ...data.errors import ConfigError
+from ..tracking.estimate_gate import TAG
+from ..tracking.registered import is_registered, registry, tracking_uri
+from ..uris import without_secrets
+from .judgement import Judgement, Verdict
+
+
+def note(judgement: Judgement, storage: str, tracking: str | None) -> None:
+    """Writes metrics and tags. Raises StorageError where the server does not answer."""
+    try:
+        uri = tracking_uri(tracking, storage)
+    except ConfigError:  # nothing was ever tracked there
+        return
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with registry(uri) as client:
+        for verdict in judgement.verdicts:
+            for run in verdict.runs:
+                for name, value in _metrics(verdict):
+                    client.log_metric(run, name, value)
+            if is_registered(verdict.source):
+                name, _, version = verdict.source.removeprefix("models:/").partition("/")
+                for key, value in _tags(judgement, verdict, now).items():
+                    client.set_model_version_tag(name, version, f"{TAG}.{key}", value)
+
+
+def _metrics(verdict: Verdict) -> list[tuple[str, float]]:
+    found = list[tuple[str, float]]()
+    for name, one in verdict.estimates.rows.items():
+        if one.value is not None:
+            found.append((f"judge/{name}", one.value))
+        if one.interval is not None:
+            found += [(f"judge/{name}/lower", one.interval[0]), (f"judge/{name}/upper", one.interval[1])]
+    return found
+
+
+def _tags(judgement: Judgement, verdict: Verdict, now: str) -> dict[str, str]:
+    found, data = judgement.trusted_of(verdict), judgement.data
+    if found is None or found.value is None or found.interval is None or data.value is None:
+        return {}
+    return {
+        "by": str(judgement.trusted),
+        "value": repr(found.value),
+        "lower": repr(found.interval[0]),
+        "upper": repr(found.interval[1]),
+        "level": repr(verdict.estimates.level),
+        "gamma": repr(verdict.estimates.gamma),
+        "data": repr(data.value),
+        "fingerprint": judgement.fingerprint,
+        "judgement": without_secrets(judgement.folder),
+        "time": now,
+    }

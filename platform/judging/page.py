@@ -1,0 +1,111 @@
+"""A judgement as one page that needs nothing but itself: estimates with their intervals as pictures, refusals, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...algos.judging.estimates import Estimate
+from ...data.storage.files import write_atomically
+from ..report import svg
+from ..report.page import render
+from .judgement import Judgement, Verdict
+from .words import lead, remarks, said, within
+
+FILE = "judgement.html"
+
+
+@dataclass(frozen=True)
+class _Cell:
+    value: str
+    within: str
+    why: str
+
+
+@dataclass(frozen=True)
+class _Policy:
+    label: str
+    chart: str
+    notes: list[str]
+
+
+def write_page(judgement: Judgement, folder: Path) -> None:
+    """Writes it into a folder."""
+    write_atomically(folder / FILE, page(judgement).encode())
+
+
+def page(judgement: Judgement) -> str:
+    """The HTML; everything that comes from data and settings is escaped."""
+    names = list(judgement.verdicts[0].estimates)
+    rows = [row for verdict in judgement.verdicts if (row := _row(judgement, verdict)) is not None]
+    data = judgement.data
+    level, gamma = f"{judgement.verdicts[0].estimates.level:.0%}", f"{judgement.settings['gamma']:g}"
+    return render(
+        "judging/page.html",
+        title=judgement.name,
+        lead=lead(judgement),
+        chart=svg.intervals(rows, "Value of each policy with its interval", _against(data)) if rows else "",
+        legend=f"{judgement.trusted} with its {level} interval; the dashed line is what the data themselves returned, with its own."
+        + (" Upright marks are what was played." if any(v.played for v in judgement.verdicts) else ""),
+        estimators=names,
+        table=[(v.label, [_cell(v.estimates[name]) for name in names], said(v.true)) for v in judgement.verdicts],
+        played=any(v.played for v in judgement.verdicts),
+        data=_cell(data),
+        units=f"Discounted returns, γ = {gamma}, in the units of the data's rewards, with {level} intervals.",
+        remarks=list(remarks(judgement)),
+        verdicts=[_policy(verdict) for verdict in judgement.verdicts],
+        conditions=list(_conditions(judgement)),
+    )
+
+
+def _row(judgement: Judgement, verdict: Verdict) -> svg.Within | None:
+    found = judgement.trusted_of(verdict)
+    if found is None or found.value is None or found.interval is None:
+        return None
+    return svg.Within(verdict.label, found.value, *found.interval, mark=verdict.true, strong=verdict is judgement.verdicts[0])
+
+
+def _against(data: Estimate) -> svg.Within | None:
+    return None if data.value is None or data.interval is None else svg.Within("data", data.value, *data.interval)
+
+
+def _cell(one: Estimate) -> _Cell:
+    return _Cell("" if one.value is None else said(one.value), within(one), one.refused or "")
+
+
+def _policy(verdict: Verdict) -> _Policy:
+    """One policy by all estimators."""
+    there = [
+        svg.Within(name, one.value, *(one.interval or (one.value, one.value)), mark=verdict.true, strong=one.interval is not None)
+        for name, one in verdict.estimates.rows.items()
+        if one.value is not None
+    ]
+    notes = list(verdict.estimates.warnings)
+    if verdict.by_seed:
+        notes.append(f"DM by seed of FQE: {', '.join(map(said, verdict.by_seed))}.")
+    refusals: dict[str, list[str]] = {}
+    for name, one in verdict.estimates.rows.items():
+        if one.refused is not None:
+            refusals.setdefault(one.refused, []).append(name)
+    notes += [f"{', '.join(names)} refused: {why}" for why, names in refusals.items()]
+    notes += [
+        f"{name}: {one.ess:.1f} effective episodes of {verdict.estimates.n_episodes:,}."
+        for name, one in verdict.estimates.rows.items()
+        if one.ess is not None and one.value is not None
+    ]
+    chart = svg.intervals(there, f"Estimates of {verdict.label}", _against(verdict.estimates.data)) if there else ""
+    return _Policy(verdict.label, chart, notes)
+
+
+def _conditions(judgement: Judgement) -> Iterator[tuple[str, str]]:
+    estimates = judgement.verdicts[0].estimates
+    yield "Data", f"{judgement.dataset} ({judgement.fingerprint[:12]})"
+    yield "Logs", f"{estimates.n_episodes:,} episodes, {estimates.n_steps:,} steps"
+    yield "Behaviour", "estimated from the data" if estimates.estimated_behaviour else "as recorded, or not needed"
+    yield "Intervals", f"{estimates.kind}, {estimates.level:.0%}; of DM over all seeds of FQE"
+    if judgement.settings["n_steps"]:
+        seeds = ", ".join(map(str, judgement.settings["seeds"]))
+        yield "FQE", f"{judgement.settings['n_steps']:,} gradient steps, seeds {seeds}"
+    for verdict in judgement.verdicts:
+        yield verdict.label, verdict.source

@@ -1,0 +1,94 @@
+"""What judging is asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ...algos.judging.intervals import KINDS, Kind
+from ...algos.judging.resampling import LEVEL
+from ...data.config import Config, setting
+from ...data.errors import ConfigError
+from ...data.spec import Box, Environment, Spec
+from ..settings.config import ExperimentConfig, ResourcesConfig, absolute
+
+EPOCHS = 10  # of FQE's training, by which it is seen whether its values have settled
+REWARDS = "estimates are in the units of the data's rewards"
+
+
+class JudgeSettings(Config):
+    """Whose value is estimated, from which data, and how."""
+
+    policies: str | tuple[str, ...] = Field(
+        description="policy package, saved algorithm, trial, ONNX file or models:/NAME@ALIAS; an experiment: all its seeds",
+        json_schema_extra={"operand": "several", "example": "policies/hopper"},
+    )
+    dataset: str = Field(
+        description="dataset folder, URI or catalog name: the logs",
+        json_schema_extra={"operand": True, "example": "d3ray/pendulum-replay"},
+    )
+    name: str | None = setting(None, "the judgement's name, also its folder's; null: judge-DATASET")
+    gamma: float = setting(0.99, "γ: what is estimated is the return discounted by it", gt=0, le=1)
+    fqe: dict[str, Any] = setting({}, "settings of FQE, as {n_critics: 3}; scalers of vectors are set where nothing is said")
+    n_steps: int = setting(50_000, "gradient steps of FQE; 0: importance sampling alone", ge=0)
+    seeds: tuple[int, ...] = setting((0, 1, 2), "seeds of FQE, whose spread shows what the data leave open", min_length=1)
+    behaviour: Literal["recorded", "estimated"] | None = setting(
+        None, "probabilities of what was logged: recorded in the column log_prob, or estimated; null: recorded where there are some"
+    )
+    estimators: tuple[str, ...] | None = setting(None, "which, as [DM, WDR]; null: all that the logs allow")
+    interval: Kind = setting("bootstrap", f"kind of interval: {', '.join(KINDS)}")
+    level: float = setting(LEVEL, "how often the truth shall lie within an interval", gt=0, lt=1)
+    bounds: tuple[float, float] | None = setting(None, "smallest and largest return, for hoeffding and bernstein")
+    environment: str | Environment | None = setting(
+        None, "gymnasium id to play the policies in too, and say what estimates were worth; null: nothing is played"
+    )
+    episodes: int = setting(20, "episodes that each policy plays there", ge=2)
+    resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="CPUs and GPUs of a trial")
+    storage: str = setting("./d3ray_results", "results folder")
+    tracking: str | None = setting(
+        None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if "reward_scaler" in self.fqe:
+            raise ConfigError(f"fqe.reward_scaler cannot be set: {REWARDS}.")
+        for name in {"algo", "gamma"} & self.fqe.keys():
+            raise ConfigError(f"fqe.{name} cannot be set: it is {'policies' if name == 'algo' else 'gamma'} that says it.")
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The policies, one or several."""
+        return (self.policies,) if isinstance(self.policies, str) else self.policies
+
+    @property
+    def experiment_name(self) -> str:
+        """Given or derived."""
+        return self.name or f"judge-{absolute(self.dataset).rstrip('/').rpartition('/')[2].removesuffix('.d3ray')}"
+
+    @property
+    def storage_place(self) -> str:
+        """The storage, as an absolute path."""
+        return absolute(self.storage)
+
+    def experiment(self, spec: Spec, path: str) -> ExperimentConfig:
+        """The training of FQE for one policy."""
+        algorithm: dict[str, Any] = {"name": "DiscreteFQE" if spec.discrete else "FQE", "gamma": self.gamma}
+        vectors = isinstance(spec.observation, Box) and len(spec.observation.shape) == 1
+        algorithm |= {"observation_scaler": "standard"} if vectors else {}
+        algorithm |= {} if spec.discrete else {"action_scaler": "min_max"}
+        return ExperimentConfig.checked(
+            {
+                "name": self.experiment_name,
+                "dataset": self.dataset,
+                "algorithm": {**algorithm, **self.fqe, "algo": path},
+                "n_steps": max(self.n_steps, 1),
+                "n_steps_per_epoch": max(self.n_steps // EPOCHS, 1),
+                "seeds": self.seeds,
+                "seeds_per_trial": len(self.seeds),
+                "resources": self.resources,
+                "storage": self.storage,
+            }
+        )

@@ -1,0 +1,78 @@
+"""Champions by estimates from logs, in a real registry: which version is taken, what it has to be above, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from d3ray.data.errors import ConfigError
+from d3ray.jobs.command.running import run_command
+from d3ray.platform.tracking.estimate_gate import promote_by_estimate
+from d3ray.platform.tracking.promotion import rollback
+from d3ray.platform.tracking.runs import Tracking
+
+
+class Registry:
+    """A registered model `shop` of some versions, in a storage of its own."""
+
+    def __init__(self, storage: Path) -> None:
+        self.storage = str(storage)
+        self.client: MlflowClient = Tracking.open(self.storage).client
+        self.client.create_registered_model("shop")
+        for _ in range(3):
+            self.client.create_model_version("shop", source=(storage / "policy").as_uri())
+
+    def judge(self, time: str, lower: dict[str, float], data: float = 1.0) -> None:
+        """A judgement of versions by their lower bounds."""
+        for version, bound in lower.items():
+            about = {"by": "WDR", "value": bound + 1, "lower": bound, "data": data, "judgement": "there", "time": time}
+            for key, value in about.items():
+                self.client.set_model_version_tag("shop", version, f"d3ray.estimate.{key}", str(value))
+
+    def promote(self) -> Any:
+        return promote_by_estimate("shop", storage=self.storage)
+
+    @property
+    def champion(self) -> str | None:
+        return {k: str(v) for k, v in self.client.get_registered_model("shop").aliases.items()}.get("champion")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path)
+
+
+def test_the_first_champion_has_a_lower_bound_above_what_the_logs_returned(registry: Registry) -> None:
+    assert "No version of shop has an estimate" in registry.promote().why
+    registry.judge("2026-01-01", {"1": 0.5, "2": 0.9})
+    found = registry.promote()
+    assert not found.passed
+    assert found.above == 1.0
+    assert found.why.endswith("lower bound 0.90 is not above what the logs returned, 1.00: 0.10 short.")
+    assert registry.champion is None
+    registry.judge("2026-01-02", {"1": 1.5, "2": 1.2})
+    assert registry.promote().passed
+    assert registry.champion == "1"
+    assert registry.client.get_model_version("shop", "1").tags["d3ray.gate.by"] == "WDR"
+    assert "is the champion already" in registry.promote().why
+
+
+def test_the_next_one_is_above_the_champion_in_the_same_judgement(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
+    registry.judge("2026-01-02", {"1": 1.5})
+    assert registry.promote().passed
+    registry.judge("2026-01-03", {"2": 9.0})
+    found = registry.promote()
+    assert not found.passed
+    assert "version 1, was not judged with version 2: d3ray judge models:/shop/2 models:/shop/1 DATASET" in found.why
+    registry.judge("2026-01-04", {"1": 2.0, "2": 2.0})  # not above
+    assert registry.promote().why == "Version 1 of shop is the champion already, and has the largest lower bound."
+    registry.judge("2026-01-05", {"1": 2.0, "2": 2.5, "3": 2.4})
+    assert run_command("promote", ["shop", "by=estimate", f"storage={registry.storage}"]) == 0
+    assert "Version 2 of shop is the champion: its WDR of 3.50, lower bound 2.50 is above" in capsys.readouterr().out
+    assert registry.champion == "2"
+    assert rollback("shop", storage=registry.storage).version == "1"
+    with pytest.raises(ConfigError, match="'shop'"):
+        promote_by_estimate("shp", storage=registry.storage)

@@ -1,0 +1,118 @@
+"""Judging by weights alone, beside a sum by hand: what is kept, told and refused, and the page in a browser's eyes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from d3ray import BC, Dataset, DiscreteBC
+from d3ray.algos.judging.estimates import Estimate
+from d3ray.algos.testing import maker, tiny_dataset
+from d3ray.data.errors import ConfigError, DataError
+from d3ray.jobs.command.running import run_command
+from d3ray.platform.judging.judgement import chosen_estimator, unsettled, widened
+from d3ray.platform.judging.run import judge
+from d3ray.platform.judging.settings import JudgeSettings
+
+
+class First(nn.Module):
+    """Acts by which of the first observations is largest."""
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign = sign
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sign * x
+
+
+def bandit(n: int = 400, *, log_prob: bool = True) -> Dataset:
+    """One-step logs of a uniform behaviour; the reward is the observation's entry of the action."""
+    rng = np.random.default_rng(0)
+    seen, action = rng.normal(size=(n, 3)).astype(np.float32), rng.integers(3, size=n)
+    extra = {"log_prob": np.full(n, np.log(1 / 3))} if log_prob else None
+    return Dataset.from_arrays(seen, action, seen[np.arange(n), action], np.ones(n, bool), extra=extra, name="bandit")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs, and two policies of others: the best, and the worst."""
+    folder = tmp_path_factory.mktemp("judging")
+    bandit().write(folder / "logs")
+    shapes = ({0: torch.export.Dim("batch")},)
+    for name, sign in (("best", 1.0), ("worst", -1.0)):
+        graph = First(sign).eval()
+        torch.onnx.export(graph, (torch.zeros(2, 3),), folder / f"{name}.onnx", dynamo=True, dynamic_shapes=shapes, verbose=False)
+    return folder
+
+
+def test_weights_alone_tell_the_best_from_the_worst_and_the_page_shows_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = [str(place / "worst.onnx"), str(place / "best.onnx"), str(place / "logs"), "n_steps=0", f"storage={place / 'r'}"]
+    assert run_command("judge", [*told, "interval=student"]) == 0
+    record = json.loads((place / "r/judge-logs/judgement.json").read_text())
+    data = bandit()
+    reward, action, seen = (data.columns[name][:-1:2] for name in ("reward", "action", "observation"))
+    for verdict, best in zip(record["verdicts"], (seen.argmax(1), seen.argmin(1)), strict=True):
+        rows = verdict["estimates"]["rows"]
+        weight = 3.0 * (action == best)
+        assert rows["IPS"]["value"] == pytest.approx((weight * reward).mean())
+        assert rows["SNIPS"]["value"] == pytest.approx((weight * reward).sum() / weight.sum())
+        assert rows["DM"]["refused"].startswith("There is no estimate of the judged policy's values")
+    assert [verdict["label"] for verdict in record["verdicts"]] == ["best.onnx", "worst.onnx"]
+    assert "best.onnx has the largest lower bound" in capsys.readouterr().out
+    page = (place / "r/judge-logs/judgement.html").read_text()
+    shown = [row["value"] for verdict in record["verdicts"] for row in verdict["estimates"]["rows"].values()]
+    assert page.count("<circle") == 2 + sum(value is not None for value in shown)
+    assert len(re.findall(r"DM, DR, SNDR, DRos, Switch-DR refused", page)) == 2
+    assert len(list((place / "r/judged-policies").iterdir())) == 2
+
+
+def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
+    found = judge(settings(place, "best.onnx", estimators=["SNIPS"]))
+    rows = {"DM": Estimate(value=1.0, interval=(0.9, 1.2)), "DR": Estimate(value=1.0, interval=(0.5, 1.5))}
+    estimates = found.verdicts[0].estimates
+    estimates.rows.update(rows)
+    wide = widened(estimates, [(1.0, (0.7, 1.1)), (1.1, (0.9, 1.3))])
+    assert wide["DM"].interval == (0.7, 1.3)
+    assert unsettled(wide, 0.3, 100) is wide
+    refused = unsettled(wide, 0.31, 100)
+    assert refused["DM"].refused == (
+        "FQE has not settled: its values moved by 0.31 over the last third of 100 steps; set a larger n_steps."
+    )
+    assert refused["DR"] is rows["DR"]
+    assert chosen_estimator(found.verdicts) == "DM"
+
+
+def settings(place: Path, *policies: str, **more: Any) -> JudgeSettings:
+    named = tuple(str(place / one) for one in policies)
+    return JudgeSettings.checked(
+        {"policies": named, "dataset": str(place / "logs"), "n_steps": 0, "storage": str(place / "other"), **more}
+    )
+
+
+def test_what_cannot_be_judged_is_refused_in_a_sentence(place: Path) -> None:
+    bandit(50, log_prob=False).write(place / "bare")
+    maker(DiscreteBC)().fit(tiny_dataset(discrete=True), 2, 2).save_policy(place / "narrow")
+    maker(BC)().fit(tiny_dataset(discrete=False), 2, 2).save_policy(place / "continuous")
+    cases: dict[str, tuple[JudgeSettings, type[Exception]]] = {
+        "There is no estimator 'WDRR'.*'WDR'": (settings(place, "best.onnx", estimators=["WDRR"]), ConfigError),
+        "are the same policy": (settings(place, "best.onnx", "best.onnx"), ConfigError),
+        "narrow: 'the data' has observations of shape": (settings(place, "narrow"), DataError),
+        "continuous: 'the data' has": (settings(place, "continuous"), DataError),
+        "has no column 'log_prob'": (settings(place, "best.onnx", dataset=str(place / "bare"), behaviour="recorded"), ConfigError),
+        "is no policy": (settings(place, "logs"), ConfigError),
+    }
+    for said, (asked, error) in cases.items():
+        with pytest.raises(error, match=said):
+            judge(asked)
+    assert not (place / "other" / "judge-bare").exists()
+    for name in ("reward_scaler", "algo", "gamma"):
+        with pytest.raises(ConfigError, match=f"fqe.{name} cannot be set"):
+            settings(place, "best.onnx", fqe={name: 1})
