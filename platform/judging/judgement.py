@@ -10,7 +10,7 @@ from ...algos.judging.estimates import ESTIMATORS, Estimate, Estimates
 from ...algos.judging.intervals import Interval
 from ...algos.judging.selection import Selection
 
-TRUSTED = ("WDR", "SNDR", "DM")  # the first of these that no policy is refused: doubly robust where logs allow, else FQE alone
+TRUSTED = ("WDR", "SNDR", "DM")  # doubly robust where logs allow, else FQE alone
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,17 @@ def unsettled(estimates: Estimates, moved: float, n_steps: int) -> Estimates:
     return replace(estimates, rows={**estimates.rows, **leaning})
 
 
+def decides(name: str, one: Estimate) -> bool:
+    """Whether an estimate has an interval that a decision can stand on."""
+    return one.refused is None and one.interval is not None and (one.caveat is None or name == "DM")
+
+
 def chosen_estimator(verdicts: Sequence[Verdict]) -> str | None:
-    """The first of `TRUSTED` that every policy has, with an interval; else any that all have."""
-    has = [{name for name, one in v.estimates.rows.items() if one.refused is None and one.interval is not None} for v in verdicts]
+    """The first of `TRUSTED` that every policy has, with an interval; else any that all have.
+
+    Where few episodes stand behind weights, as a caveat says, intervals are too narrow to decide by. The direct method's, which
+    does not hold the error of values, was widened over seeds of FQE.
+    """
+    has = [{name for name, one in v.estimates.rows.items() if decides(name, one)} for v in verdicts]
     common = set.intersection(*has) if has else set[str]()
     return next((name for name in (*TRUSTED, *verdicts[0].estimates) if name in common), None)

@@ -89,6 +89,7 @@ def _policy(verdict: Verdict) -> _Policy:
         if one.refused is not None:
             refusals.setdefault(one.refused, []).append(name)
     notes += [f"{', '.join(names)} refused: {why}" for why, names in refusals.items()]
+    notes += [f"{name}: {one.caveat}" for name, one in verdict.estimates.rows.items() if one.caveat is not None]
     notes += [
         f"{name}: {one.ess:.1f} effective episodes of {verdict.estimates.n_episodes:,}."
         for name, one in verdict.estimates.rows.items()
