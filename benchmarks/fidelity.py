@@ -60,6 +60,8 @@ def ours(case: Case, arrays: Path) -> Arrays:
     """One update. Writes what the peer starts from to `arrays` and gives losses, gradients and new weights."""
     algorithm = make_algorithm(dict(case.ours), seed=0, device="cpu", dtype=case.dtype)
     dataset = cartpole_like(500) if case.discrete else hopper_like(500)
+    if not algorithm.acts():
+        algorithm.set_params(algo=make_algorithm({"name": "DQN" if case.discrete else "BC"}, seed=0).build_with_dataset(dataset))
     algorithm.fit(dataset, n_steps=0)
     learner = algorithm.fit_.learner
     perturb(learner)
@@ -67,6 +69,8 @@ def ours(case: Case, arrays: Path) -> Arrays:
     sizes = dataset.spec.observation.shape[0], None if case.discrete else dataset.spec.action.shape[0]
     wanted = algorithm.wants(algorithm.config_)
     columns = stretches(*sizes) if isinstance(wanted, Stretches) else batch(*sizes)
+    if not algorithm.acts():
+        columns["following"] = columns["next_action"]
     if isinstance(wanted, Transitions) and wanted.ahead:
         columns |= ahead(sizes[0], columns["terminated"], GAMMA)
     columns = {name: column.astype(case.dtype) if column.dtype == np.float32 else column for name, column in columns.items()}
@@ -115,6 +119,8 @@ def as_batch(columns: Arrays) -> Batch:
     tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
     discount = GAMMA * (1 - tensors.pop("terminated"))
     extra = {"return_to_go": tensors.pop("return_to_go")}
+    if "following" in tensors:
+        extra["following"] = tensors.pop("following")
     extra |= {name.replace("_", "/", 1): tensors.pop(name) for name in list(tensors) if name.startswith("ahead_")}
     return Batch(**tensors, discount=discount, index=torch.arange(BATCH), extra=extra)
 
@@ -126,9 +132,9 @@ def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
     draws: Draws = []
     gradients = learner.gradients
 
-    def watched(loss: Any, names: tuple[str, ...], batch: Batch, key: torch.Tensor) -> Any:
+    def watched(loss: Any, names: tuple[str, ...], batch: Batch, key: torch.Tensor, **more: Any) -> Any:
         place[0] = loss.__name__
-        answer = gradients(loss, names, batch, key)
+        answer = gradients(loss, names, batch, key, **more)
         found[f"loss/{loss.__name__}"] = answer[1].detach().numpy()
         left = iter(answer[0])
         for name in names:

@@ -193,6 +193,21 @@ CASES = (
         discrete=True,
     ),
     d3rlpy(
+        "FQE",
+        {"name": "FQE", "encoder": NETS, "learning_rate": 3e-4},
+        {"name": "FQE", "learning_rate": 3e-4},
+        their_step=1,
+        losses={"critic_loss": "loss"},
+        difference="what the judged policy does is given to both; copies after steps C, 2C, … here, after C + 1, … there",
+    ),
+    d3rlpy(
+        "DiscreteFQE, QR, target copied",
+        {"name": "DiscreteFQE", "encoder": NETS, "q_function": "qr", "target_update_interval": 1},
+        {"name": "DiscreteFQE", "q_function": {"name": "qr"}, "target_update_interval": 1},
+        losses={"critic_loss": "loss"},
+        discrete=True,
+    ),
+    d3rlpy(
         "DoubleDQN, two critics",
         {"name": "DoubleDQN", "optimizer": "adam", "encoder": NETS, "n_critics": 2},
         {"name": "DoubleDQN", "n_critics": 2},

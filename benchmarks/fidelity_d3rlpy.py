@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -14,7 +15,7 @@ from d3rlpy.constants import PositionEncodingType
 from d3rlpy.models.torch import ImitationLoss, VAEDecoder, build_gaussian_distribution
 from d3rlpy.torch_utility import TorchMiniBatch, TorchTrajectoryMiniBatch
 from fidelity_side import Named, compare, layers
-from peer import make
+from peer import judge, make
 from torch import nn
 from workers import serve
 
@@ -79,7 +80,8 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     if "position_encoding_type" in settings:
         settings["position_encoding_type"] = PositionEncodingType(settings["position_encoding_type"])
     name = settings.pop("name")
-    learner = make(name, settings, "cpu")
+    judged = Judged()
+    learner = judge(name, settings, "cpu", SimpleNamespace(impl=judged)) if name.endswith("FQE") else make(name, settings, "cpu")
     with np.load(arrays) as given:
         parts = {name.removeprefix("batch/"): torch.from_numpy(given[name]) for name in given if name.startswith("batch/")}
     column = {name: part[:, None] if part.ndim == 1 else part for name, part in parts.items()}
@@ -97,6 +99,7 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
         intervals=torch.ones_like(column["reward"]),
         device="cpu",
     )
+    judged.action = parts["next_action"]
     learner.create_impl((parts["observation"].shape[1],), actions)
     modules = learner.impl.modules
     with (
@@ -108,6 +111,15 @@ def update(arrays: str, answer: str, algorithm: Mapping[str, Any], actions: int,
     ):
         targets = one_network(modules) if name == "NFQ" else named(modules, True)
         compare(arrays, answer, named(modules, False), targets, lambda: learner.impl.update(batch, step))
+
+
+class Judged:
+    """A policy that does at the next observations what the batch says, as FQE asks d3rlpy's implementations."""
+
+    action: torch.Tensor
+
+    def predict_best_action(self, x: torch.Tensor) -> torch.Tensor:
+        return self.action
 
 
 def one_network(modules: Any) -> dict[str, Named]:

@@ -55,6 +55,9 @@ class Speed:
     def set_up_fit(self, dataset: str, algorithm: dict[str, Any], device: str, warm: int, seeds: int = 1) -> None:
         """`warm` gradient steps are done and not measured."""
         self.dataset, self.device = open_dataset(dataset), device
+        if judged := algorithm.get("judged"):
+            policy = make_algorithm({"name": judged}, seed=0, device=device).build_with_dataset(self.dataset)
+            algorithm = {**{k: v for k, v in algorithm.items() if k != "judged"}, "algo": policy}
         one = make_algorithm(algorithm, seed=0, device=device)
         self.algorithm = one if seeds == 1 else Stack(one, range(seeds))
         self.fit(warm)

@@ -33,9 +33,18 @@ def open_dataset(path: str) -> d3rlpy.dataset.ReplayBuffer:
 
 
 def make(name: str, settings: dict[str, Any], device: str) -> Any:
-    """An algorithm; `hidden_units` (of every network), `epsilon` (Adam's), `q_function` and scalers are made d3rlpy's."""
+    """An algorithm; settings as `configured`'s."""
+    return configured(getattr(d3rlpy.algos, f"{name}Config"), settings).create(device=device)
+
+
+def judge(name: str, settings: dict[str, Any], device: str, judged: Any) -> Any:
+    """FQE or DiscreteFQE of an algorithm that is built."""
+    return getattr(d3rlpy.ope, name)(judged, configured(d3rlpy.ope.FQEConfig, settings), device=device)
+
+
+def configured(config: Any, settings: dict[str, Any]) -> Any:
+    """A config; `hidden_units` (of every network), `epsilon` (Adam's), `q_function` and scalers are made d3rlpy's."""
     settings = dict(settings)
-    config = getattr(d3rlpy.algos, f"{name}Config")
     if hidden := settings.pop("hidden_units", None):
         for network in ("", "actor_", "critic_", "value_", "imitator_"):
             if (field := f"{network}encoder_factory") in config.__dataclass_fields__:
@@ -51,7 +60,7 @@ def make(name: str, settings: dict[str, Any], device: str) -> Any:
         settings["observation_scaler"] = d3rlpy.preprocessing.PixelObservationScaler()
     if scaler := settings.pop("reward_scaler", None):
         settings["reward_scaler"] = d3rlpy.preprocessing.MultiplyRewardScaler(scaler["multiplier"])
-    return config(**settings).create(device=device)
+    return config(**settings)
 
 
 class Speed:
@@ -66,7 +75,11 @@ class Speed:
         """`warm` gradient steps are done and not measured."""
         self.dataset, self.device = open_dataset(dataset), device
         d3rlpy.seed(0)
-        self.algorithm = make(name, settings, device)
+        if judged := settings.get("judged"):
+            (policy := make(judged, {}, device)).build_with_dataset(self.dataset)
+            self.algorithm = judge(name, {k: v for k, v in settings.items() if k != "judged"}, device, policy)
+        else:
+            self.algorithm = make(name, settings, device)
         self.fit(warm)
 
     def fit(self, n: int) -> dict[str, float]:

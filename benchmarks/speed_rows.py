@@ -129,6 +129,14 @@ def _discrete(name: str) -> Fits:
     return Fits(f"{name}, batch 32, 256×256", ours, theirs, 900, 300, 1.5 if name == "DiscreteSAC" else 2.5, discrete=True)
 
 
+FQE = Fits(
+    "FQE of a TD3+BC, batch 100, 256×256, asked before",
+    {"name": "FQE", "judged": "TD3PlusBC"},
+    {"name": "FQE", "judged": "TD3PlusBC"},
+    1_800,
+    550,
+    1.6,
+)
 DT = Fits(
     "Decision Transformer, batch 64, 20 steps, 128 wide",
     {"name": "DecisionTransformer", "preset": "d3rlpy"},
@@ -363,6 +371,7 @@ GROUPS: dict[str, Group] = {
     "dqn-compiled": _compiled(DQN, 3.5),
     "td3+bc-compiled": _compiled(TD3_PLUS_BC, 1.9),
     "dt": DT,
+    "fqe": FQE,
     "td3+bc-qr": _critic("TD3PlusBC", "TD3+BC", "QR", 180, 90),
     "td3+bc-iqn": _critic("TD3PlusBC", "TD3+BC", "IQN", 40, 20),
     "sac-qr": _critic("SAC", "SAC", "QR", 130, 60),
