@@ -37,7 +37,7 @@ class Fits:
         """Ours, with the networks of the row."""
         nets = {"hidden_units": self.hidden}
         names = {
-            **dict.fromkeys(("DQN", "BC", "DoubleDQN", "DiscreteCQL", "DiscreteBCQ", "NFQ"), ("encoder",)),
+            **dict.fromkeys(("DQN", "BC", "DoubleDQN", "DiscreteCQL", "DiscreteBCQ", "NFQ", "FQE"), ("encoder",)),
             "DecisionTransformer": ("encoder",),
             "IQL": ("actor_encoder", "critic_encoder", "value_encoder"),
             "XQL": ("actor_encoder", "critic_encoder", "value_encoder"),
