@@ -30,7 +30,7 @@ from ..wants import Stretches
 Data = Dataset | Sequence[Episode]
 """What is looked at: a dataset, an `MDPDataset` among them, or a list of episodes."""
 
-_ROWS = 1 << 16  # of episodes in a list that are brought together at once
+_BYTES = 1 << 26  # of episodes in a list that are brought together at once
 
 
 class Steps(NamedTuple):
@@ -157,9 +157,10 @@ def walk(algorithm: Estimator, data: Data, size: int = 1024, *, first: bool = Fa
         ends = np.cumsum(np.asarray(episodes.steps, np.int64))
         starts = ends - episodes.steps
         cut = ~(np.asarray(episodes.terminated) | np.asarray(episodes.final_recorded))
-        wanted = starts if first else np.arange(ends[-1])
-        for begin in range(0, len(wanted), size):
-            numbers = wanted[begin : begin + size]
+        n = len(starts) if first else int(ends[-1])
+        for begin in range(0, n, size):
+            numbers = np.arange(begin, min(begin + size, n))
+            numbers = starts[numbers] if first else numbers
             of = np.searchsorted(ends, numbers, side="right")
             told = (numbers - starts[of], np.asarray(episodes.returns, np.float64)[of], ~(cut[of] & (numbers == ends[of] - 1)))
             steps = Steps(*(torch.from_numpy(column).to(fit.device) for column in told))
@@ -175,15 +176,15 @@ def recordings(data: Any) -> Iterator[Recording]:
     if isinstance(data, Recording):
         yield data
         return
-    some, rows = list[Episode](), 0
+    some, n_bytes = list[Episode](), 0
     given: Any = data if isinstance(data, Iterable) else (data,)
     for episode in given:
         if not isinstance(episode, Episode):
             MDPDataset.from_episodes(data)  # pyright: ignore[reportArgumentType]  # which says what is wrong
         some.append(episode)
-        rows += len(episode)
-        if rows >= _ROWS:
+        n_bytes += sum(column.nbytes for column in episode.columns.values())
+        if n_bytes >= _BYTES:
             yield MDPDataset.from_episodes(some)
-            some, rows = [], 0
+            some, n_bytes = [], 0
     if some or not len(given):
         yield MDPDataset.from_episodes(some)

@@ -97,11 +97,12 @@ def test_data_may_be_a_dataset_or_episodes_in_any_form(monkeypatch: pytest.Monke
     algorithm = maker(d3ray.TD3)(dtype="float64").fit(data, 5)
     scorer = metrics.discounted_sum_of_advantage_scorer
     expected = scorer(algorithm, data)
-    monkeypatch.setattr("d3ray.algos.judging.seen._ROWS", 30)  # so that lists are taken up in several parts
+    row = sum(column[:1].nbytes for column in data.columns.values())
+    monkeypatch.setattr("d3ray.algos.judging.seen._BYTES", 30 * row)  # so that lists are taken up in several parts
     forms: list[Any] = [list(data.episodes), data.episodes, MDPDataset.from_episodes(data.episodes), tuple(data.episodes)]
     parts = [part.n_transitions for part in recordings(forms[0])]
     assert len(parts) > 4
-    assert max(parts) < 30 + 20  # of an episode that crosses the line
+    assert max(parts) < 30 + 21  # rows, and an episode that crosses the line
     assert [scorer(algorithm, form) for form in forms] == [pytest.approx(expected, rel=1e-12)] * 4
     view = data.take([5, 2, 9])
     assert scorer(algorithm, view) == pytest.approx(scorer(algorithm, [data.episodes[k] for k in (5, 2, 9)]), rel=1e-12)
