@@ -20,7 +20,7 @@ from ..learning.learner import Learner
 from ..learning.setup import sampling
 from ..ports import drawn, memories, started
 from ..wants import Stretches
-from .seen import Seen, open_transitions
+from .seen import Seen, open_transitions, own_policy
 
 _TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
 _KINDS_WITHIN = 4096  # gradient steps, from 0 and from a warm-up's end, in which each kind of update is expected to be due
@@ -57,7 +57,7 @@ class HeldOut:
         return found | losses(fit.learner, self._fixed(fit))
 
     def _errors(self, fit: Fit) -> dict[str, float]:
-        seen = Seen(fit, policy_module(fit), self.transitions(fit), root_key(0, fit.device))
+        seen = Seen(fit, own_policy(fit), self.transitions(fit), root_key(0, fit.device))
         if fit.spec.discrete:
             found = {"action_match": float(seen.match.double().mean())}
         else:

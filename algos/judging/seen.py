@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
 from ...data.dataset import Dataset
@@ -19,7 +20,6 @@ from ...data.random import fold, root_key
 from ...data.recording import Recording
 from ...data.sampling import TransitionSampler
 from ..acting.fitted import policy_module
-from ..acting.policy import PolicyModule
 from ..environments.spaces import check_spaces
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
@@ -27,6 +27,8 @@ from ..learning.setup import sampling, seen_spec
 from ..ports import memories
 from ..wants import Stretches
 
+Act = Callable[[Any, Tensor], Tensor]
+"""Raw actions at raw observations [B, ...], with the random numbers of an address."""
 Data = Dataset | Sequence[Episode]
 """What is looked at: a dataset, an `MDPDataset` among them, or a list of episodes."""
 
@@ -46,15 +48,15 @@ class Seen:
 
     Args:
         fit: Of one seed.
-        module: Its policy.
+        act: Its policy, see `own_policy`.
         batch: Observations and actions unscaled, rewards scaled, as `open_transitions` gives them.
         key: Address of the random numbers of a policy that always draws.
         steps: Where they stand in their episodes, where that is asked for.
     """
 
-    def __init__(self, fit: Fit, module: PolicyModule, batch: Batch, key: Tensor, steps: Steps | None = None) -> None:
+    def __init__(self, fit: Fit, act: Act, batch: Batch, key: Tensor, steps: Steps | None = None) -> None:
         self.fit, self.batch = fit, batch
-        self._module, self._key, self._steps = module, key, steps
+        self._act, self._key, self._steps = act, key, steps
 
     @property
     def steps(self) -> Steps:
@@ -99,10 +101,31 @@ class Seen:
         return self.fit.scaling.observation(self.batch.observation)
 
     def _acted(self, observation: Any) -> Tensor:
-        return self._module.draw(observation, self._key, exploring=False)
+        return self._act(observation, self._key)
 
     def _values(self, observation: Any, action: Tensor) -> Tensor:
         return self.fit.algorithm.values(self.fit.nets(), observation, self.fit.scaling.action(action))
+
+
+def own_policy(fit: Fit) -> Act:
+    """The policy that a fit has trained, greedy."""
+    return partial(policy_module(fit).draw, exploring=False)
+
+
+def _policy(algorithm: Estimator) -> Act:
+    """The policy of an algorithm; of what judges another's that one. Raises ConfigError where it looks back, or there is none."""
+    fit = algorithm.fitted
+    judged = fit.algorithm.acts_by(fit.spec)
+    if memories(fit.ports) or isinstance(fit.sources.wants, Stretches) or (judged is not None and judged.start(1) is not None):
+        raise ConfigError(f"{algorithm.name} acts on what came before, so there is no action of it at an observation alone.")
+    if judged is None:
+        return own_policy(fit)
+
+    def act(observation: Any, key: Tensor) -> Tensor:
+        raw = pytree.tree_map(lambda part: part.cpu().numpy(), observation)
+        return torch.as_tensor(judged.predict(raw), device=fit.device)
+
+    return act
 
 
 def open_transitions(fit: Fit, data: Recording, *, blind: bool) -> TransitionSampler:
@@ -146,10 +169,8 @@ def walk(algorithm: Estimator, data: Data, size: int = 1024, *, first: bool = Fa
     """
     if size < 1:
         raise ConfigError(f"window_size is {size}; it counts transitions that are looked at together.")
-    fit, count = algorithm.fitted, 0
-    if memories(fit.ports) or isinstance(fit.sources.wants, Stretches):
-        raise ConfigError(f"{algorithm.name} acts on what came before, so there is no action of it at an observation alone.")
-    module, key = policy_module(fit), root_key(0, fit.device)
+    fit, act, count = algorithm.fitted, _policy(algorithm), 0
+    key = root_key(0, fit.device)
     for part in recordings(data):
         shown = seen_spec(fit.config, part.spec)
         check_spaces(shown, fit.spec, part.name, f"this {algorithm.name}", fewer_actions="shown")
@@ -164,7 +185,7 @@ def walk(algorithm: Estimator, data: Data, size: int = 1024, *, first: bool = Fa
             of = np.searchsorted(ends, numbers, side="right")
             told = (numbers - starts[of], np.asarray(episodes.returns, np.float64)[of], ~(cut[of] & (numbers == ends[of] - 1)))
             steps = Steps(*(torch.from_numpy(column).to(fit.device) for column in told))
-            yield Seen(fit, module, sampler.at(torch.from_numpy(numbers)), fold(key, count), steps)
+            yield Seen(fit, act, sampler.at(torch.from_numpy(numbers)), fold(key, count), steps)
             count += 1
 
 

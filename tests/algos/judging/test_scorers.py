@@ -170,6 +170,21 @@ def test_comparers_and_evaluators_by_hand() -> None:
     )
 
 
+def test_what_judges_a_policy_is_scored_by_what_that_would_do() -> None:
+    for discrete, make in ((True, maker(d3ray.DQN)), (False, maker(d3ray.TD3))):
+        data = tiny_dataset(discrete=discrete, n=100)
+        judged = make(seed=1).fit(data, 5)
+        fqe = (d3ray.DiscreteFQE if discrete else d3ray.FQE)(algo=judged, encoder=SMALL).fit(data, 5)
+        first = np.stack([episode.observations[0] for episode in data.episodes])
+        expected = fqe.predict_value(first, judged.predict(first)).mean()
+        assert metrics.initial_state_value_estimation_scorer(fqe, data) == pytest.approx(expected, rel=1e-5)
+        seen = np.concatenate([episode.observations[:-1] for episode in data.episodes])
+        taken = np.concatenate([episode.actions for episode in data.episodes])
+        every = fqe.predict_value(seen, taken)
+        success = np.concatenate([np.full(len(episode), episode.compute_return() >= 0) for episode in data.episodes])
+        assert metrics.soft_opc_scorer(0)(fqe, data) == pytest.approx(every[success].mean() - every.mean(), abs=1e-5)
+
+
 def test_what_is_handed_to_fit_as_scorers_is_logged_with_its_own_sign() -> None:
     data = tiny_dataset(discrete=True, n=100)
     train, test = data.split(0.3, seed=0)
