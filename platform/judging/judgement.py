@@ -102,7 +102,14 @@ def unsettled(estimates: Estimates, moved: float, n_steps: int) -> Estimates:
     found = estimates.rows.get("DM")
     if found is None or found.interval is None or moved <= (found.interval[1] - found.interval[0]) / 2:
         return estimates
-    why = f"FQE has not settled: its values moved by {moved:.4g} over the last third of {n_steps:,} steps; set a larger n_steps."
+    return unleaned(
+        estimates,
+        f"FQE has not settled: its values moved by {moved:.4g} over the last third of {n_steps:,} steps; set a larger n_steps.",
+    )
+
+
+def unleaned(estimates: Estimates, why: str) -> Estimates:
+    """The same with what leans on FQE refused."""
     leaning = {name: Estimate(ess=one.ess, refused=why) for name, one in estimates.rows.items() if ESTIMATORS[name].leans}
     return replace(estimates, rows={**estimates.rows, **leaning})
 

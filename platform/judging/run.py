@@ -33,7 +33,7 @@ from ..results.reading import Configuration, read_results
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
 from ..tracking.policies import open_policy
-from .judgement import Judgement, Verdict, chosen_estimator, unsettled, widened
+from .judgement import Judgement, Verdict, chosen_estimator, unleaned, unsettled, widened
 from .noting import note
 from .page import write_page
 from .policies import Kept, keep
@@ -72,7 +72,7 @@ def judge(
     kept = keep(settings.sources, settings.storage_place, settings.tracking)
     acted = [_decided(one, dataset) for one in kept]
     log_prob, estimated = _behaviour(settings, dataset, say)
-    result, values = None, list[list[PolicyValues]]()
+    result, values, trials = None, list[list[PolicyValues]](), list[Trial]()
     if settings.n_steps:
         result = carry_out(_work(settings, dataset, kept), resume=resume, replace=replace, on_progress=on_progress)
         trials = Experiment(Folder(result.folder)).trials()
@@ -86,6 +86,8 @@ def judge(
         each = [(cast("float", e["DM"].value), e["DM"].interval) for e in by_seed]
         if one.path in trained:
             found = unsettled(widened(found, each), _moved(trained[one.path]), settings.n_steps)
+        if diverged := _diverged(one, trials):
+            found = unleaned(found, f"FQE diverged: {diverged}.")
         if one.learned_from == dataset.fingerprint:
             found = dataclasses.replace(found, warnings=(*found.warnings, SAME))
         runs = tuple(seed.run_id for seed in trained[one.path].seeds if seed.run_id) if one.path in trained else ()
@@ -98,6 +100,12 @@ def _trained(settings: JudgeSettings) -> dict[str, Configuration]:
     """FQE's training as its folders tell it, by the judged policy's path."""
     found = read_results(settings.storage_place, settings.experiment_name).configurations
     return {str(one.settings["algorithm"]["algo"]): one for one in found}
+
+
+def _diverged(one: Kept, trials: Sequence[Trial]) -> str:
+    """What the metrics of FQE's seeds give cause to doubt; empty where nothing does."""
+    ended = [about for trial in trials if trial.configuration["algorithm"]["algo"] == one.path for about in trial.status.values()]
+    return next((about["warning"] for about in ended if "warning" in about), "")
 
 
 def _moved(trained: Configuration) -> float:

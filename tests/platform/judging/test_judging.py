@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,8 +19,9 @@ from d3ray.algos.judging.estimates import Estimate
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.judging.judgement import chosen_estimator, unsettled, widened
-from d3ray.platform.judging.run import judge
+from d3ray.platform.judging.judgement import chosen_estimator, unleaned, unsettled, widened
+from d3ray.platform.judging.policies import Kept
+from d3ray.platform.judging.run import _diverged, judge
 from d3ray.platform.judging.settings import JudgeSettings
 
 
@@ -88,6 +91,11 @@ def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
     )
     assert refused["DR"] is rows["DR"]
     assert chosen_estimator(found.verdicts) == "DM"
+    trial = SimpleNamespace(configuration={"algorithm": {"algo": "a"}}, status={0: {}, 1: {"warning": "step 9: values diverge"}})
+    kept: Any = Kept("label", "source", "a")
+    assert _diverged(kept, [cast("Any", trial)]) == "step 9: values diverge"
+    assert _diverged(dataclasses.replace(kept, path="b"), [cast("Any", trial)]) == ""
+    assert unleaned(wide, "why")["DM"].refused == "why"
 
 
 def settings(place: Path, *policies: str, **more: Any) -> JudgeSettings:
