@@ -156,10 +156,10 @@ def markdown(report: dict[str, Any]) -> str:
         ]
         for one in report["rows"]
     ]
-    seconds = {name: one["seconds"] for name, one in report["seconds"].items()}
-    walk = seconds.pop("walk")
-    total = sum(seconds.values())
-    timed = [[f"`{name}`", f"{value:.1f}"] for name, value in seconds.items()]
+    took = dict(report["seconds"])
+    walk = took.pop("walk")["seconds"]
+    total, spent = (sum(one[kind] for one in took.values()) for kind in ("seconds", "cpu_seconds"))
+    timed = [[f"`{name}`", f"{one['seconds']:.1f}", f"{one['cpu_seconds']:.1f}"] for name, one in took.items()]
     header = ["algorithm", "scorer", "d3ray", "d3rlpy 2.8.1", "difference", f"≤ {BOUND:.0e}", "times as fast"]
     about, after = report["machine"], report["load_after"]
     over, word = f"over {report['transitions']:,} transitions", "met" if total <= LIMIT else "NOT met"
@@ -172,7 +172,7 @@ def markdown(report: dict[str, Any]) -> str:
             f"The same weights and {BESIDE:,} transitions on both sides, float32, {THREADS} threads; numbers have their own",
             "sign. The difference is relative to the number; of Soft OPC, a small difference of large values, to the mean value.",
             "",
-            table([over, "seconds"], [*timed, ["**together**", f"**{total:.1f}**"]]),
+            table([over, "seconds", "of processors"], [*timed, ["**together**", f"**{total:.1f}**", f"{spent:.1f}"]]),
             "",
             f"{THREADS} threads, one scorer after the other; at most {LIMIT:.0f} s was {word}. Those of TD3 but the comparer, in",
             f"one walk as `Scores` and trials make it, take {walk:.1f} s.",

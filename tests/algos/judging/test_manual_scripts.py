@@ -14,14 +14,21 @@ import torch
 from d3ray.data.mdp_dataset import MDPDataset
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CartPole's file in d3rlpy's format, from this machine: that which comes with the package. And a catalog that names it."""
+    made = tmp_path_factory.mktemp("published")
+    MDPDataset.open("d3ray/cartpole-replay").dump(made / "cartpole.h5")
+    entry = {"files": [{"url": str(made / "cartpole.h5")}], "environment": {"id": "CartPole-v1"}}
+    (made / "catalog.json").write_text(json.dumps({"entries": {"d3rlpy/cartpole-replay": entry}}))
+    return made
+
+
 @pytest.fixture
-def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CartPole's file in d3rlpy's format, from this machine: that which comes with the package."""
-    MDPDataset.open("d3ray/cartpole-replay").dump(tmp_path / "cartpole.h5")
-    entry = {"files": [{"url": str(tmp_path / "cartpole.h5")}], "environment": {"id": "CartPole-v1"}}
-    (tmp_path / "catalog.json").write_text(json.dumps({"entries": {"d3rlpy/cartpole-replay": entry}}))
-    monkeypatch.setenv("D3RAY_CATALOG", str(tmp_path / "catalog.json"))
-    monkeypatch.setenv("D3RAY_CACHE", str(tmp_path / "cache"))
+def published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `get_cartpole` finds."""
+    monkeypatch.setenv("D3RAY_CATALOG", str(folder / "catalog.json"))
+    monkeypatch.setenv("D3RAY_CACHE", str(folder / "cache"))
 
 
 @pytest.mark.usefixtures("published")
@@ -34,7 +41,7 @@ def test_the_quick_start() -> None:
 
     dataset, env = get_cartpole()
     train_episodes, test_episodes = train_test_split(dataset, test_size=0.2)
-    dqn = DQN(batch_size=1024, encoder={"hidden_units": [32]})
+    dqn = DQN(batch_size=8192, encoder={"hidden_units": [16]})
     dqn.fit(
         train_episodes,
         eval_episodes=test_episodes,
