@@ -15,14 +15,16 @@ Choices   1. π is asked once for each observation of a dataset, before training
           2. π acts greedily, as what is taken away does.
           3. Each critic goes towards its own target, so that members of an ensemble are independent; d3rlpy takes the least.
           4. Always one-step returns: what was recorded after s' is not what π would have done.
-          5. The target is copied after steps C, 2C, …; d3rlpy 2.8.1 also after the first.
+          5. With `value_bounds` what is bootstrapped is clipped, as to what rewards of the data allow. True values lie within, and
+             critics that follow a policy to where data are lacking cannot run off. d3rlpy has nothing of the kind.
+          6. The target is copied after steps C, 2C, …; d3rlpy 2.8.1 also after the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -36,7 +38,7 @@ from ...data.errors import ConfigError
 from ...data.masks import Masked
 from ...data.sampling.windows import Windows
 from ...data.spec import Spec, space_columns
-from ..config import ContinuousConfig, Preset
+from ..config import Bounds, ContinuousConfig, Preset
 from ..critics import Critics, CriticsConfig
 from ..definition import LossValue, Network, due, loss, transitions
 from ..losses.td import td_loss
@@ -68,6 +70,9 @@ class EvaluationConfig(CriticsConfig):
     )
     tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", source=D3RLPY, gt=0, le=1)
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
+    value_bounds: Literal["rewards"] | Bounds | None = setting(
+        None, "what Q'(s', π(s')) is clipped to: two numbers, or rewards: to what the data's allow; None: it is not"
+    )
 
 
 class FQEConfig(EvaluationConfig, ContinuousConfig):
@@ -96,6 +101,15 @@ class FQE(Critics):
     def wants(self, config: EvaluationConfig) -> Following:
         return Following(self, config, Transitions(config.batch_size, members=transitions(config).members))
 
+    def completed(self, config: Any, dataset: Dataset) -> Any:
+        """With bounds of values that follow from the rewards: of an episode that goes on for ever, or ends at once."""
+        if config.value_bounds == "rewards":
+            ends = np.array([dataset.statistics.reward.min, dataset.statistics.reward.max])
+            low, high = ends if config.reward_scaler is None else config.reward_scaler.transform(ends).numpy()
+            steps = 1 / (1 - config.gamma) if config.gamma < 1 else float(np.max(dataset.episodes.steps))
+            config = config.model_copy(update={"value_bounds": (min(0.0, float(low)) * steps, max(0.0, float(high)) * steps)})
+        return super().completed(config, dataset)
+
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, targets=self.config_.target_update_interval)
 
@@ -108,6 +122,8 @@ class FQE(Critics):
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
         """What each Q_i goes towards, [members, N, B]."""
         following = nets.target.critic.distribution(batch.next_observation, batch.extra["following"])
+        if isinstance(bounds := self.config_.value_bounds, tuple):
+            following = Values(following.atoms.clamp(*bounds), following.weights)
         return batch.reward + batch.discount * following
 
     def acts_by(self, spec: Spec) -> Any:

@@ -105,7 +105,9 @@ def _other_numbers(kind: type, value: Any) -> Iterator[Any]:
 
 def _other_tuples(arguments: tuple[Any, ...], value: Any) -> Iterator[Any]:
     entry = arguments[0]
-    if not value:
+    if not value and arguments[1:] == (float,):  # from where to where
+        yield (-0.1, 0.1)
+    elif not value:
         yield from ((other,) for other in others(entry, None))
     else:
         yield from ((other, *value[1:]) for other in others(entry, value[0]))

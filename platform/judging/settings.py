@@ -30,7 +30,9 @@ class JudgeSettings(Config):
     )
     name: str | None = setting(None, "the judgement's name, also its folder's; null: judge-DATASET")
     gamma: float = setting(0.99, "γ: what is estimated is the return discounted by it", gt=0, le=1)
-    fqe: dict[str, Any] = setting({}, "settings of FQE, as {n_critics: 3}; scalers of vectors are set where nothing is said")
+    fqe: dict[str, Any] = setting(
+        {}, "settings of FQE, as {n_critics: 3}; scalers of vectors and value_bounds are set where nothing is said"
+    )
     n_steps: int = setting(50_000, "gradient steps of FQE; 0: importance sampling alone", ge=0)
     seeds: tuple[int, ...] = setting((0, 1, 2), "seeds of FQE, whose spread shows what the data leave open", min_length=1)
     behaviour: Literal["recorded", "estimated"] | None = setting(
@@ -75,7 +77,11 @@ class JudgeSettings(Config):
 
     def experiment(self, spec: Spec, path: str) -> ExperimentConfig:
         """The training of FQE for one policy."""
-        algorithm: dict[str, Any] = {"name": "DiscreteFQE" if spec.discrete else "FQE", "gamma": self.gamma}
+        algorithm: dict[str, Any] = {
+            "name": "DiscreteFQE" if spec.discrete else "FQE",
+            "gamma": self.gamma,
+            "value_bounds": "rewards",
+        }
         vectors = isinstance(spec.observation, Box) and len(spec.observation.shape) == 1
         algorithm |= {"observation_scaler": "standard"} if vectors else {}
         algorithm |= {} if spec.discrete else {"action_scaler": "min_max"}

@@ -81,6 +81,26 @@ def test_the_value_of_a_policy_is_found_and_not_that_of_the_data_or_of_the_best(
     np.testing.assert_allclose(left.predict_value(seen, np.zeros(4, int)), np.zeros(4), atol=0.02)
 
 
+def test_what_is_bootstrapped_stays_within_what_rewards_allow() -> None:
+    data = chain(200)
+    made = DiscreteFQE(algo=Always(1, data), gamma=0.8, value_bounds="rewards", dtype="float64").fit(data, 3, 3)
+    assert made.config_.value_bounds == (0.0, pytest.approx(5.0))  # rewards are 0 and 1
+    endless = DiscreteFQE(algo=Always(1, data), gamma=1.0, value_bounds="rewards").build_with_dataset(data)
+    assert endless.config_.value_bounds == (0.0, float(max(data.episodes.steps)))
+    learner, batch = made.fit_.learner, made.fit_.sampler(data).sample(5)
+    state = learner.state()
+    raised = {n: t + 100 if n.startswith("target/") and n.endswith("head.bias") else t for n, t in state.items()}
+    assert sum((raised[n] != t).any().item() for n, t in state.items()) == 1
+    learner.load_state(raised, 3)
+    goals = {}
+    for bounds in (made.config_.value_bounds, None):
+        made.fit_.config = made.config_.model_copy(update={"value_bounds": bounds})
+        goals[bounds] = learner.look(made.goal, batch).mean[0]
+    clipped, free = goals.values()
+    assert (free - batch.reward)[batch.discount > 0].min() > 5
+    assert clipped.numpy() == pytest.approx((batch.reward + batch.discount * 5).numpy())
+
+
 def test_actions_are_the_judged_policys_and_values_its_own(tmp_path: Path) -> None:
     data = tiny_dataset(discrete=False)
     judged = BC(seed=1, observation_scaler="standard").fit(data, 20, 20)
