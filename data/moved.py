@@ -23,6 +23,7 @@ MOVED = {
     "metrics": "algos.judging.metrics",
     "metrics.comparer": "algos.judging.comparers",
     "metrics.scorer": "algos.judging.scorers",
+    "ope": "algos.judging.ope",
     "platform.experiment.config": "platform.settings.config",
     "platform.experiment.objective": "platform.settings.objective",
     "platform.experiment.status_reader": "platform.results.status_reader",

@@ -34,13 +34,13 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, DataError
 from ...data.masks import Masked
 from ...data.sampling.windows import Windows
 from ...data.spec import Spec, space_columns
 from ..config import Bounds, ContinuousConfig, Preset
 from ..critics import Critics, CriticsConfig
-from ..definition import LossValue, Network, due, loss, transitions
+from ..definition import LossValue, Network, Verbs, due, loss, transitions
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
@@ -112,6 +112,11 @@ class FQE(Critics):
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, targets=self.config_.target_update_interval)
+
+    def critic(self, learner: Verbs, batch: Batch) -> None:
+        if "following" not in batch.extra:
+            raise DataError(f"The batch does not say what the policy would do next: {self.name} draws its own in fit.")
+        super().critic(learner, batch)
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

@@ -11,8 +11,11 @@ import pytest
 from d3ray import BC, DQN, FQE, Dataset, DiscreteFQE, ReplayBuffer, load
 from d3ray.algos.judging.held_out import HeldOut
 from d3ray.algos.networks.encoders import VectorEncoder
-from d3ray.algos.testing import tiny_dataset
+from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.sampling import TransitionSampler
+from d3ray.ope import FQE as OPE_FQE
+from d3ray.ope import FQEConfig
 
 from ..loss_values import evaluate, networks, prepared
 
@@ -153,5 +156,11 @@ def test_what_cannot_be_judged_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for said, (algo, error) in cases.items():
         with pytest.raises(error, match=said):
             FQE(algo=algo).fit(data, 1, 1)
+    assert OPE_FQE is FQE
+    assert FQE.Config is FQEConfig
+    built = FQE(algo=maker(BC)().fit(data, 1, 1)).fit(data, 1, 1)
+    with pytest.raises(DataError, match="does not say what the policy would do next"):
+        built.update(TransitionSampler(data, 8).sample(0))
+    assert set(built.update(built.fit_.sampler(data).sample(1))) >= {"critic_loss", "q_value"}
     with pytest.raises(DataError, match="DiscreteFQE"):
         FQE(algo=None).fit(tiny_dataset(discrete=True), 1, 1)
