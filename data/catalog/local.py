@@ -8,7 +8,7 @@ agents as soon as the datasets are there.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -140,6 +140,15 @@ def state(name: str, entry: Entry) -> Where:
     folder = download_folder(name, entry)
     there = [(folder / file.place).exists() for file in entry.files]
     return "downloaded" if all(there) else "in part" if any(there) or any(_parts(folder, entry.files)) else ""
+
+
+def with_files(names: Iterable[str], known: Catalog) -> Iterator[str]:
+    """Those of which something may be on this machine: what is downloaded has a folder in the cache then, other places vary."""
+    downloads = {name for family in known.families if "files" in family.entry for name in family.names()}
+    places = [cache_root() / "downloads", cache_root() / "datasets"]
+    single = set(known.single_names())
+    stems = {path.relative_to(place).as_posix().rpartition(".")[0] for place in places for path in place.glob("**/*.*")}
+    yield from (name for name in names if name in stems or name not in downloads or name in single)
 
 
 def bounded(spec: Spec, entry: Entry) -> Spec:

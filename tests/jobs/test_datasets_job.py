@@ -31,7 +31,8 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "team/one": {"files": [known], **pendulum, "options": {"timeout_at": 20}},
         "team/two": {"files": [{"url": str(tmp_path / "1.hdf5")}], "format": "d4rl"},
     }
-    (tmp_path / "catalog.json").write_text(json.dumps({"entries": entries}))
+    family = {"name": "teams/{k}-v0", "values": {"k": "0..1"}, "files": [{"url": str(tmp_path / "{k}.hdf5")}], "format": "d4rl"}
+    (tmp_path / "catalog.json").write_text(json.dumps({"entries": entries, "families": [family]}))
     monkeypatch.setenv("D3RAY_CATALOG", str(tmp_path / "catalog.json"))
     monkeypatch.setenv("D3RAY_CACHE", str(tmp_path / "cache"))
     return tmp_path
@@ -53,6 +54,12 @@ def test_it_lists_what_there_is_and_what_is_here(team: Path, capsys: pytest.Capt
     assert run_command("datasets", ["--local"]) == 0
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()[1:4]] == ["d3ray/cartpole-replay", "d3ray/pendulum-replay", "team/one"]
+    assert "3 datasets, 3 of them here." in out
+    Dataset.open("teams/1-v0")
+    assert run_command("datasets", ["--local"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[4].split()[:2] == ["teams/1-v0", "yes"]
+    assert "4 datasets, 4 of them here." in out
 
 
 def test_it_gives_json_with_urls_hashes_and_scores(team: Path, capsys: pytest.CaptureFixture[str]) -> None:
