@@ -71,7 +71,8 @@ def showing(read: Read, waiting: str = "", console: Console | None = None) -> Ge
 
     Args:
         read: Gives the view; None: there is none yet. Called in a thread of its own.
-        waiting: What is said on a terminal until there is one.
+        waiting: What is said on a terminal until there is one; a command that ends at once, as one that is refused does, then reads
+            nothing, which may take long.
         console: Where to; stderr.
 
     Yields:
@@ -80,7 +81,8 @@ def showing(read: Read, waiting: str = "", console: Console | None = None) -> Ge
     console = console or Console(stderr=True, highlight=False)
     show = _Table(console, waiting) if console.is_terminal else _Lines(console)
     stop, over = threading.Event(), threading.Event()
-    thread = threading.Thread(target=_work, args=(read, show, stop, over), name="d3ray-view", daemon=True)
+    first = _SECONDS_BETWEEN if waiting else 0.0
+    thread = threading.Thread(target=_work, args=(read, show, stop, over, first), name="d3ray-view", daemon=True)
     with show:
         thread.start()
         try:
@@ -90,7 +92,9 @@ def showing(read: Read, waiting: str = "", console: Console | None = None) -> Ge
             thread.join()
 
 
-def _work(read: Read, show: _Table | _Lines, stop: threading.Event, over: threading.Event) -> None:
+def _work(read: Read, show: _Table | _Lines, stop: threading.Event, over: threading.Event, first: float) -> None:
+    if stop.wait(first):
+        return
     view: View | None = None
     due = wait = 0.0
     last = False

@@ -183,6 +183,13 @@ def test_in_a_log_there_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", said.getvalue())
 
 
+def test_a_command_that_is_refused_at_once_waits_for_no_storage() -> None:
+    reads: list[None] = []
+    with showing(lambda: reads.append(None), "one: starting", Console(file=io.StringIO(), width=80)):
+        pass
+    assert reads == []
+
+
 PROGRAM = """
 import sys, time
 from d3ray.jobs.views.live_view import showing
