@@ -13,6 +13,7 @@ import tempfile
 from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from ...data.node_maps.cache import cache_root
@@ -60,14 +61,23 @@ def _migrate(database: Path) -> None:
     """Has MLflow make it. Of MLflow's own experiment the folder of artifacts belongs to the place where it is opened."""
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
+    from sqlalchemy import Engine, event
     from sqlalchemy.exc import SQLAlchemyError
 
+    event.listen(Engine, "connect", _unsynced)
     try:
         MlflowClient(f"sqlite:///{database}")
     except (MlflowException, SQLAlchemyError) as error:
         raise sqlite3.OperationalError(str(error)) from error
+    finally:
+        event.remove(Engine, "connect", _unsynced)
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("DELETE FROM experiments")
+
+
+def _unsynced(connection: Any, _: object) -> None:
+    """What is half made when the power goes is made again: only the finished copy has to be on the disk."""
+    connection.execute("PRAGMA synchronous=off")
 
 
 def _copy(there: Path, here: Path) -> None:
