@@ -75,10 +75,10 @@ def check_refuses_other_actions(make: Make) -> None:
 
 
 @check
-def check_settings_matter(make: Make) -> None:
-    """Every setting changes what is learned or predicted, alone or with others; one that has no effect is an exemption."""
+def check_settings_matter(make: Make, names: Iterable[str] | None = None) -> None:
+    """Every setting (or those of `names`) changes what is learned or predicted, alone or with others, or is an exemption."""
     algorithm, effects = make(), Effects(make)
-    for name in algorithm.Config.model_fields:
+    for name in algorithm.Config.model_fields if names is None else names:
         values = list(islice(alternatives(make, name), TRIED)) or list(islice(unchecked_alternatives(make, name), TRIED))
         exempt = name in algorithm.exemptions
         if not values and not exempt:

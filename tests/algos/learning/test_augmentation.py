@@ -44,7 +44,12 @@ def test_losses_of_copies_are_averaged(algorithm):
         torch.testing.assert_close(gradient, torch.stack([part[0][k] for part in parts]).mean(0), rtol=1e-11, atol=1e-15)
 
 
-@pytest.mark.parametrize("name", algorithm_names())
+# One of each way to draw, to wrap copies and to learn from a batch; `make test-all` has the others.
+QUICK = {"AWR", "BC", "CQL", "DecisionTransformer", "DQN", "IQL", "Rainbow", "TD3PlusBC"}
+EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in algorithm_names()]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_stacks_rows_and_resumed_runs_keep_the_contract(name):
     algorithm = algorithm_class(name)
     make = maker(

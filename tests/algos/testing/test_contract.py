@@ -13,6 +13,7 @@ import pytest
 from torch import Tensor
 
 from d3ray.algos import testing
+from d3ray.algos.base import Algorithm
 from d3ray.algos.definition import loss
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.testing import Check, check_export_acts_as_predict, check_name
@@ -22,14 +23,35 @@ from d3ray.data.config import setting
 from .contract_cells import DEFAULT, cell_settings, cells, factors
 from .pairwise import Cell, all_pairs, covering, pairs_of
 
-MOST, OF_AN_HEIR = 4, 1  # cells of an algorithm, and of one that inherits another's page; the slow test has them all
+MOST, OF_ANOTHER, OF_AN_HEIR = 4, 2, 1  # cells of SAC and DQN, of others, and of heirs to a page; the slow test has them all
 CELLS = [(name, check) for name in algorithm_names() for check in testing.CHECKS]
 
 
 @pytest.mark.parametrize(("name", "check"), CELLS, ids=[f"{name}-{check_name(check)}" for name, check in CELLS])
 def test_contract(name: str, check: Check) -> None:
-    quick = {check_export_acts_as_predict: partial(check, onnx=False)}  # ONNX takes seconds, and test_export.py has it
+    quick: dict[Check, Check] = {check_export_acts_as_predict: partial(check, onnx=False)}  # ONNX takes seconds: test_export.py
+    quick[testing.check_settings_matter] = partial(check, names=own_settings(name))
     quick.get(check, check)(testing.maker(algorithm_class(name)))
+
+
+def heir_to(name: str) -> type[Algorithm] | None:
+    """The page that an algorithm's page inherits."""
+    pages = set(map(algorithm_class, algorithm_names()))
+    return next((cls for cls in algorithm_class(name).__mro__[1:] if cls in pages), None)
+
+
+def own_settings(name: str) -> list[str]:
+    """Those that an heir adds, gives another default, or says to have no effect; all of one that has none, or is no heir."""
+    algorithm, above = algorithm_class(name), heir_to(name)
+    fields, known = algorithm.Config.model_fields, above.Config.model_fields if above else {}
+    own = [n for n, field in fields.items() if n not in known or field.default != known[n].default or n in algorithm.exemptions]
+    return own or list(fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in algorithm_names() if heir_to(name)])
+def test_settings_that_are_inherited_matter(name: str) -> None:
+    testing.check_settings_matter(testing.maker(algorithm_class(name)))
 
 
 @pytest.mark.slow
@@ -42,9 +64,7 @@ def test_long_runs_and_exports_keep_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_settings_keep_the_contract_together(name: str) -> None:
-    above = algorithm_class(name).__mro__[1:]
-    heir = any(algorithm_class(other) in above for other in algorithm_names())
-    for cell in cells(name, OF_AN_HEIR if heir else MOST):
+    for cell in cells(name, OF_AN_HEIR if heir_to(name) else MOST if name in ("SAC", "DQN") else OF_ANOTHER):
         keeps_the_contract(name, cell)
 
 
@@ -91,6 +111,14 @@ def test_python_numbers_may_meet_coefficients(weigh: Callable[[Tensor], Tensor])
             return values * weigh(h.delta), metrics
 
     testing.check_update_reads_no_value(testing.maker(Weighs))
+
+
+def test_what_an_heir_checks_of_its_settings() -> None:
+    assert own_settings("AL") == ["alpha"]
+    assert own_settings("DQN") == list(DQN.Config.model_fields)
+    assert {"weight", "double"}.isdisjoint(own_settings("CalQL"))
+    assert "endless" in own_settings("CalQL")
+    assert heir_to("CalQL") is algorithm_class("CQL")
 
 
 def test_kinds_of_settings_are_found_by_themselves() -> None:

@@ -87,7 +87,7 @@ def check_rows(buffer: ReplayBuffer, first_unknown: int) -> int:
     return following
 
 
-@pytest.mark.parametrize("capacity", [64, 4000])
+@pytest.mark.parametrize("capacity", [64, pytest.param(4000, marks=pytest.mark.slow)])  # full soon, and never
 def test_a_buffer_on_disk_survives_sigkill_at_any_moment(tmp_path: Path, capacity: int) -> None:
     PersistentReplayBuffer(tmp_path / "buffer", capacity, WIDE).close()
     begin = 0
