@@ -23,6 +23,13 @@ import pytest
 hypothesis.settings.register_profile("d3ray", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("d3ray")
 
+
+def no_sync(descriptor: int) -> None:
+    """No test cuts the power, and what is killed leaves to the system what it wrote; a sync waits for all that others write."""
+
+
+os.fsync = no_sync
+
 gc.set_threshold(50_000)  # a tenth of the run's time; what a test says of garbage it collects itself
 
 # A run in a script's background ignores Ctrl-C, and so would every command that a test starts to press it.
@@ -107,6 +114,7 @@ class LocalRay:
 
         if ray.is_initialized():
             return
+        (self.folder / "sitecustomize.py").write_text("import os\nos.fsync = lambda descriptor: None\n")  # as in this process
         patch = self._open.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("PYTHONPATH", os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")]))
         patch.syspath_prepend(self.folder)
