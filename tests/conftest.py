@@ -47,8 +47,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 FIRST = (  # what takes long, so that both worker processes end together
-    ("tests/algos/testing/",),
+    ("tests/algos/testing/test_contract.py",),
     ("tests/house/test_docs.py",),
+    ("tests/jobs/test_submit_job.py",),
+    ("tests/platform/experiment/test_resume.py",),
     ("tests/faults/",),
     ("tests/platform/", "tests/jobs/"),
     ("tests/house/",),
