@@ -24,7 +24,8 @@ class PolicyValues:
     Attributes:
         q_value: Q(s, a) of the logged actions, [N].
         value: V(s) = Q(s, π(s)), [N].
-        final_value: V of what each episode's last step led to, [E]; 0 where the task ended there.
+        final_value: V of what each episode's last step led to, [E]; 0 where the task ended there. Where that was not recorded, what
+            Q(s, a) of the last step says of it, (Q - r) / γ, so that step corrects nothing.
         first: Rows of the episodes' first steps, [E].
     """
 
@@ -74,6 +75,8 @@ def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> Policy
             q_value[at], value[at] = valued(batch.observation, batch.action.numpy()), valued(batch.observation, policy.taken[at])
         for at in np.split(np.arange(len(steps)), range(_ROWS, len(steps), _ROWS)):
             batch = sampler.at(torch.from_numpy(last[at]))
-            final_value[at] = valued(batch.next_observation, policy.closing[at])
+            led_to, reward = valued(batch.next_observation, policy.closing[at]), fit.scaling.reward(batch.reward.numpy())
+            supposed = (q_value[last[at]] - reward) / (float(fqe.config_.gamma) or 1.0)
+            final_value[at] = np.where(np.asarray(dataset.episodes.final_recorded, bool)[at], led_to, supposed)
     final_value[np.asarray(dataset.episodes.terminated, bool)] = 0.0
     return PolicyValues(q_value, value, final_value, last - steps + 1)
