@@ -82,6 +82,11 @@ class ForeignOnnxPolicy:
                 if found.ndim == 2 and found.shape[1] == self.spec.n_actions > 1
                 else found.reshape(len(rows), -1)[:, 0]
             )
+            if not np.equal(np.mod(found, 1), 0).all():
+                what = f"a number each, such as {float(found[0]):.4g}, which is no action"
+                raise ConfigError(
+                    f"{self.name} gives {what}: of discrete ones it gives whole numbers, or {self.spec.n_actions} scores."
+                )
             found = found.astype(np.int64)
         wanted = (len(rows), *self.spec.action.shape)
         if found.shape != wanted:

@@ -17,6 +17,7 @@ from ...data.masks import ACTION_MASK, Masked
 from ...data.sampling import TransitionSampler
 from ...data.spec import Spec, space_columns
 from ..acting.foreign_onnx import ForeignOnnxPolicy
+from ..acting.inputs import raw_actions
 from ..base import Algorithm
 from ..environments.spaces import check_spaces
 from ..export.package import is_package, read_package
@@ -96,7 +97,7 @@ def decisions(policy: Any, dataset: Dataset) -> Decisions:
         dataset: Its episodes, in their order.
 
     Raises:
-        DataError: an action is no finite number, or was not legal.
+        DataError: an action is no finite number, there is none of its number, or it was not legal.
     """
     steps = np.asarray(dataset.episodes.steps, np.int64)
     sampler = TransitionSampler(
@@ -113,6 +114,10 @@ def decisions(policy: Any, dataset: Dataset) -> Decisions:
     numbers, actions = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if actions.dtype.kind == "f" and not np.isfinite(actions).all():
         raise DataError(f"The policy that is judged gives actions in {dataset.name!r} that are no finite numbers.")
+    try:
+        raw_actions(dataset.spec.action, actions, len(actions))
+    except DataError as error:
+        raise DataError(f"The policy that is judged acts as nobody can in {dataset.name!r}: {error}") from error
     every = np.empty_like(actions)
     every[numbers] = actions
     if dataset.spec.action_mask and (wrong := _illegal(every, dataset)):

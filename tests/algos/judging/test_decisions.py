@@ -71,6 +71,17 @@ class Scores(nn.Module):
         return scores.argmax(1, keepdim=True) if self.column else scores
 
 
+class Number(nn.Module):
+    """One number for each observation, as what is no action."""
+
+    def __init__(self, scale: float, kind: torch.dtype) -> None:
+        super().__init__()
+        self.scale, self.kind = scale, kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.scale * torch.sigmoid(x[:, 0])).to(self.kind)
+
+
 @pytest.mark.parametrize("column", [False, True])
 def test_an_onnx_file_of_others_acts_by_scores_or_by_numbers(tmp_path: Path, column: bool) -> None:
     data = tiny_dataset(discrete=True)
@@ -86,6 +97,18 @@ def test_an_onnx_file_of_others_acts_by_scores_or_by_numbers(tmp_path: Path, col
     for name, said in (("broken.onnx", "onnxruntime cannot read"), ("none.onnx", "cannot be read")):
         with pytest.raises(StorageError, match=said):
             policy_of(tmp_path / name, data.spec)
+
+
+def test_numbers_that_are_no_actions_are_refused(tmp_path: Path) -> None:
+    data, shapes = tiny_dataset(discrete=True), ({0: torch.export.Dim("batch")},)
+    graphs = {"share": Number(1.0, torch.float32), "large": Number(9.0, torch.int64)}
+    for name, graph in graphs.items():
+        told: Any = {"dynamo": True, "dynamic_shapes": shapes, "verbose": False}
+        torch.onnx.export(graph.eval(), (torch.zeros(2, 5),), tmp_path / f"{name}.onnx", **told)
+    with pytest.raises(ConfigError, match=r"gives a number each, such as 0\.\d+, which is no action"):
+        decisions(policy_of(tmp_path / "share.onnx", data.spec), data)
+    with pytest.raises(DataError, match=r"acts as nobody can in 'tiny': Actions are whole numbers from 0 to 2 here"):
+        decisions(policy_of(tmp_path / "large.onnx", data.spec), data)
 
 
 def test_a_policy_that_ignores_a_mask_is_refused() -> None:
