@@ -114,6 +114,18 @@ def unleaned(estimates: Estimates, why: str) -> Estimates:
     return replace(estimates, rows={**estimates.rows, **leaning})
 
 
+def disagreement(estimates: Estimates) -> str | None:
+    """What to say where FQE alone and its correction by weights give intervals that do not meet; None where they do."""
+    found = {name: estimates.rows[name].interval for name in TRUSTED if name in estimates.rows}
+    direct, corrected = found.pop("DM", None), next(iter(found.items()), None)
+    if direct is None or corrected is None or corrected[1] is None:
+        return None
+    name, (low, high) = corrected[0], corrected[1]
+    if direct[0] <= high and low <= direct[1]:
+        return None
+    return f"The intervals of DM and {name} do not meet, so FQE or the probabilities are wrong: try a larger n_steps."
+
+
 def decides(name: str, one: Estimate) -> bool:
     """Whether an estimate has an interval that a decision can stand on."""
     return one.refused is None and one.interval is not None and (one.caveat is None or name == "DM")

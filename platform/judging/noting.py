@@ -2,7 +2,8 @@
 
 Metrics `judge/NAME`, `judge/NAME/lower` and `judge/NAME/upper` of each estimator that was not refused. Tags of a version, of its
 newest judgement: `d3ray.estimate.by` (the estimator), `.value`, `.lower`, `.upper`, `.level`, `.gamma`, `.data` (what the logs
-returned), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together).
+returned), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together). Where
+the newest judgement has nothing to decide by, a version has none of them, so an older one promotes nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ def note(judgement: Judgement, storage: str, tracking: str | None) -> None:
                     client.log_metric(run, name, value)
             if is_registered(verdict.source):
                 name, _, version = verdict.source.removeprefix("models:/").partition("/")
-                for key, value in _tags(judgement, verdict, now).items():
+                tags = _tags(judgement, verdict, now)
+                for key, value in tags.items():
                     client.set_model_version_tag(name, version, f"{TAG}.{key}", value)
+                for key in () if tags else client.get_model_version(name, version).tags:
+                    if key.startswith(f"{TAG}."):
+                        client.delete_model_version_tag(name, version, key)
 
 
 def _metrics(verdict: Verdict) -> list[tuple[str, float]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...algos.judging.estimates import Estimate
-from ...data.storage.files import write_atomically
 from ..report import svg
 from ..report.page import render
 from .judgement import Judgement, Verdict
@@ -28,11 +26,6 @@ class _Policy:
     label: str
     chart: str
     notes: list[str]
-
-
-def write_page(judgement: Judgement, folder: Path) -> None:
-    """Writes it into a folder."""
-    write_atomically(folder / FILE, page(judgement).encode())
 
 
 def page(judgement: Judgement) -> str:
@@ -84,19 +77,19 @@ def _policy(verdict: Verdict) -> _Policy:
     notes = list(verdict.estimates.warnings)
     if verdict.by_seed:
         notes.append(f"DM by seed of FQE: {', '.join(map(said, verdict.by_seed))}.")
-    refusals: dict[str, list[str]] = {}
-    for name, one in verdict.estimates.rows.items():
-        if one.refused is not None:
-            refusals.setdefault(one.refused, []).append(name)
-    notes += [f"{', '.join(names)} refused: {why}" for why, names in refusals.items()]
-    notes += [f"{name}: {one.caveat}" for name, one in verdict.estimates.rows.items() if one.caveat is not None]
-    notes += [
-        f"{name}: {one.ess:.1f} effective episodes of {verdict.estimates.n_episodes:,}."
-        for name, one in verdict.estimates.rows.items()
-        if one.ess is not None and one.value is not None
-    ]
+    rows, n = verdict.estimates.rows, verdict.estimates.n_episodes
+    notes += [f"{names} refused: {why}" for why, names in _by_sentence({name: one.refused for name, one in rows.items()})]
+    notes += [f"{names}: {what}" for what, names in _by_sentence({name: one.caveat for name, one in rows.items()})]
+    behind = {name: None if one.ess is None or one.value is None else f"{one.ess:.1f}" for name, one in rows.items()}
+    notes += [f"{names}: {ess} effective episodes of {n:,}." for ess, names in _by_sentence(behind)]
     chart = svg.intervals(there, f"Estimates of {verdict.label}", _against(verdict.estimates.data)) if there else ""
     return _Policy(verdict.label, chart, notes)
+
+
+def _by_sentence(about: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """What is said, and the estimators of which it is."""
+    for sentence in dict.fromkeys(one for one in about.values() if one is not None):
+        yield sentence, ", ".join(name for name, one in about.items() if one == sentence)
 
 
 def _conditions(judgement: Judgement) -> Iterator[tuple[str, str]]:

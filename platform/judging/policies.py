@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,14 +48,12 @@ def keep(sources: Sequence[str], storage: str, tracking: str | None) -> list[Kep
         tracking: MLflow's tracking URI.
 
     Raises:
-        ConfigError: a source is no policy, two are the same, or the storage is no folder.
+        ConfigError: a source is no policy, or two are the same.
         StorageError: one is damaged, or cannot be read or written.
     """
-    if (place := Folder(storage).local) is None:
-        raise ConfigError(f"Policies are judged in a results folder, and {storage} is an object store: name a folder as storage.")
-    found = list[Kept]()
+    place, found = Path(storage), list[Kept]()
     for source in sources:
-        for named in _each(source):
+        for named in _each(source, storage):
             place_of = pinned(named.place, tracking, storage) if is_registered(named.place) else absolute(named.place)
             if place_of.endswith(".onnx"):
                 kept = _keep_file(Path(place_of), place / KEPT)
@@ -67,7 +65,8 @@ def keep(sources: Sequence[str], storage: str, tracking: str | None) -> list[Kep
     for k, one in enumerate(found):
         if (same := next((other for other in found[:k] if other.path == one.path), None)) is not None:
             raise ConfigError(f"{one.label} and {same.label} are the same policy: name it once.")
-    return found
+    labels = [one.label for one in found]
+    return [replace(one, label=one.source) if labels.count(one.label) > 1 else one for one in found]
 
 
 class _Named(NamedTuple):
@@ -76,12 +75,14 @@ class _Named(NamedTuple):
     place: str  # what is read
 
 
-def _each(source: str) -> Iterator[_Named]:
+def _each(source: str, storage: str) -> Iterator[_Named]:
     """Of an experiment one for each finished seed, whose source is the version that it is registered as."""
     if is_registered(source) or source.endswith(".onnx"):
         yield _Named(source if is_registered(source) else Path(source).name, source, source)
         return
     folder = Folder(absolute(source))
+    if not folder.names() and (Folder(storage) / source).read("experiment.json") is not None:
+        folder = Folder(storage) / source
     if folder.read("experiment.json") is None:
         yield _Named(folder.label, source, source)
         return

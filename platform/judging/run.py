@@ -12,14 +12,15 @@ import numpy as np
 import torch
 
 from ...algos.environments.collect import collect
+from ...algos.environments.make import make
 from ...algos.judging.behaviour import estimate_behaviour
 from ...algos.judging.decisions import Decisions, decisions, policy_of
-from ...algos.judging.estimates import ESTIMATORS, Estimates, estimate
+from ...algos.judging.estimates import Estimates, estimate
 from ...algos.judging.logs import LOG_PROB, Logs
 from ...algos.judging.selection import FEWEST, Selection, select
 from ...algos.judging.values import PolicyValues, mean_of, policy_values
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError, D3rayError, DataError, did_you_mean
+from ...data.errors import ConfigError, D3rayError, DataError
 from ...data.spec import Environment
 from ...data.storage.files import storage_errors, write_atomically
 from ..driver.proposer import Listed
@@ -29,13 +30,14 @@ from ..experiment.run import carry_out
 from ..places import open_place
 from ..results.experiment import ExperimentResult
 from ..results.progress import OnProgress
-from ..results.reading import Configuration, read_results
-from ..storage.experiments import Experiment, Trial
+from ..results.reading import Configuration, SeedRun, read_results
+from ..settings.evaluation import check_spaces
+from ..storage.experiments import Experiment, Trial, check_name
 from ..storage.folders import Folder
 from ..tracking.policies import open_policy
-from .judgement import Judgement, Verdict, chosen_estimator, unleaned, unsettled, widened
+from .judgement import Judgement, Verdict, chosen_estimator, disagreement, unleaned, unsettled, widened
 from .noting import note
-from .page import write_page
+from .page import FILE, page
 from .policies import Kept, keep
 from .settings import JudgeSettings
 
@@ -65,16 +67,20 @@ def judge(
         ConfigError, DataError, StorageError: before any work, for what cannot be used; or a policy cannot act on the logs.
         KeyboardInterrupt: after Ctrl-C; what was committed is kept.
     """
-    for name in settings.estimators or ():
-        if name not in ESTIMATORS:
-            raise ConfigError(f"There is no estimator {name!r}{did_you_mean(name, ESTIMATORS)}")
+    _check_folder(settings, again=resume or replace)
     dataset = _logs_of(settings.dataset)
+    _check_environment(settings, dataset)
     kept = keep(settings.sources, settings.storage_place, settings.tracking)
+    work = _work(settings, dataset, kept) if settings.n_steps else None
     acted = [_decided(one, dataset) for one in kept]
     log_prob, estimated = _behaviour(settings, dataset, say)
+    asked = settings.estimators
+    needed = (
+        asked if asked is None or work is None else tuple(dict.fromkeys((*asked, "DM")))
+    )  # by which it is seen what has settled
     result, values, trials = None, list[list[PolicyValues]](), list[Trial]()
-    if settings.n_steps:
-        result = carry_out(_work(settings, dataset, kept), resume=resume, replace=replace, on_progress=on_progress)
+    if work is not None:
+        result = carry_out(work, resume=resume, replace=replace, on_progress=on_progress)
         trials = Experiment(Folder(result.folder)).trials()
         values = [_valued(one, trials, dataset, policy) for one, policy in zip(kept, acted, strict=True)]
     trained = _trained(settings) if result else {}
@@ -82,15 +88,20 @@ def judge(
     for k, (one, policy) in enumerate(zip(kept, acted, strict=True)):
         logs = {"gamma": settings.gamma, LOG_PROB: log_prob, "estimated": estimated}
         by_seed = [_estimated(settings, dataset, policy, logs, value, ("DM",)) for value in (values[k] if values else ())]
-        found = _estimated(settings, dataset, policy, logs, mean_of(values[k]) if values else None, settings.estimators)
+        found = _estimated(settings, dataset, policy, logs, mean_of(values[k]) if values else None, needed)
         each = [(cast("float", e["DM"].value), e["DM"].interval) for e in by_seed]
-        if one.path in trained:
-            found = unsettled(widened(found, each), _moved(trained[one.path]), settings.n_steps)
+        seeds = trained[one.path].seeds if one.path in trained else ()
+        ended = [seed for seed in seeds if seed.status == "FINISHED"]
+        if seeds:
+            found = unsettled(widened(found, each), _moved(ended), settings.n_steps)
         if diverged := _diverged(one, trials):
             found = unleaned(found, f"FQE diverged: {diverged}.")
-        if one.learned_from == dataset.fingerprint:
-            found = dataclasses.replace(found, warnings=(*found.warnings, SAME))
-        runs = tuple(seed.run_id for seed in trained[one.path].seeds if seed.run_id) if one.path in trained else ()
+        warnings = [f"FQE of {one.label}: seed {s.seed} failed: {s.reason}." for s in seeds if s.status == "FAILED"]
+        warnings += [clash] if (clash := disagreement(found)) else []
+        warnings += [SAME] if one.learned_from == dataset.fingerprint else []
+        rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
+        found = dataclasses.replace(found, rows=rows, warnings=(*found.warnings, *warnings))
+        runs = tuple(seed.run_id for seed in ended if seed.run_id)
         played = _played(settings, one, dataset, say) if settings.environment is not None else ()
         verdicts.append(Verdict(one.label, one.source, one.path, found, tuple(v for v, _ in each), played, runs))
     return _concluded(settings, dataset, verdicts, result)
@@ -108,11 +119,37 @@ def _diverged(one: Kept, trials: Sequence[Trial]) -> str:
     return next((about["warning"] for about in ended if "warning" in about), "")
 
 
-def _moved(trained: Configuration) -> float:
+def _moved(seeds: Sequence[SeedRun]) -> float:
     """How far the mean value of logged actions moved from the last epochs but three to the last three, the largest of seeds."""
-    curves = [seed.curves[VALUE].values for seed in trained.seeds if VALUE in seed.curves]
+    curves = [seed.curves[VALUE].values for seed in seeds if VALUE in seed.curves]
     far = [abs(one[-3:].mean() - one[-6:-3].mean()) for one in curves if len(one) >= 6]
     return float(max(far, default=0.0))
+
+
+def _check_folder(settings: JudgeSettings, *, again: bool) -> None:
+    """Raises ConfigError where a judgement of that name cannot be begun."""
+    check_name(settings.experiment_name)
+    if "://" in settings.storage_place:
+        raise ConfigError(f"Policies are judged in a results folder, and {settings.storage} is a URI: name a folder as storage.")
+    folder = Folder(settings.storage_place) / settings.experiment_name
+    trains = folder.read("experiment.json") is not None
+    if not again and (trains or folder.read(RECORD) is not None):
+        flags = "--resume to go on with it, --replace to delete it, or " if settings.n_steps or not trains else ""
+        what = "an experiment" if trains else "a judgement"
+        raise ConfigError(
+            f"There is {what} {settings.experiment_name!r} in {settings.storage_place} already: say {flags}another name."
+        )
+    if trains and not settings.n_steps:
+        raise ConfigError(f"{folder} is an experiment, with whose training n_steps=0 has nothing to do: say another name.")
+
+
+def _check_environment(settings: JudgeSettings, dataset: Dataset) -> None:
+    """Raises ConfigError where policies for these logs cannot play."""
+    if settings.environment is None:
+        return
+    place = Environment(id=settings.environment) if isinstance(settings.environment, str) else settings.environment
+    with make(place) as vector:
+        check_spaces(dataset, vector.spec, place.id, "environment")
 
 
 def _logs_of(place: str) -> Dataset:
@@ -123,6 +160,8 @@ def _logs_of(place: str) -> Dataset:
         raise DataError(
             f"The actions of {dataset.name!r} are {dataset.spec.action_kind}; discrete or continuous ones can be judged."
         )
+    if dataset.n_episodes < 2:
+        raise DataError(f"{dataset.name!r} has one episode, which does not tell how far others would differ; give two or more.")
     return dataset
 
 
@@ -141,7 +180,7 @@ def _behaviour(settings: JudgeSettings, dataset: Dataset, say: Callable[[str], N
         raise ConfigError(f"{dataset.name!r} has no column {LOG_PROB!r}: say behaviour=estimated, or leave it out.")
     if recorded and settings.behaviour != "estimated":
         return rows.read(LOG_PROB, 0, rows.n)[~rows.read("closing", 0, rows.n).astype(bool)], False
-    if not dataset.spec.discrete or dataset.n_episodes < 2:
+    if not dataset.spec.discrete:
         return None, False  # a greedy policy of continuous actions has no density that could be compared
     say("Estimating the behaviour's probabilities, which the data do not record.")
     threads = torch.get_num_threads()
@@ -230,11 +269,11 @@ def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Verdict
     lower = {one.path: judgement.lower(one) for one in verdicts}
     ranked = sorted(verdicts, key=lambda one: np.inf if (low := lower[one.path]) is None else -low)
     judgement = dataclasses.replace(judgement, verdicts=tuple(ranked), selection=_selection(judgement))
-    folder = Path(judgement.folder)
+    folder, record, shown = Path(judgement.folder), json.dumps(judgement.to_dict(), indent=1), page(judgement)
     with storage_errors("written", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / RECORD, json.dumps(judgement.to_dict(), indent=1).encode())
-        write_page(judgement, folder)
+        write_atomically(folder / FILE, shown.encode())
+        write_atomically(folder / RECORD, record.encode())
     note(judgement, settings.storage_place, settings.tracking)
     return judgement
 

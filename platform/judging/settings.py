@@ -6,10 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ...algos.judging.estimates import ESTIMATORS
 from ...algos.judging.intervals import KINDS, Kind
 from ...algos.judging.resampling import LEVEL
 from ...data.config import Config, setting
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Box, Environment, Spec
 from ..settings.config import ExperimentConfig, ResourcesConfig, absolute
 
@@ -38,7 +39,7 @@ class JudgeSettings(Config):
     behaviour: Literal["recorded", "estimated"] | None = setting(
         None, "probabilities of what was logged: recorded in the column log_prob, or estimated; null: recorded where there are some"
     )
-    estimators: tuple[str, ...] | None = setting(None, "which, as [DM, WDR]; null: all that the logs allow")
+    estimators: tuple[str, ...] | None = setting(None, "which, as [DM, WDR]; null: all that the logs allow", min_length=1)
     interval: Kind = setting("bootstrap", f"kind of interval: {', '.join(KINDS)}")
     level: float = setting(LEVEL, "how often the truth shall lie within an interval", gt=0, lt=1)
     bounds: tuple[float, float] | None = setting(None, "smallest and largest return, for hoeffding and bernstein")
@@ -58,6 +59,11 @@ class JudgeSettings(Config):
             raise ConfigError(f"fqe.reward_scaler cannot be set: {REWARDS}.")
         for name in {"algo", "gamma"} & self.fqe.keys():
             raise ConfigError(f"fqe.{name} cannot be set: it is {'policies' if name == 'algo' else 'gamma'} that says it.")
+        for name in self.estimators or ():
+            if name not in ESTIMATORS:
+                raise ConfigError(f"There is no estimator {name!r}{did_you_mean(name, ESTIMATORS)}")
+        if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
+            raise ConfigError(f"bounds are {self.bounds[0]:g} and {self.bounds[1]:g}; the smallest return comes first.")
         return self
 
     @property

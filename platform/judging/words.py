@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...algos.judging.estimates import Estimate
-from .judgement import Judgement
+from ...algos.judging.estimates import Estimate, Estimates
+from ..report.svg import number
+from .judgement import Judgement, decides
 
 
 def said(value: float | None) -> str:
-    """A number with four digits; a dash where there is none."""
-    return "–" if value is None else f"{value:.4g}"
+    """A number with four digits and a true minus; a dash where there is none."""
+    return "–" if value is None else number(value)
 
 
 def within(one: Estimate) -> str:
     """An interval; empty where there is none."""
-    return "" if one.interval is None else f"{one.interval[0]:.4g} to {one.interval[1]:.4g}"
+    return "" if one.interval is None else f"{number(one.interval[0])} to {number(one.interval[1])}"
 
 
 def lead(judgement: Judgement) -> str:
@@ -23,8 +24,10 @@ def lead(judgement: Judgement) -> str:
     n, data = len(judgement.verdicts), judgement.data
     logs = f"The logs of {judgement.dataset!r} returned {said(data.value)} ({within(data)})."
     if judgement.trusted is None:
-        one = next(iter(judgement.verdicts[0].estimates.rows.values()))
-        return f"{logs} They support no estimate that all policies have: {one.refused or 'none was asked for.'}"
+        why = next(
+            (why for verdict in judgement.verdicts for why in _hindrances(verdict.estimates)), "policies have different ones."
+        )
+        return f"{logs} They support no estimate to decide by: {why}"
     best = judgement.verdicts[0]
     found = judgement.trusted_of(best)
     assert found is not None
@@ -37,12 +40,19 @@ def lead(judgement: Judgement) -> str:
     return f"{logs} Of {n} policies {best.label} has the largest lower bound: {numbers}, {verdict}."
 
 
+def _hindrances(estimates: Estimates) -> Iterator[str]:
+    """Why none decides, that of the direct method first, which needs least."""
+    for name in sorted(estimates.rows, key=lambda name: name != "DM"):
+        if not decides(name, one := estimates.rows[name]):
+            yield one.refused or one.caveat or f"{name} has no interval of the kind {estimates.kind}."
+
+
 def remarks(judgement: Judgement) -> Iterator[str]:
     """What estimates were worth where policies were played."""
     if (found := judgement.selection) is None:
         return
     if found.rank_correlation is not None and found.interval is not None:
-        correlation = f"{found.rank_correlation:.2f} ({found.interval[0]:.2f} to {found.interval[1]:.2f})"
+        correlation = f"{found.rank_correlation:.2f} ({found.interval[0]:.2f} to {found.interval[1]:.2f})".replace("-", "−")
         yield f"Rank correlation of {judgement.trusted} with what was played: {correlation}."
-    lost = ", ".join(f"{value:.4g} of {k}" for k, value in found.shortfall.items())
+    lost = ", ".join(f"{said(value)} of {k}" for k, value in found.shortfall.items())
     yield f"What is lost to the best policy, where the best of so many with the largest estimates is taken: {lost}."

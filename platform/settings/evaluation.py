@@ -32,8 +32,8 @@ def environment_to_play(config: EvaluationConfig, dataset: Data) -> str | Enviro
     return environment
 
 
-def check_spaces(dataset: Data, spec: Spec, environment: str) -> None:
-    """Raises ConfigError where what is trained on a dataset cannot act in an environment with these spaces."""
+def check_spaces(dataset: Data, spec: Spec, environment: str, setting: str = "evaluation") -> None:
+    """Raises ConfigError, of a setting, where what is trained on a dataset cannot act in an environment with these spaces."""
     for what in ("observation", "action"):
         ours, theirs = _described(getattr(dataset.spec, what)), _described(getattr(spec, what))
         same = ours == theirs
@@ -41,7 +41,7 @@ def check_spaces(dataset: Data, spec: Spec, environment: str) -> None:
             same = dataset.spec.action.n <= spec.action.n  # the data may lack the last ones
         if not same:
             raise ConfigError(
-                f"evaluation: {dataset.name!r} has {what}s of {ours}, and {environment} has {theirs}: "
+                f"{setting}: {dataset.name!r} has {what}s of {ours}, and {environment} has {theirs}: "
                 "name the environment that the data are from."
             )
 

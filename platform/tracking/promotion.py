@@ -6,8 +6,9 @@ returns of one of them, its lower bound is the 2.5 % quantile of the mean of R o
 
     lower bound of the candidate > lower bound of the champion,
 
-and where there is no champion yet, lower bound of the candidate > mean return of the data that it learned from. There is no way
-around it. Nothing is played where the candidate was never scored in training, or with fewer than `FEWEST` episodes.
+and where there is no champion yet, lower bound of the candidate > mean return of the data that it learned from. Where
+there is nothing to play in, `estimate_gate` asks for the same of estimates from logs; no version passes without one of the two.
+Nothing is played where the candidate was never scored in training, or with fewer than `FEWEST` episodes.
 
 **Kept in the registry**, so that whoever asks the server knows: the alias `champion`; the tag `d3ray.champions` of the registered
 model, the versions that were the champion, oldest first, the present one last; and on the version that was promoted

@@ -78,7 +78,7 @@ def test_weights_alone_tell_the_best_from_the_worst_and_the_page_shows_it(place:
 
 
 def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
-    found = judge(settings(place, "best.onnx", estimators=["SNIPS"]))
+    found = judge(settings(place, "best.onnx", estimators=["SNIPS"], storage=str(place / "leaning")))
     rows = {"DM": Estimate(value=1.0, interval=(0.9, 1.2)), "DR": Estimate(value=1.0, interval=(0.5, 1.5))}
     estimates = found.verdicts[0].estimates
     estimates.rows.update(rows)
@@ -107,10 +107,16 @@ def settings(place: Path, *policies: str, **more: Any) -> JudgeSettings:
 
 def test_what_cannot_be_judged_is_refused_in_a_sentence(place: Path) -> None:
     bandit(50, log_prob=False).write(place / "bare")
+    bandit(1).write(place / "one")
     maker(DiscreteBC)().fit(tiny_dataset(discrete=True), 2, 2).save_policy(place / "narrow")
     maker(BC)().fit(tiny_dataset(discrete=False), 2, 2).save_policy(place / "continuous")
     cases: dict[str, tuple[JudgeSettings, type[Exception]]] = {
-        "There is no estimator 'WDRR'.*'WDR'": (settings(place, "best.onnx", estimators=["WDRR"]), ConfigError),
+        "'bandit' has one episode": (settings(place, "best.onnx", dataset=str(place / "one")), DataError),
+        "no environment 'CartPol-v1'": (settings(place, "best.onnx", environment="CartPol-v1"), ConfigError),
+        "environment: 'bandit' has .* CartPole-v1 has": (settings(place, "best.onnx", environment="CartPole-v1"), ConfigError),
+        "is a URI: name a folder": (settings(place, "best.onnx", storage="s3://nowhere/results"), ConfigError),
+        "cannot be a folder's": (settings(place, "best.onnx", name="a b"), ConfigError),
+        "no setting 'n_critic'": (settings(place, "best.onnx", n_steps=10, fqe={"n_critic": 3}), ConfigError),
         "are the same policy": (settings(place, "best.onnx", "best.onnx"), ConfigError),
         "narrow: 'the data' has observations of shape": (settings(place, "narrow"), DataError),
         "continuous: 'the data' has": (settings(place, "continuous"), DataError),
@@ -124,3 +130,30 @@ def test_what_cannot_be_judged_is_refused_in_a_sentence(place: Path) -> None:
     for name in ("reward_scaler", "algo", "gamma"):
         with pytest.raises(ConfigError, match=f"fqe.{name} cannot be set"):
             settings(place, "best.onnx", fqe={name: 1})
+    for said, more in {
+        "there is no estimator 'WDRR'.*'WDR'": {"estimators": ["WDRR"]},
+        "estimators": {"estimators": []},
+        "bounds are 3 and 1": {"bounds": [3, 1]},
+    }.items():
+        with pytest.raises(ConfigError, match=said):
+            settings(place, "best.onnx", **more)
+
+
+def test_a_judgement_is_written_over_only_if_that_is_said(place: Path) -> None:
+    asked = settings(place, "best.onnx", storage=str(place / "over"), estimators=["IPS"])
+    first = judge(asked)
+    with pytest.raises(ConfigError, match=r"There is a judgement 'judge-logs' in .* already: say --resume .* --replace"):
+        judge(asked)
+    assert judge(asked, replace=True) == judge(asked, resume=True) == first
+    (place / "over/judge-logs/experiment.json").write_text("{}")
+    for again in (False, True):
+        with pytest.raises(ConfigError, match=r"an experiment.* another name"):
+            judge(asked, replace=again)
+
+
+def test_policies_of_one_name_are_told_apart(place: Path) -> None:
+    (place / "worse").mkdir()
+    (place / "worst.onnx").rename(other := place / "worse/best.onnx")
+    found = judge(settings(place, "best.onnx", "worse/best.onnx", storage=str(place / "named")))
+    assert {verdict.label for verdict in found.verdicts} == {str(place / "best.onnx"), str(other)}
+    other.rename(place / "worst.onnx")
