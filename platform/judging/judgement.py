@@ -115,7 +115,7 @@ def unleaned(estimates: Estimates, why: str) -> Estimates:
 
 
 def disagreement(estimates: Estimates) -> str | None:
-    """What to say where FQE alone and its correction by weights give intervals that do not meet; None where they do."""
+    """Why FQE is not believed: its interval and that of its correction by weights do not meet. None where they do."""
     found = {name: estimates.rows[name].interval for name in TRUSTED if name in estimates.rows}
     direct, corrected = found.pop("DM", None), next(iter(found.items()), None)
     if direct is None or corrected is None or corrected[1] is None:

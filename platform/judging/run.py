@@ -43,6 +43,7 @@ from .settings import JudgeSettings
 
 RECORD = "judgement.json"
 VALUE = "train/q_value"
+CUT = 0.05  # share of episodes that were cut from which it is said
 SAME = "The policy was trained on these very logs, which flatters it: judge it by episodes that it has not seen."
 
 
@@ -97,7 +98,9 @@ def judge(
         if diverged := _diverged(one, trials):
             found = unleaned(found, f"FQE diverged: {diverged}.")
         warnings = [f"FQE of {one.label}: seed {s.seed} failed: {s.reason}." for s in seeds if s.status == "FAILED"]
-        warnings += [clash] if (clash := disagreement(found)) else []
+        if clash := disagreement(found):
+            found = unleaned(found, clash)
+        warnings += [beyond] if values and (beyond := _beyond(dataset)) else []
         warnings += [SAME] if one.learned_from == dataset.fingerprint else []
         rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
         found = dataclasses.replace(found, rows=rows, warnings=(*found.warnings, *warnings))
@@ -117,6 +120,14 @@ def _diverged(one: Kept, trials: Sequence[Trial]) -> str:
     """What the metrics of FQE's seeds give cause to doubt; empty where nothing does."""
     ended = [about for trial in trials if trial.configuration["algorithm"]["algo"] == one.path for about in trial.status.values()]
     return next((about["warning"] for about in ended if "warning" in about), "")
+
+
+def _beyond(dataset: Dataset) -> str:
+    """What to say where the recording of episodes was cut, and nobody knows what would have come; empty where few were."""
+    cut = float(np.mean(~np.asarray(dataset.episodes.terminated, bool)))
+    if cut < CUT:
+        return ""
+    return f"{cut:.0%} of the episodes were cut: DM, DR and WDR count what FQE expects beyond, the logs' own return and IS do not."
 
 
 def _moved(seeds: Sequence[SeedRun]) -> float:

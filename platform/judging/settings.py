@@ -55,6 +55,10 @@ class JudgeSettings(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if 0 < self.n_steps < EPOCHS:
+            raise ConfigError(
+                f"n_steps is {self.n_steps}; FQE takes {EPOCHS} or more, to see whether it settles, or none at all: 0."
+            )
         if "reward_scaler" in self.fqe:
             raise ConfigError(f"fqe.reward_scaler cannot be set: {REWARDS}.")
         for name in {"algo", "gamma"} & self.fqe.keys():
