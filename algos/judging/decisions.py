@@ -128,24 +128,25 @@ def decisions(policy: Any, dataset: Dataset) -> Decisions:
 
 def _shown(policy: Any, sampler: TransitionSampler, steps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Numbers of decisions and the actions there; those at the ends of episodes are numbered after all steps."""
-    total = int(steps.sum())
+    total, kinds = int(steps.sum()), _kinds(policy.spec)
     for at in np.split(np.arange(total), range(_ROWS, total, _ROWS)):
-        yield at, policy.predict(_raw(sampler.at(torch.from_numpy(at)).observation))
+        yield at, policy.predict(_raw(sampler.at(torch.from_numpy(at)).observation, kinds))
     last = np.cumsum(steps) - 1
     for at in np.split(np.arange(len(last)), range(_ROWS, len(last), _ROWS)):
-        yield total + at, policy.predict(_raw(sampler.at(torch.from_numpy(last[at])).next_observation))
+        yield total + at, policy.predict(_raw(sampler.at(torch.from_numpy(last[at])).next_observation, kinds))
 
 
 def _led(policy: Any, sampler: TransitionSampler, steps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The same of a policy with a memory; long episodes come first, so that those which go on are the first rows of it."""
     total, first = int(steps.sum()), np.cumsum(steps) - steps
-    longest = np.argsort(-steps, kind="stable")
+    longest, kinds = np.argsort(-steps, kind="stable"), _kinds(policy.spec)
     for group in np.split(longest, range(_EPISODES, len(longest), _EPISODES)):
         memory, goes_on = policy.start(len(group)), group
         for t in range(int(steps[group[0]]) + 1):
             ends = steps[goes_on] == t
             batch = sampler.at(torch.from_numpy(first[goes_on] + t - ends))
-            memory, action = policy.step(memory, _where(ends, _raw(batch.next_observation), _raw(batch.observation)))
+            seen = _where(ends, _raw(batch.next_observation, kinds), _raw(batch.observation, kinds))
+            memory, action = policy.step(memory, seen)
             yield np.where(ends, total + goes_on, first[goes_on] + t), action
             n = int((~ends).sum())
             goes_on, memory = goes_on[:n], {name: part[:n] for name, part in memory.items()}
@@ -160,12 +161,17 @@ def _illegal(every: np.ndarray, dataset: Dataset) -> int:
     return int((~np.take_along_axis(np.asarray(dataset.columns[ACTION_MASK])[rows].astype(bool), every[:, None], 1)).sum())
 
 
-def _raw(observation: Any) -> Any:
+def _kinds(spec: Spec) -> dict[str, str]:
+    return {name: leaf.dtype for name, leaf in space_columns(spec.observation).items()}
+
+
+def _raw(observation: Any, kinds: Mapping[str, str]) -> Any:
+    """Observations in the types that they were recorded in; samplers give images as floats."""
     if isinstance(observation, Masked):
-        return Masked(_raw(observation.observation), observation.action_mask.numpy())
+        return Masked(_raw(observation.observation, kinds), observation.action_mask.numpy())
     if isinstance(observation, Mapping):
-        return {key: part.numpy() for key, part in observation.items()}
-    return observation.numpy()
+        return {key: part.numpy().astype(kinds[f"observation/{key}"]) for key, part in observation.items()}
+    return observation.numpy().astype(kinds["observation"])
 
 
 def _where(ends: np.ndarray, there: Any, here: Any) -> Any:

@@ -266,8 +266,10 @@ def test_every_algorithm_convolves_images_by_default(name: str, preset: str | No
         "device": "cpu",
         **({"context": 3} if "context" in kind.Config.model_fields else {}),
     }
-    made = kind(**settings) if preset is None else kind.from_preset(preset, **settings)
     data = pictures(discrete=kind.actions == "discrete", kind="image", size=(36, 36))
+    if "algo" in kind.Config.model_fields:  # whose policy is judged
+        settings["algo"] = algorithm_class("DQN" if kind.actions == "discrete" else "TD3")().build_with_dataset(data)
+    made = kind(**settings) if preset is None else kind.from_preset(preset, **settings)
     made.fit(data, 1)
     parts = [part for module in made.fit_.learner.modules.values() for part in module.modules()]
     assert any(isinstance(part, PixelNetwork) for part in parts)
