@@ -25,7 +25,7 @@ def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Write:
     """Writes an experiment into the storage, which is the folder that the command is called in."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")  # a terminal's size decides which numbers stand beside a curve
-    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("LINES", "25")
     return lambda name, returns, **options: write_experiment(
         monkeypatch, tmp_path / "d3ray_results", name, returns, n_points=2, **options
     )
