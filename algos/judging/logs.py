@@ -60,12 +60,10 @@ class Logs:
             policy_log_prob: As the attribute.
             **more: Further attributes.
         """
-        rows = dataset.rows()
-        step = ~rows.read("closing", 0, rows.n).astype(bool)
-        if LOG_PROB in rows.names():
-            more = {LOG_PROB: rows.read(LOG_PROB, 0, rows.n)[step], **more}
+        if LOG_PROB not in more and has_column(dataset, LOG_PROB):
+            more = {**more, LOG_PROB: logged(dataset, LOG_PROB)}
         about: dict[str, Any] = {"policy_log_prob": policy_log_prob, "discrete": dataset.spec.action_kind != "continuous", **more}
-        return cls(rows.read("reward", 0, rows.n)[step], dataset.episodes.steps, **about)
+        return cls(logged(dataset, "reward"), dataset.episodes.steps, **about)
 
     def __post_init__(self) -> None:
         steps = np.asarray(self.steps)
@@ -176,6 +174,17 @@ class Logs:
         following = np.append(self.value[1:], 0.0)
         following[self.first + self.steps - 1] = 0.0 if self.final_value is None else self.final_value
         return self.reward + self.gamma * following - self.q_value
+
+
+def has_column(dataset: Dataset, column: str) -> bool:
+    """Whether steps have it."""
+    return column in dataset.rows().names()
+
+
+def logged(dataset: Dataset, column: str) -> np.ndarray:
+    """A column of the steps, [N, ...], in the order of the episodes; rows that only close an episode are left out."""
+    rows = dataset.rows()
+    return rows.read(column, 0, rows.n)[~rows.read("closing", 0, rows.n).astype(bool)]
 
 
 def cumulative(values: np.ndarray, steps: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from ...algos.judging.estimates import ESTIMATORS, Estimate, Estimates
 from ...algos.judging.intervals import Interval
 from ...algos.judging.selection import Selection
 
+RECORD = "judgement.json"
 TRUSTED = ("WDR", "SNDR", "DM")  # doubly robust where logs allow, else FQE alone
 
 

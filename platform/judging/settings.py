@@ -15,7 +15,6 @@ from ...data.spec import Box, Environment, Spec
 from ..settings.config import ExperimentConfig, ResourcesConfig, absolute
 
 EPOCHS = 10  # of FQE's training, by which it is seen whether its values have settled
-REWARDS = "estimates are in the units of the data's rewards"
 
 
 class JudgeSettings(Config):
@@ -60,7 +59,7 @@ class JudgeSettings(Config):
                 f"n_steps is {self.n_steps}; FQE takes {EPOCHS} or more, to see whether it settles, or none at all: 0."
             )
         if "reward_scaler" in self.fqe:
-            raise ConfigError(f"fqe.reward_scaler cannot be set: {REWARDS}.")
+            raise ConfigError("fqe.reward_scaler cannot be set: estimates are in the units of the data's rewards.")
         for name in {"algo", "gamma"} & self.fqe.keys():
             raise ConfigError(f"fqe.{name} cannot be set: it is {'policies' if name == 'algo' else 'gamma'} that says it.")
         for name in self.estimators or ():
@@ -74,6 +73,11 @@ class JudgeSettings(Config):
     def sources(self) -> tuple[str, ...]:
         """The policies, one or several."""
         return (self.policies,) if isinstance(self.policies, str) else self.policies
+
+    @property
+    def played(self) -> Environment | None:
+        """Where policies are played too."""
+        return Environment(id=self.environment) if isinstance(self.environment, str) else self.environment
 
     @property
     def experiment_name(self) -> str:

@@ -33,6 +33,7 @@ def make_database(database: Path) -> None:
     try:
         if (empty := _empty_one()) is None:
             _migrate(aside)
+            _sync(aside)
         else:
             _copy(empty, aside)
         aside.rename(database)
@@ -76,12 +77,16 @@ def _migrate(database: Path) -> None:
 
 
 def _unsynced(connection: Any, _: object) -> None:
-    """What is half made when the power goes is made again: only the finished copy has to be on the disk."""
+    """What is half made when the power goes is made again: only the finished one has to be on the disk."""
     connection.execute("PRAGMA synchronous=off")
 
 
 def _copy(there: Path, here: Path) -> None:
     """On the disk when it returns, so that a rename after it leaves the whole file or none."""
     shutil.copyfile(there, here)
-    with here.open("rb") as file:
+    _sync(here)
+
+
+def _sync(database: Path) -> None:
+    with database.open("rb") as file:
         os.fsync(file.fileno())

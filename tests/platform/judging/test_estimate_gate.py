@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from d3ray.algos.judging.estimates import Estimate, Estimates
 from d3ray.data.errors import ConfigError
 from d3ray.jobs.command.running import run_command
+from d3ray.platform.judging.judgement import Judgement, Verdict
+from d3ray.platform.judging.noting import note
 from d3ray.platform.tracking.estimate_gate import promote_by_estimate
 from d3ray.platform.tracking.promotion import rollback
 from d3ray.platform.tracking.runs import Tracking
@@ -53,11 +56,24 @@ def test_the_first_champion_has_a_lower_bound_above_what_the_logs_returned(regis
     assert found.above == 1.0
     assert found.why.endswith("lower bound 0.90 is not above what the logs returned, 1.00: 0.10 short.")
     assert registry.champion is None
-    registry.judge("2026-01-02", {"1": 1.5, "2": 1.2})
+    registry.judge("2026-01-02", {"1": 1.0})  # as much is not above
+    assert not registry.promote().passed
+    registry.judge("2026-01-03", {"1": 1.5, "2": 1.2})
     assert registry.promote().passed
     assert registry.champion == "1"
     assert registry.client.get_model_version("shop", "1").tags["d3ray.gate.by"] == "WDR"
     assert "is the champion already" in registry.promote().why
+
+
+def test_what_the_newest_judgement_does_not_decide_has_no_estimate_any_more(registry: Registry) -> None:
+    one = Estimate(value=2.0, interval=(1.5, 2.5))
+    estimates = Estimates({"WDR": one}, Estimate(1.0, (0.9, 1.1)), "bootstrap", 0.95, 0.99, 9, 9, False, None, ())
+    verdict = Verdict("shop", "models:/shop/2", "there", estimates)
+    for trusted, passes in (("WDR", True), (None, False)):
+        note(Judgement("judge", "logs", "f" * 64, trusted, (verdict,), {}, folder="there"), registry.storage, None)
+        tags = registry.client.get_model_version("shop", "2").tags
+        assert ("d3ray.estimate.lower" in tags) is passes
+    assert "No version of shop has an estimate" in registry.promote().why
 
 
 def test_the_next_one_is_above_the_champion_in_the_same_judgement(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:

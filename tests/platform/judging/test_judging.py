@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +17,10 @@ from d3ray.algos.judging.estimates import Estimate
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.judging.judgement import chosen_estimator, unleaned, unsettled, widened
-from d3ray.platform.judging.policies import Kept
-from d3ray.platform.judging.run import _diverged, judge
+from d3ray.platform.judging.judgement import chosen_estimator, unsettled, widened
+from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
+from d3ray.platform.judging.verdicts import _beyond, believed
 
 
 class First(nn.Module):
@@ -91,11 +89,19 @@ def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
     )
     assert refused["DR"] is rows["DR"]
     assert chosen_estimator(found.verdicts) == "DM"
-    trial = SimpleNamespace(configuration={"algorithm": {"algo": "a"}}, status={0: {}, 1: {"warning": "step 9: values diverge"}})
-    kept: Any = Kept("label", "source", "a")
-    assert _diverged(kept, [cast("Any", trial)]) == "step 9: values diverge"
-    assert _diverged(dataclasses.replace(kept, path="b"), [cast("Any", trial)]) == ""
-    assert unleaned(wide, "why")["DM"].refused == "why"
+    assert believed(wide, 0.0, 100, "") is wide
+    assert believed(wide, 0.0, 100, "values diverge")["DM"].refused == "FQE diverged: values diverge."
+    for interval, refused in (((1.2, 2.0), None), ((1.4, 2.0), "The intervals of DM and WDR do not meet")):
+        estimates.rows["WDR"] = Estimate(value=1.7, interval=interval)
+        told = believed(widened(estimates, [(1.0, (0.7, 1.3))]), 0.0, 100, "")["DM"].refused
+        assert told is refused or (told is not None and refused is not None and told.startswith(refused))
+
+
+def test_it_is_said_where_many_episodes_were_cut() -> None:
+    data = tiny_dataset(discrete=True)
+    share = 1 - data.episodes.terminated.mean()
+    assert _beyond(data).startswith(f"{share:.0%} of the episodes were cut: ")
+    assert _beyond(bandit(50)) == ""
 
 
 def settings(place: Path, *policies: str, **more: Any) -> JudgeSettings:

@@ -1,0 +1,123 @@
+"""What the logs say of one policy: estimates, refused where FQE is not to be believed, and what it returned where it played."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from ...algos.environments.collect import collect
+from ...algos.judging.decisions import Decisions, policy_of
+from ...algos.judging.estimates import Estimates, estimate
+from ...algos.judging.logs import LOG_PROB, Logs, logged
+from ...algos.judging.values import PolicyValues, mean_of
+from ...data.dataset import Dataset
+from ..results.reading import SeedRun
+from .judgement import Verdict, disagreement, unleaned, unsettled, widened
+from .policies import Kept
+from .settings import JudgeSettings
+
+VALUE = "train/q_value"
+CUT = 0.05  # share of episodes that were cut from which it is said
+SAME = "The policy was trained on these very logs, which flatters it: judge it by episodes that it has not seen."
+
+
+@dataclass(frozen=True, eq=False)
+class Behaved:
+    """Log-probabilities of what was logged, [N], and whether they were estimated; None where weights would say nothing."""
+
+    log_prob: np.ndarray | None
+    estimated: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Critics:
+    """What came of a policy's FQE.
+
+    Attributes:
+        values: Of each seed that has finished, one or more.
+        seeds: Of all seeds what they measured.
+        doubt: What their metrics give cause to doubt, as diverging values; empty where nothing does.
+    """
+
+    values: Sequence[PolicyValues]
+    seeds: Sequence[SeedRun]
+    doubt: str
+
+
+def verdict(
+    settings: JudgeSettings,
+    dataset: Dataset,
+    one: Kept,
+    policy: Decisions,
+    behaved: Behaved,
+    critics: Critics | None,
+    say: Callable[[str], None],
+) -> Verdict:
+    """Every estimate of a policy that is asked for; `critics` is None where no FQE was trained."""
+    logs = _logs(settings, dataset, policy, behaved)
+    options: dict[str, Any] = {"interval": settings.interval, "level": settings.level, "bounds": settings.bounds}
+    asked, warnings, runs, each = settings.estimators, list[str](), (), list[tuple[float, Any]]()
+    if critics is None:
+        found = estimate(logs, asked, **options)
+    else:
+        needed = None if asked is None else list(dict.fromkeys((*asked, "DM")))  # by which it is seen whether FQE has settled
+        found = estimate(_valued(logs, mean_of(critics.values)), needed, **options)
+        alone = [estimate(_valued(logs, values), ["DM"], **options)["DM"] for values in critics.values]
+        each = [(cast("float", one.value), one.interval) for one in alone]
+        ended = [seed for seed in critics.seeds if seed.status == "FINISHED"]
+        found = believed(widened(found, each), _moved(ended), settings.n_steps, critics.doubt)
+        warnings += [f"FQE of {one.label}: seed {s.seed} failed: {s.reason}." for s in critics.seeds if s.status == "FAILED"]
+        warnings += [beyond] if (beyond := _beyond(dataset)) else []
+        runs = tuple(seed.run_id for seed in ended if seed.run_id)
+    warnings += [SAME] if one.learned_from == dataset.fingerprint else []
+    rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
+    found = dataclasses.replace(found, rows=rows, warnings=(*found.warnings, *warnings))
+    played = _played(settings, one, dataset, say)
+    return Verdict(one.label, one.source, one.path, found, tuple(value for value, _ in each), played, runs)
+
+
+def believed(estimates: Estimates, moved: float, n_steps: int, doubt: str) -> Estimates:
+    """The same with what leans on FQE refused where it has not settled, diverged, or is contradicted by weights."""
+    found = unsettled(estimates, moved, n_steps)
+    if doubt:
+        found = unleaned(found, f"FQE diverged: {doubt}.")
+    return found if (clash := disagreement(found)) is None else unleaned(found, clash)
+
+
+def _logs(settings: JudgeSettings, dataset: Dataset, policy: Decisions, behaved: Behaved) -> Logs:
+    """What was logged, with how likely both were to act so: a greedy policy of discrete actions does one, and that for sure."""
+    log_prob = np.where(policy.taken == logged(dataset, "action"), 0.0, -np.inf) if dataset.spec.discrete else None
+    known = {LOG_PROB: behaved.log_prob, "estimated": behaved.estimated, "gamma": settings.gamma}
+    return Logs.of(dataset, log_prob, **known)
+
+
+def _valued(logs: Logs, values: PolicyValues) -> Logs:
+    return dataclasses.replace(logs, q_value=values.q_value, value=values.value, final_value=values.final_value)
+
+
+def _beyond(dataset: Dataset) -> str:
+    """What to say where the recording of episodes was cut, and nobody knows what would have come; empty where few were."""
+    cut = float(np.mean(~np.asarray(dataset.episodes.terminated, bool)))
+    if cut < CUT:
+        return ""
+    return f"{cut:.0%} of the episodes were cut: DM, DR and WDR count what FQE expects beyond, the logs' own return and IS do not."
+
+
+def _moved(seeds: Sequence[SeedRun]) -> float:
+    """How far the mean value of logged actions moved from the last epochs but three to the last three, the largest of seeds."""
+    curves = [seed.curves[VALUE].values for seed in seeds if VALUE in seed.curves]
+    far = [abs(one[-3:].mean() - one[-6:-3].mean()) for one in curves if len(one) >= 6]
+    return float(max(far, default=0.0))
+
+
+def _played(settings: JudgeSettings, one: Kept, dataset: Dataset, say: Callable[[str], None]) -> tuple[float, ...]:
+    """Discounted returns in the environment, where one was named."""
+    if (place := settings.played) is None:
+        return ()
+    say(f"Playing {settings.episodes} episodes of {one.label}.")
+    found = collect(place, policy_of(one.path, dataset.spec), n_episodes=settings.episodes, n_envs=min(settings.episodes, 10))
+    return tuple(Logs.of(found, None, gamma=settings.gamma).returns.tolist())
