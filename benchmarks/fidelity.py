@@ -29,6 +29,7 @@ import torch
 from arrays import cartpole_like, hopper_like
 from fidelity_behaviour import BEHAVIOUR_CASES
 from fidelity_cases import BATCH, CASES, Case, Draws
+from fidelity_pfrl_cases import PFRL_CASES
 from fidelity_sequences import SEQUENCE_CASES, as_sequences, stretches
 from fidelity_slow_cases import SLOW_CASES, ahead
 from torch import nn
@@ -45,7 +46,7 @@ from d3ray.algos.wants import Stretches, Transitions
 from d3ray.data.batch import Batch
 
 RESULTS = HERE / "results"
-ROWS = (*CASES, *BEHAVIOUR_CASES, *SEQUENCE_CASES, *SLOW_CASES)
+ROWS = (*CASES, *PFRL_CASES, *BEHAVIOUR_CASES, *SEQUENCE_CASES, *SLOW_CASES)
 GAMMA, BOUND = 0.99, 1e-5
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
 SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py", "slow": "fidelity_slow.py"}

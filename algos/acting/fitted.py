@@ -31,8 +31,10 @@ def policy_module(fit: Fit) -> PolicyModule:
 
 def policy(fit: Fit) -> Policy:
     """The same over NumPy arrays; of what judges another's policy that one."""
-    if (judged := fit.algorithm.acts_by(fit.spec)) is not None:
-        return judged
+    if fit.judged is None:
+        fit.judged = fit.algorithm.acts_by(fit.spec)  # once: it may be read from a file
+    if fit.judged is not None:
+        return fit.judged
     module = policy_module(fit)
     if isinstance(module, ContextModule):
         return ContextPolicy(module, fit.device, fit.config.target_returns or ())

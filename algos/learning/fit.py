@@ -43,6 +43,7 @@ class Fit:
         stopped: Whether a callback has asked to end the training.
         after_update: What looks on step by step, while there is someone.
         told: What was warned of, which is done once.
+        judged: The policy that acts for an algorithm that judges it, once it was asked for.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Fit:
         self.completed, self.stopped = False, False
         self.after_update: Callable[[], None] | None = None
         self.told = set[str]()
+        self.judged: Any = None
 
     @classmethod
     def start(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,10 @@ def test_actions_are_the_judged_policys_and_values_its_own(tmp_path: Path) -> No
         again.predict(seen)
     by_path = FQE(algo=str(tmp_path / "judged"), seed=2, observation_scaler="min_max", n_critics=3).fit(data, 30, 10)
     np.testing.assert_array_equal(by_path.predict_value(seen, judged.predict(seen)), value)
+    by_path.predict(seen)
+    shutil.rmtree(tmp_path / "judged")
+    np.testing.assert_array_equal(by_path.predict(seen), judged.predict(seen))  # it was read once
+    judged.save(tmp_path / "judged")
     by_path.save(tmp_path / "by_path")
     np.testing.assert_array_equal(load(tmp_path / "by_path").predict(seen), judged.predict(seen))
     other = FQE(algo=judged, n_critics=3).build_with_dataset(data)
