@@ -99,7 +99,9 @@ class FQE(Critics):
         return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
 
     def wants(self, config: EvaluationConfig) -> Following:
-        return Following(self, config, Transitions(config.batch_size, members=transitions(config).members))
+        judged = self.get_params()["algo"]
+        name = judged if isinstance(judged, str) else f"{type(judged).__name__} {id(judged)}"
+        return Following(self, config, name, Transitions(config.batch_size, members=transitions(config).members))
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
         """With bounds of values that follow from the rewards: of an episode that goes on for ever, or ends at once."""
@@ -140,10 +142,15 @@ class FQE(Critics):
 
 @dataclass(frozen=True)
 class Following:
-    """Transitions, and as `extra["following"]` what the judged policy would do at their next observation, scaled."""
+    """Transitions, and as `extra["following"]` what the judged policy would do at their next observation, scaled.
+
+    Attributes:
+        judged: What tells the policy from others, for those who keep what was drawn.
+    """
 
     page: FQE = field(repr=False)
     config: Any = field(repr=False)
+    judged: str
     transitions: Transitions
     reads_data: ClassVar = True
 

@@ -139,6 +139,14 @@ def test_actions_are_the_judged_policys_and_values_its_own(tmp_path: Path) -> No
     np.testing.assert_allclose(onnx.predict_value(seen, judged.predict(seen)), value, rtol=1e-4, atol=1e-5)
 
 
+def test_held_out_losses_are_of_the_policy_that_is_judged() -> None:
+    data, held_out = tiny_dataset(discrete=True), HeldOut(tiny_dataset(discrete=True))
+    judges = [DiscreteFQE(algo=Always(a, data)).fit(data, 5, 5) for a in (0, 1)]
+    told = [held_out(fqe, 1)["critic_loss"] for fqe in judges]
+    assert told == [HeldOut(data)(fqe, 1)["critic_loss"] for fqe in judges]
+    assert told[0] != told[1]
+
+
 def test_online_the_policy_is_asked_at_every_draw() -> None:
     dqn = DQN().build_with_env("CartPole-v1")
     fqe = DiscreteFQE(algo=dqn, observation_scaler={"name": "standard", "mean": [0.0] * 4, "std": [1.0] * 4}, seed=1)
