@@ -96,6 +96,8 @@ class Estimates:
     Attributes:
         rows: By the estimator's name.
         data: The return of the logged episodes, as the estimate of the behaviour's value.
+        continued: The same with what the judged policy is expected to make of episodes that were cut, which estimators that use
+            values count as well; None where there is nothing of that.
         kind, level: Of the intervals.
         gamma: γ.
         n_episodes, n_steps: Of the logs.
@@ -114,12 +116,17 @@ class Estimates:
     estimated_behaviour: bool
     unsupported: float | None
     warnings: tuple[str, ...]
+    continued: Estimate | None = None
 
     def __getitem__(self, name: str) -> Estimate:
         return self.rows[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.rows)
+
+    def against(self, name: str) -> Estimate:
+        """What the logs returned, as far as that estimator counts: with or without what lies beyond where episodes were cut."""
+        return self.continued if self.continued is not None and ESTIMATORS[name].values else self.data
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON has it."""
@@ -170,6 +177,7 @@ def estimate(
         estimated_behaviour=logs.estimated,
         unsupported=None if logs.policy_log_prob is None else logs.unsupported,
         warnings=tuple(_warnings(logs, [ESTIMATORS[name] for name in names])),
+        continued=said.of(mean_of(logs, logs.continued)) if logs.final_value is not None and logs.final_value.any() else None,
     )
 
 

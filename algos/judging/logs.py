@@ -117,6 +117,11 @@ class Logs:
         """[E], Σ_t γ^t r_t."""
         return self.total(self.discount * self.reward)
 
+    @cached_property
+    def continued(self) -> np.ndarray:
+        """[E], returns and what the judged policy is expected to make of what lies beyond the recording: + γ^T V(s_T)."""
+        return self.returns if self.final_value is None else self.returns + self.gamma**self.steps * self.final_value
+
     # ---- weights
 
     @property

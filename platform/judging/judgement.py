@@ -72,6 +72,10 @@ class Judgement:
         """The estimate that decides."""
         return None if self.trusted is None else verdict.estimates[self.trusted]
 
+    def against(self, verdict: Verdict) -> Estimate:
+        """What the logs themselves returned, as far as the estimate that decides counts."""
+        return self.data if self.trusted is None else verdict.estimates.against(self.trusted)
+
     def lower(self, verdict: Verdict) -> float | None:
         """Lower bound of the estimate that decides."""
         found = self.trusted_of(verdict)

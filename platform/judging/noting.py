@@ -2,7 +2,7 @@
 
 Metrics `judge/NAME`, `judge/NAME/lower` and `judge/NAME/upper` of each estimator that was not refused. Tags of a version, of its
 newest judgement: `d3ray.estimate.by` (the estimator), `.value`, `.lower`, `.upper`, `.level`, `.gamma`, `.data` (what the logs
-returned), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together). Where
+returned, with what the policy is expected to make of episodes that were cut where the estimator counts that too), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together). Where
 the newest judgement has nothing to decide by, a version has none of them, so an older one promotes nothing.
 """
 
@@ -50,7 +50,7 @@ def _metrics(verdict: Verdict) -> list[tuple[str, float]]:
 
 
 def _tags(judgement: Judgement, verdict: Verdict, now: str) -> dict[str, str]:
-    found, data = judgement.trusted_of(verdict), judgement.data
+    found, data = judgement.trusted_of(verdict), judgement.against(verdict)
     if found is None or found.value is None or found.interval is None or data.value is None:
         return {}
     return {

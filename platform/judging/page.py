@@ -32,14 +32,15 @@ def page(judgement: Judgement) -> str:
     """The HTML; everything that comes from data and settings is escaped."""
     names = list(judgement.verdicts[0].estimates)
     rows = [row for verdict in judgement.verdicts if (row := _row(judgement, verdict)) is not None]
-    data = judgement.data
+    data, against = judgement.data, judgement.against(judgement.verdicts[0])
     level, gamma = f"{judgement.verdicts[0].estimates.level:.0%}", f"{judgement.settings['gamma']:g}"
     return render(
         "judging/page.html",
         title=judgement.name,
         lead=lead(judgement),
-        chart=svg.intervals(rows, "Value of each policy with its interval", _against(data)) if rows else "",
-        legend=f"{judgement.trusted} with its {level} interval; the dashed line is what the data themselves returned, with its own."
+        chart=svg.intervals(rows, "Value of each policy with its interval", _against(against)) if rows else "",
+        legend=f"{judgement.trusted} with its {level} interval; the dashed line is what the data themselves returned, with its own"
+        + ("." if against is data else ", and with what the first policy is expected to make of the episodes that were cut.")
         + (" Upright marks are what was played." if any(v.played for v in judgement.verdicts) else ""),
         estimators=names,
         table=[(v.label, [_cell(v.estimates[name]) for name in names], said(v.true)) for v in judgement.verdicts],
@@ -47,7 +48,7 @@ def page(judgement: Judgement) -> str:
         data=_cell(data),
         units=f"Discounted returns, γ = {gamma}, in the units of the data's rewards, with {level} intervals.",
         remarks=list(remarks(judgement)),
-        verdicts=[_policy(verdict) for verdict in judgement.verdicts],
+        verdicts=[_policy(verdict, judgement.against(verdict)) for verdict in judgement.verdicts],
         conditions=list(_conditions(judgement)),
     )
 
@@ -67,7 +68,7 @@ def _cell(one: Estimate) -> _Cell:
     return _Cell("" if one.value is None else said(one.value), within(one), one.refused or "")
 
 
-def _policy(verdict: Verdict) -> _Policy:
+def _policy(verdict: Verdict, against: Estimate) -> _Policy:
     """One policy by all estimators."""
     there = [
         svg.Within(name, one.value, *(one.interval or (one.value, one.value)), mark=verdict.true, strong=one.interval is not None)
@@ -82,7 +83,7 @@ def _policy(verdict: Verdict) -> _Policy:
     notes += [f"{names}: {what}" for what, names in _by_sentence({name: one.caveat for name, one in rows.items()})]
     behind = {name: None if one.ess is None or one.value is None else f"{one.ess:.1f}" for name, one in rows.items()}
     notes += [f"{names}: {ess} effective episodes of {n:,}." for ess, names in _by_sentence(behind)]
-    chart = svg.intervals(there, f"Estimates of {verdict.label}", _against(verdict.estimates.data)) if there else ""
+    chart = svg.intervals(there, f"Estimates of {verdict.label}", _against(against)) if there else ""
     return _Policy(verdict.label, chart, notes)
 
 

@@ -19,6 +19,7 @@ from ..results.reading import SeedRun
 from .judgement import Verdict, disagreement, unleaned, unsettled, widened
 from .policies import Kept
 from .settings import JudgeSettings
+from .words import said
 
 VALUE = "train/q_value"
 CUT = 0.05  # share of episodes that were cut from which it is said
@@ -71,7 +72,7 @@ def verdict(
         ended = [seed for seed in critics.seeds if seed.status == "FINISHED"]
         found = believed(widened(found, each), _moved(ended), settings.n_steps, critics.doubt)
         warnings += [f"FQE of {one.label}: seed {s.seed} failed: {s.reason}." for s in critics.seeds if s.status == "FAILED"]
-        warnings += [beyond] if (beyond := _beyond(dataset)) else []
+        warnings += [beyond] if (beyond := _beyond(dataset, found)) else []
         runs = tuple(seed.run_id for seed in ended if seed.run_id)
     warnings += [SAME] if one.learned_from == dataset.fingerprint else []
     rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
@@ -99,12 +100,13 @@ def _valued(logs: Logs, values: PolicyValues) -> Logs:
     return dataclasses.replace(logs, q_value=values.q_value, value=values.value, final_value=values.final_value)
 
 
-def _beyond(dataset: Dataset) -> str:
+def _beyond(dataset: Dataset, found: Estimates) -> str:
     """What to say where the recording of episodes was cut, and nobody knows what would have come; empty where few were."""
     cut = float(np.mean(~np.asarray(dataset.episodes.terminated, bool)))
-    if cut < CUT:
+    if cut < CUT or found.continued is None:
         return ""
-    return f"{cut:.0%} of the episodes were cut: DM, DR and WDR count what FQE expects beyond, the logs' own return and IS do not."
+    with_that = f"with that the logs returned {said(found.continued.value)}"
+    return f"{cut:.0%} of the episodes were cut: DM, DR and WDR count what FQE expects beyond ({with_that}), IS does not."
 
 
 def _moved(seeds: Sequence[SeedRun]) -> float:

@@ -32,9 +32,11 @@ def lead(judgement: Judgement) -> str:
     found = judgement.trusted_of(best)
     assert found is not None
     numbers = f"{said(found.value)} ({within(found)}) by {judgement.trusted}"
-    lower, above = judgement.lower(best), data.value
-    beats = lower is not None and above is not None and lower > above
-    verdict = "above what the logs returned" if beats else "not shown to be above what the logs returned"
+    lower, against = judgement.lower(best), judgement.against(best)
+    beats = lower is not None and against.value is not None and lower > against.value
+    verdict = f"{'' if beats else 'not shown to be '}above what the logs returned"
+    if against is not data:
+        verdict += f" with what it is expected to make of the episodes that were cut, {said(against.value)}"
     if n == 1:
         return f"{logs} {best.label} is estimated at {numbers}, {verdict}."
     return f"{logs} Of {n} policies {best.label} has the largest lower bound: {numbers}, {verdict}."

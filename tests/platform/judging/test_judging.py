@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,17 @@ import torch
 from torch import nn
 
 from d3ray import BC, Dataset, DiscreteBC
-from d3ray.algos.judging.estimates import Estimate
+from d3ray.algos.judging.estimates import Estimate, estimate
+from d3ray.algos.judging.logs import Logs
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.judging.judgement import chosen_estimator, unsettled, widened
+from d3ray.platform.judging.judgement import Judgement, Verdict, chosen_estimator, unsettled, widened
+from d3ray.platform.judging.noting import _tags
 from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
 from d3ray.platform.judging.verdicts import _beyond, believed
+from d3ray.platform.judging.words import lead
 
 
 class First(nn.Module):
@@ -100,8 +104,22 @@ def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
 def test_it_is_said_where_many_episodes_were_cut() -> None:
     data = tiny_dataset(discrete=True)
     share = 1 - data.episodes.terminated.mean()
-    assert _beyond(data).startswith(f"{share:.0%} of the episodes were cut: ")
-    assert _beyond(bandit(50)) == ""
+    cut, steps = ~data.episodes.terminated, data.episodes.steps
+    zeros = np.zeros(data.n_transitions)
+    logs = Logs.of(data, None, gamma=0.9, q_value=zeros, value=zeros, final_value=np.where(cut, 5.0, 0.0))
+    found = estimate(logs, ["DM"])
+    assert found.continued is not None
+    assert found.continued.value == pytest.approx(np.mean(logs.returns + cut * 0.9**steps * 5.0))
+    assert found.against("DM") is found.continued
+    assert found.against("PDIS") is found.data
+    assert _beyond(data, found).startswith(f"{share:.0%} of the episodes were cut: ")
+    assert _beyond(bandit(50), found) == ""
+    one = Estimate(value=2.0, interval=(1.5, 2.5))
+    decided = Judgement("one", "logs", "0", "DM", (Verdict("a", "b", "c", replace(found, rows={"DM": one})),), {"gamma": 0.9})
+    assert _tags(decided, decided.verdicts[0], "now")["data"] == repr(
+        found.continued.value
+    )  # what a first champion has to be above
+    assert "expected to make of the episodes that were cut" in lead(decided)
 
 
 def settings(place: Path, *policies: str, **more: Any) -> JudgeSettings:
