@@ -2,8 +2,9 @@
 
 Metrics `judge/NAME`, `judge/NAME/lower` and `judge/NAME/upper` of each estimator that was not refused. Tags of a version, of its
 newest judgement: `d3ray.estimate.by` (the estimator), `.value`, `.lower`, `.upper`, `.level`, `.gamma`, `.data` (what the logs
-returned, with what the policy is expected to make of episodes that were cut where the estimator counts that too), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together). Where
-the newest judgement has nothing to decide by, a version has none of them, so an older one promotes nothing.
+returned, with what the policy is expected to make of episodes that were cut where the estimator counts that too), `.fingerprint`
+(of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together). Where the newest judgement has
+nothing to decide by, a version has none of them, so an older one promotes nothing.
 """
 
 from __future__ import annotations
