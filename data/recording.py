@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .storage.shards import Compression
 
 
+DEEPEST = 40  # operations that a provenance goes back; readers of JSON refuse what nests 200 deep, and an operation does by 4
+
+
 @dataclass(frozen=True)
 class Derivation:
     """Where derived episodes come from: one operation on others. It is described only when that is asked for, since to name what is
@@ -39,16 +42,41 @@ class Derivation:
         """`{"derived": {"operation": …, "parameters": {…}, "parents": [{"name": …, "fingerprint": …, "provenance": {…}}, …]}}`.
 
         A parent that is itself derived and was never written has `derived` of its own instead of a fingerprint, so what is
-        named by fingerprint is what exists: a folder, or arrays.
+        named by fingerprint is what exists: a folder, or arrays. What is put together of what was put together has the parts
+        of both as its parents, and what lies more than 40 operations back is `{"left_out": True}`.
         """
         parents = [self._parent(parent) for parent in self.parents]
-        return {"derived": {"operation": self.operation, "parameters": dict(self.parameters), "parents": parents}}
+        if self.operation == "concat":
+            parents = [part for parent in parents for part in _parts(parent)]
+        return _shallow({"derived": {"operation": self.operation, "parameters": dict(self.parameters), "parents": parents}})
 
     @staticmethod
     def _parent(parent: Recording) -> dict[str, Any]:
         if parent.derivation is not None:
             return {"name": parent.name, **parent.derivation.provenance()}
         return {"name": parent.name, "fingerprint": parent.fingerprint, "provenance": parent.provenance}
+
+
+def _parts(parent: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of a parent that was itself put together; else the parent."""
+    match parent.get("provenance", parent):
+        case {"derived": {"operation": "concat", "parents": list() as parts}}:
+            return parts
+        case _:
+            return [parent]
+
+
+def _shallow(provenance: dict[str, Any], most: int = DEEPEST) -> dict[str, Any]:
+    match provenance:
+        case {"provenance": dict() as inner}:
+            return provenance | {"provenance": _shallow(inner, most)}
+        case {"derived": {"parents": list() as parents} as derived}:
+            if most == 0:
+                kept = {"name": provenance["name"]} if "name" in provenance else {}
+                return kept | {"left_out": True}
+            return provenance | {"derived": {**derived, "parents": [_shallow(parent, most - 1) for parent in parents]}}
+        case _:
+            return provenance
 
 
 def say_function(function: Any) -> str:

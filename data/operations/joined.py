@@ -101,7 +101,7 @@ def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivati
         name=name or " + ".join(dataset.name for dataset in datasets),
         spec=spec,
         environment=environments[0] if all(e == environments[0] for e in environments) else None,
-        provenance=derivation or Derivation("concat", {}, tuple(datasets)),
+        provenance=derivation or Derivation("concat", {}, tuple(parent for dataset in datasets for parent in _parents(dataset))),
         cuts=sum(dataset.cuts for dataset in datasets),
         summary=source.summary,
     )
@@ -111,6 +111,12 @@ def _pieces(dataset: Recording) -> Sequence[Recording]:
     """The parts of a dataset that is all of several, so that what is put together step by step does not nest; else itself."""
     source = dataset.source
     return source.parts if isinstance(source, Joined) and dataset.is_whole else (dataset,)
+
+
+def _parents(dataset: Recording) -> tuple[Recording, ...]:
+    """What it was put together of, so that what is put together step by step keeps no step's columns; else itself."""
+    derivation = dataset.derivation
+    return derivation.parents if derivation is not None and derivation.operation == "concat" else (dataset,)
 
 
 def _common_spec(datasets: Sequence[Recording]) -> Spec:

@@ -11,6 +11,7 @@ import torch
 
 from d3ray import Dataset
 from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.recording import DEEPEST
 from d3ray.data.sampling import TransitionSampler
 from d3ray.data.spec import Box, Dict, Discrete, Environment, Spec
 from d3ray.data.storage import rows as rows_module
@@ -195,6 +196,39 @@ def test_a_chain_is_told_from_its_first_parents(tmp_path: Path) -> None:
     assert kept["parents"] == [{"name": "dataset", "fingerprint": data.fingerprint, "provenance": {}}]
     assert chain.environment == Environment(id="Walk-v0")
     assert chain.take(1).provenance["derived"]["parents"][0]["fingerprint"] == chain.fingerprint
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_what_is_put_together_step_by_step_tells_of_each_part_once(tmp_path: Path, written: bool) -> None:
+    parts, data = [walk(20, k) for k in range(70)], walk(20, 70)
+    for part in parts:
+        data = Dataset.concat([data, part], name="all")
+        if written:
+            data = data.write(tmp_path / "it", overwrite=True)
+    found = data.write(tmp_path / "it", overwrite=written)
+    assert found.n_transitions == 71 * 20
+    about = Dataset.open(tmp_path / "it").provenance["derived"]
+    assert about["operation"] == "concat"
+    assert about["parents"] == [
+        {"name": "dataset", "fingerprint": part.fingerprint, "provenance": {}} for part in (walk(20, 70), *parts)
+    ]
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_chain_of_any_length_can_be_written(tmp_path: Path, written: bool) -> None:
+    data = walk(20)
+    for k in range(80):
+        data = data.relabel(f"reward + {k}")
+        if written:
+            data = data.write(tmp_path / "it", overwrite=k > 0)
+    data.write(tmp_path / "it", overwrite=written)
+    about, texts = Dataset.open(tmp_path / "it").provenance, []
+    while "derived" in about:
+        texts.append(about["derived"]["parameters"]["reward"])
+        about = about["derived"]["parents"][0]
+        about = about.get("provenance", about)
+    assert texts == [f"reward + {k}" for k in range(79, 79 - DEEPEST, -1)]
+    assert about["left_out"] is True
 
 
 def test_shards_are_opened_one_after_the_other_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from d3ray import Dataset
+from d3ray import Dataset, MDPDataset
 from d3ray.data.operations import relabelled
 from d3ray.data.storage import rows as rows_module
 from d3ray.data.storage import tables
@@ -75,3 +75,18 @@ def test_a_map_of_several_and_new_rewards_are_made_block_by_block(
     used = peak(lambda: relabelled.columns["reward"])
     assert used < WHOLE / 8
     assert np.isfinite(relabelled.episodes.returns).all()
+
+
+def test_appending_keeps_the_parts_and_what_is_together_and_no_step_between() -> None:
+    n, width, times = 4000, 25, 30
+    arrays = np.zeros((n, width), np.float32), np.zeros((n, 1), np.float32), np.zeros(n), np.arange(1, n + 1) % 200 == 0
+
+    def grow() -> None:
+        data = MDPDataset(*arrays)
+        for _ in range(times):
+            data.append(*arrays)
+            _ = data.columns["observation"]
+
+    whole = (times + 1) * (n + n // 200) * (width * 4 + 4 + 4 + 3)
+    used = peak(grow)
+    assert used < 3.5 * whole, f"{used / whole:.1f} times the data"  # the parts, together before and after the last of them
