@@ -40,12 +40,16 @@ def _reason(error: OSError) -> str:
 class Place:
     """A folder. `local` is its path where it is on this machine; elsewhere it is read and written through pyarrow.fs.
 
+    Args:
+        where: path or URI.
+        mark: 8 hexadecimal digits in the names of the dataset files that one write makes there; none where nothing is replaced.
+
     Raises:
         StorageError: the URI is of a kind that pyarrow.fs does not know, or its server cannot be used.
     """
 
-    def __init__(self, where: str | Path) -> None:
-        text = str(where)
+    def __init__(self, where: str | Path, mark: str = "") -> None:
+        text, self.mark = str(where), mark
         scheme, found, rest = text.partition("://")
         self.local: Path | None = None
         self._files: Any = None
@@ -68,7 +72,7 @@ class Place:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Place, (self.name,)
+        return Place, (self.name, self.mark)
 
     def names(self) -> list[str]:
         """Names of what is in the folder; none where there is no folder."""
@@ -122,6 +126,14 @@ class Place:
             else:
                 with self._files.open_output_stream(self._at(name)) as file:
                     file.write(content)
+
+    def touch(self, name: str) -> None:
+        """An empty file."""
+        if self.local is None:
+            self.write(name, b"")
+        else:
+            with storage_errors("written", f"{self.name}/{name}"):
+                (self.local / name).touch()
 
     def put(self, file: Path, name: str) -> None:
         """Moves a local file here."""

@@ -8,14 +8,14 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from ..config import Config
-from ..errors import DataError
+from ..errors import DataError, reason
 from ..spec import Environment, Spec
 from .files import Place
 from .schema import Kinds
 from .statistics import Statistics
 
 MANIFEST = "dataset.json"
-FILE = r"(data-\d{5}-of-\d{5}|episodes)(-[0-9a-f]{8})?\.arrow"  # behind a URI each write has names of its own
+FILE = r"(data-\d{5}-of-\d{5}|episodes)(-[0-9a-f]{8})?\.arrow"  # what is replaced and what replaces it lie side by side
 VERSION = 1
 _SHA256 = r"^[0-9a-f]{64}$"
 
@@ -114,5 +114,15 @@ def _damage(place: Place, content: bytes, error: ValidationError) -> str:
 
 
 def write_manifest(place: Place, manifest: Manifest) -> None:
-    """Atomically. Raises StorageError."""
-    place.write(MANIFEST, manifest.model_dump_json(indent=1).encode())
+    """Atomically, once it is known that it can be read back.
+
+    Raises:
+        DataError: it cannot, because of what its provenance holds; what was there is left as it was.
+        StorageError: the place cannot be written.
+    """
+    try:
+        content = manifest.model_dump_json(indent=1).encode()
+        Manifest.model_validate_json(content)
+    except ValueError as error:
+        raise DataError(f"The provenance of {manifest.name} cannot be written as JSON and read back: {reason(error)}.") from None
+    place.write(MANIFEST, content)

@@ -104,7 +104,7 @@ def _fill(ends: np.ndarray, max_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def write_shard(
-    folder: str | Path,
+    folder: str | Path | Place,
     index: int,
     of: int,
     table: StepTable,
@@ -125,7 +125,7 @@ def write_shard(
     Raises:
         StorageError: the disk is full or the place cannot be written; nothing is left there.
     """
-    place, name = Place(folder), shard_name(index, of)
+    place, name = folder if isinstance(folder, Place) else Place(folder), shard_name(index, of)
     steps = np.concatenate([np.arange(n + 1, dtype=np.int32) for n in table.steps.tolist()])
     episode = np.repeat(np.arange(first_episode, first_episode + table.n_episodes), table.steps + 1)
     columns = {"episode": episode, "step": steps} | table.columns
@@ -153,9 +153,11 @@ def write_episodes(place: Place, columns: Mapping[str, np.ndarray]) -> File:
 
 
 def _write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compression: Compression) -> File:
-    """`name`.arrow. Behind a URI its name has a random part: nothing there is written over, and no reader mixes two writes."""
+    """`name`.arrow. With a mark in its name, or behind a URI, nothing is written over, and no reader mixes two writes."""
     place.make()
-    what = f"{place}/{name}.arrow"
+    mark = place.mark or ("" if place.local is not None else secrets.token_hex(4))
+    full_name = f"{name}-{mark}.arrow" if mark else f"{name}.arrow"
+    what = f"{place}/{full_name}"
     with storage_errors("written", what), tempfile.TemporaryDirectory(prefix=".d3ray-", dir=place.local) as scratch:
         aside = Path(scratch) / name
         batch = pa.record_batch([to_arrow(column) for column in columns.values()], names=list(columns))
@@ -164,7 +166,6 @@ def _write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], comp
             writer.write_batch(batch)
         with aside.open("rb") as written:  # close() tells nothing of a disk that fills up later
             os.fsync(written.fileno())
-        full_name = f"{name}.arrow" if place.local is not None else f"{name}-{secrets.token_hex(4)}.arrow"
         file = File(file=full_name, bytes=aside.stat().st_size, sha256=sha256_of(aside))
         place.put(aside, full_name)
     return file

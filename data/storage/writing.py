@@ -8,7 +8,8 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +28,11 @@ from .shard_files import ShardFiles
 from .shards import ShardRecord, shard_name, write_episodes
 
 _OURS = re.compile(rf"dataset\.json|{FILE}|\.d3ray-.*")
+_LONGEST = 7 * 24 * 3600  # seconds after which a writer on another machine is taken for dead
 
 
 def commit(
-    folder: str | Path,
+    folder: str | Path | Place,
     records: Sequence[ShardRecord],
     *,
     name: str,
@@ -58,8 +60,8 @@ def commit(
         DataError: shards do not follow on each other, differ in their columns, or are not of the given spec.
         StorageError: the place cannot be written, or a file of it is gone already.
     """
-    place = Place(folder)
-    rows = shard_rows(place, records)
+    rows = shard_rows(folder, records)
+    place = rows.place
     records = sorted(records, key=lambda record: record.shard.file)
     largest = merge_largest(r.largest for r in records)
     spec = with_masks(rows.kinds, spec) if spec else infer_spec(rows.kinds, largest)
@@ -125,9 +127,12 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
 class Draft:
     """A dataset in the making, as a context: what is not committed when it ends leaves nothing behind, and what was there whole.
 
-    A local one is written to a folder beside its target and renamed. Elsewhere its files go to their place at once, under new
-    names, and `dataset.json` last: until then the dataset that is replaced is whole, and then its files are deleted. Workers
-    write into `folder`.
+    A local one is written to a folder beside its target. Where that is new the folder is renamed; else, and behind a URI, files
+    have names of their own, which lie beside the old ones until `dataset.json` is replaced, last and at once. Whatever moment a
+    writer is killed at, the old dataset or the new one is there. Workers write into `folder`.
+
+    Who writes to a place that others may write to says so there by an empty file. So what nobody has committed and nobody writes
+    any more can be told, and deleted.
 
     Args:
         target: folder or URI.
@@ -137,97 +142,108 @@ class Draft:
         StorageError: there is a dataset already, or something that is not one, or the place cannot be written.
     """
 
+    folder: Place
+
     def __init__(self, target: str | Path, *, overwrite: bool = False) -> None:
         self.target = Place(target)
         self.overwrite = overwrite
-        self.folder = ""
-        self._committed = False
 
     def __enter__(self) -> Self:
-        self._existing = self.target.names()
+        existing = self.target.names()
         if self.target.local is not None and self.target.local.is_file():
             raise StorageError(f"{self.target} is a file; a dataset is a folder.")
-        if foreign := [name for name in self._existing if not _OURS.fullmatch(name)]:
+        if foreign := [name for name in existing if not _OURS.fullmatch(name)]:
             raise StorageError(f"{self.target} holds {foreign[0]!r} and is no dataset; give a folder that is new or empty.")
-        if MANIFEST in self._existing and not self.overwrite:
+        if MANIFEST in existing and not self.overwrite:
             raise StorageError(f"{self.target} is a dataset already; say overwrite=true to replace it.")
-        if self.target.local is None:
-            self._replaced = self.target.read(MANIFEST)
+        self._replaced = self.target.read(MANIFEST)
+        claim = _new_claim()
+        self._claim = "" if self.target.local is not None and not existing else f".d3ray-{claim}"
+        if self._claim:
             self.target.make()
-            self.folder = self.target.name
-        else:
-            _clear_litter(self.target.local)
-            draft = Place(_beside(self.target.local))
-            draft.make()
-            self.folder = draft.name
+            self.target.touch(self._claim)
+            _sweep(self.target)
+        self.folder = Place(self.target.name, mark=claim[-8:] if self._claim else "")
+        if self.target.local is not None:
+            _clear_beside(self.target.local)
+            self.folder = Place(self.target.local.with_name(f".{self.target.local.name}.{claim}"), self.folder.mark)
+            self.folder.make()
         return self
 
     def commit(self, records: Sequence[ShardRecord], **about: Any) -> Manifest:
-        """`commit` of this module, and then the draft takes its place."""
+        """`commit` of this module, and then the draft takes its place. Raises StorageError where another did so meanwhile."""
+        if self.target.read(MANIFEST) != self._replaced:
+            raise StorageError(f"{self.target} was written by another in the meantime; what is there now is left as it is.")
         manifest = commit(self.folder, records, **about)
-        if self.target.local is not None:
+        if self.folder.local is not None:
             with storage_errors("written", self.target):
-                _replace(Path(self.folder), self.target.local, overwrite=self.overwrite)
-        self._committed = True
-        if self.target.local is None:
-            self._sweep({file.file for file in (manifest.episodes, *manifest.shards)})
+                _move(self.folder.local, Path(self.target.name), manifest if self._claim else None)
         return manifest
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._committed:
-            return
-        if self.target.local is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        else:
-            with suppress(StorageError):  # what failed says more
-                if self.target.read(MANIFEST) == self._replaced:  # else it came through, and its answer did not
-                    self._sweep(self._existing)
-        if isinstance(error, D3rayError) and self.folder in str(error):  # the draft is nothing that a user has heard of
-            raise type(error)(str(error).replace(self.folder, self.target.name)) from error
-
-    def _sweep(self, keep: Collection[str]) -> None:
-        """Deletes shards and tables of episodes other than these. What cannot be deleted now goes with the next write."""
-        with suppress(StorageError):
-            self.target.delete(name for name in self.target.names() if re.fullmatch(FILE, name) and name not in keep)
+        if self.folder.local is not None:
+            shutil.rmtree(self.folder.local, ignore_errors=True)
+        if self._claim:
+            with suppress(StorageError):  # what cannot be deleted now goes with the next write, and what failed says more
+                self.target.delete([self._claim])
+                _sweep(self.target)
+        if isinstance(error, D3rayError) and str(self.folder) in str(error):  # the draft is nothing that a user has heard of
+            raise type(error)(str(error).replace(str(self.folder), self.target.name)) from error
 
 
-def _beside(target: Path) -> Path:
-    host = re.sub(r"\W", "-", socket.gethostname())
-    return target.with_name(f".{target.name}.draft-{host}-{os.getpid()}-{secrets.token_hex(3)}")
+def _move(draft: Path, target: Path, manifest: Manifest | None) -> None:
+    """Renames a draft to its target; with a manifest file by file to where a dataset may be, `dataset.json` last."""
+    sync_folder(draft)
+    if manifest is None:
+        draft.rename(target)  # fails where another process has put a dataset there in the meantime
+    else:
+        for file in (manifest.episodes, *manifest.shards):
+            (draft / file.file).rename(target / file.file)
+        sync_folder(target)
+        (draft / MANIFEST).replace(target / MANIFEST)
+        sync_folder(target)
+    sync_folder(target.parent)
 
 
-def _clear_litter(target: Path) -> None:
-    """Deletes drafts of the same target whose writers, on this machine, were killed."""
-    host = re.sub(r"\W", "-", socket.gethostname())
-    for draft in target.parent.glob(f".{glob.escape(target.name)}.draft-{host}-*"):
-        process = draft.name.split("-")[-2]
-        if process.isdigit() and not _is_alive(int(process)):
+def _sweep(place: Place) -> None:
+    """Deletes files that no dataset consists of and nobody writes.
+
+    A writer's claim is there before its files and goes after its manifest has come. So, in this order: files, claims, manifest.
+    """
+    files = [name for name in place.names() if re.fullmatch(FILE, name)]
+    claims = {name: _is_alive(name) for name in place.names() if name.startswith(".d3ray-draft-")}
+    manifest = (place.read(MANIFEST) or b"").decode(errors="replace")  # its files' names are told of a damaged one too
+    kept = {match.group() for match in re.finditer(FILE, manifest)}
+    written = tuple(f"-{name[-8:]}.arrow" for name, alive in claims.items() if alive)
+    place.delete(name for name, alive in claims.items() if not alive)
+    place.delete(name for name in files if name not in kept and not name.endswith(written))
+
+
+def _clear_beside(target: Path) -> None:
+    """Deletes drafts of the same target that nobody writes any more."""
+    for draft in target.parent.glob(f".{glob.escape(target.name)}.draft-*"):
+        if not _is_alive(draft.name):
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def _is_alive(process: int) -> bool:
+def _new_claim() -> str:
+    return f"draft-{_host()}-{os.getpid()}-{int(time.time())}-{secrets.token_hex(4)}"
+
+
+def _host() -> str:
+    return re.sub(r"\W", "-", socket.gethostname())
+
+
+def _is_alive(claim: str) -> bool:
+    """Whether the writer that a claim names may still write; of another machine's only its age is known."""
+    if (found := re.search(r"draft-(.*)-(\d+)-(\d+)-[0-9a-f]{8}$", claim)) is None:
+        return True
+    if found[1] != _host():
+        return time.time() - int(found[3]) < _LONGEST
     try:
-        os.kill(process, 0)
+        os.kill(int(found[2]), 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
     return True
-
-
-def _replace(draft: Path, target: Path, *, overwrite: bool) -> None:
-    """Renames `draft` to `target`. A dataset that is there is moved aside first, and back where that fails."""
-    sync_folder(draft)
-    aside = None
-    if target.exists() and (overwrite or not (target / MANIFEST).exists()):
-        aside = _beside(target)
-        target.rename(aside)
-    try:
-        draft.rename(target)  # fails where another process has put a dataset there in the meantime
-    except OSError:
-        if aside is not None:
-            aside.rename(target)
-        raise
-    sync_folder(target.parent)
-    if aside is not None:
-        shutil.rmtree(aside, ignore_errors=True)

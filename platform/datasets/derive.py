@@ -14,6 +14,7 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.spec import Spec
+from ...data.storage.files import Place
 from ...data.storage.rows import n_blocks
 from ...data.storage.scan import BlockScan
 from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_shard
@@ -102,7 +103,7 @@ class _Write:
     """What a worker does; pickled once for all of its shards."""
 
     tables: StepTables
-    folder: str
+    folder: Place
     of: int
     compression: Compression
 

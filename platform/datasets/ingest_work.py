@@ -86,7 +86,7 @@ class Spooled:
 
 @dataclass(frozen=True)
 class ShardItem:
-    folder: str
+    folder: Place
     index: int
     of: int
     first_episode: int
@@ -192,8 +192,7 @@ def _catch(function: Callable[[Any], Any], row: dict[str, Any]) -> dict[str, Any
         return {"result": error}
 
 
-def delete_spool(folder: str, spooled: Sequence[Spooled]) -> None:
-    place = Place(folder)
+def delete_spool(place: Place, spooled: Sequence[Spooled]) -> None:
     if place.local is not None:
         shutil.rmtree(place.local / SPOOL, ignore_errors=True)
         return

@@ -247,6 +247,61 @@ Dataset.from_arrays(np.zeros((9, 1)), [0] * 9, [0] * 9, [1] * 9).write({str(tmp_
     assert [p.name for p in tmp_path.iterdir()] == ["it"]
 
 
+def test_a_writer_that_is_killed_at_any_rename_loses_nothing(tmp_path: Path) -> None:
+    code = f"""
+import os, signal, sys, numpy as np
+from pathlib import Path
+from d3ray import Dataset
+def data(n):
+    return Dataset.from_arrays(np.zeros((n, 1)), [0] * n, [0] * n, [1] * n)
+target = Path({str(tmp_path / "it")!r})
+data(9).write(target, n_shards=2)
+for last in range(20):
+    if (child := os.fork()) == 0:
+        done = 0
+        def renamed(rename):
+            def wrapped(*paths):
+                global done
+                if done == last:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                done += 1
+                return rename(*paths)
+            return wrapped
+        Path.rename, Path.replace = renamed(Path.rename), renamed(Path.replace)
+        data(10 + last).write(target, n_shards=2, overwrite=True)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    found = Dataset.open(target)
+    found.verify()
+    print(last, found.n_transitions)
+    if status == 0:
+        break
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    *killed, (last, n) = [tuple(map(int, line.split())) for line in said.stdout.splitlines()]
+    assert len(killed) >= 4
+    assert {n for _, n in killed} == {9}
+    assert n == 10 + last
+    walk().write(tmp_path / "it", overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["it"]
+    assert len(list((tmp_path / "it").iterdir())) == 3
+
+
+def test_a_manifest_is_read_back_before_anything_is_replaced(tmp_path: Path) -> None:
+    walk().write(tmp_path / "it")
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"deeper": deep}
+    for provenance in (deep, {"thing": object()}):
+        table = walk(seed=1).to_steps()
+        data = Dataset.from_steps(table, name="other", provenance=provenance)
+        with pytest.raises(DataError, match=r"^The provenance of other cannot be written as JSON and read back: "):
+            data.write(tmp_path / "it", overwrite=True)
+    assert Dataset.open(tmp_path / "it").fingerprint == walk().fingerprint
+    assert [p.name for p in tmp_path.iterdir()] == ["it"]
+
+
 FULL = """
 import numpy as np, sys
 from d3ray import Dataset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_a_write_that_fails_leaves_what_was_there(uri: str) -> None:
     old.write(uri, n_shards=3)
     with pytest.raises(RuntimeError), Draft(uri, overwrite=True) as draft:  # noqa: PT012 - it fails in between
         write_shard(draft.folder, 0, 1, walk().to_steps(), first_episode=0)
-        assert len(Place(uri).names()) == 6
+        assert len(Place(uri).names()) == 7  # those of the old one, a shard, and who writes
         raise RuntimeError
     assert_whole(uri, old)
     with pytest.raises(DataError, match="new reward is inf"):  # in the second of three shards
@@ -108,16 +109,46 @@ def test_who_still_reads_what_was_replaced_is_told(uri: str) -> None:
         pickle.loads(sent)
 
 
-def test_of_two_writes_at_once_one_is_whole_and_the_other_fails(uri: str) -> None:
+@pytest.mark.parametrize("scheme", ["fsspec+memory", "file"])
+def test_of_two_writes_at_once_one_is_whole_and_the_other_fails(tmp_path: Path, scheme: str) -> None:
+    uri = f"{scheme}://{tmp_path}/it"
     walk(1).write(uri)
-    with pytest.raises(StorageError, match=r"data-00000-of-00001-.* was deleted, most likely by another write to the same place"):  # noqa: PT012, SIM117
+    with pytest.raises(StorageError, match=f"{tmp_path}/it was written by another in the meantime; what is there now is left"):  # noqa: PT012, SIM117
         with Draft(uri, overwrite=True) as draft:
             record = write_shard(draft.folder, 0, 1, walk(2).to_steps(), first_episode=0)
             walk(3).write(uri, overwrite=True)
             draft.commit([record], name="it", summary=walk(2).summary)
-    found = Dataset.open(uri)
-    found.verify()
-    assert found.fingerprint == walk(3).fingerprint
+    assert_whole(uri, walk(3))
+
+
+@pytest.mark.parametrize("scheme", ["fsspec+memory", "file"])
+def test_of_two_writes_that_end_together_the_last_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    uri = f"{scheme}://{tmp_path}/it"
+    walk(1).write(uri)
+    write_manifest = writing.write_manifest
+
+    def late(place: Place, manifest: Manifest) -> None:
+        monkeypatch.setattr(writing, "write_manifest", write_manifest)
+        walk(3).write(uri, overwrite=True)  # all of it between the other's last look and its manifest
+        write_manifest(place, manifest)
+
+    monkeypatch.setattr(writing, "write_manifest", late)
+    walk(2).write(uri, overwrite=True)
+    assert_whole(uri, walk(2))
+
+
+def test_what_nobody_writes_any_more_is_told_from_what_is_written(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Draft(uri) as draft:
+        write_shard(draft.folder, 0, 1, walk(1).to_steps(), first_episode=0)
+        elsewhere = f".d3ray-draft-{{}}-1-{{}}-{draft.folder.mark[::-1]}"
+        Place(uri).write(f"data-00000-of-00001-{draft.folder.mark[::-1]}.arrow", b"of another machine")
+        Place(uri).write(elsewhere.format("another", int(time.time())), b"")
+        walk(2).write(uri)
+        assert len(Place(uri).names()) == 3 + 2 + 2  # a dataset, and both drafts
+        monkeypatch.setattr(time, "time", lambda: 4e9)
+        walk(3).write(uri, overwrite=True)
+        assert len(Place(uri).names()) == 3 + 2
+    assert_whole(uri, walk(3))
 
 
 def test_a_manifest_that_came_though_its_answer_did_not_keeps_its_files(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
