@@ -9,15 +9,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import algos, data
+from .data.lazy import homes, lazily
 from .data.moved import MOVED, keep_old_names
 
 if TYPE_CHECKING:
     from .algos import *  # noqa: F403
     from .data import *  # noqa: F403
+    from .platform.ray_data import ShardSink as ShardSink
+    from .platform.ray_data import from_ray as from_ray
+    from .platform.ray_data import to_ray as to_ray
 
 __version__ = "0.1.0"
 keep_old_names()
-__all__ = algos.__all__ + data.__all__  # pyright: ignore[reportUnsupportedDunderAll]
+_of_platform, _doors = lazily(__name__, {name: home for name, home in homes(__file__).items() if name != "*"})
+__all__ = algos.__all__ + data.__all__ + _doors  # noqa: PLE0605 # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +31,8 @@ def __getattr__(name: str) -> Any:
     floor = algos if name in algos.__all__ else data
     if name not in __all__:
         raise AttributeError(f"module 'd3ray' has no attribute {name!r}")
+    if name in _doors:
+        return _of_platform(name)
     return floor.__getattr__(name)  # not by getattr: of `doctor` there is a package, too
 
 

@@ -16,6 +16,8 @@ from ray.data.block import BlockMetadata
 from ..data.dataset import Dataset
 from ..data.episodes import Episodes
 from ..data.folder import Folder
+from ..data.spec import is_shown
+from ..data.storage.flat import RECORDED, transitions
 from ..data.storage.schema import Kinds
 from ..data.storage.shard_files import ShardFiles
 from ..data.storage.shards import to_arrow
@@ -43,8 +45,9 @@ class Part:
 class TransitionSource(Datasource):
     """Transitions of a dataset folder: one row a step, closing rows folded into `next_observation`.
 
-    Columns are `episode`, `step`, those of the dataset but `closing`, `next_observation` (or one `next_observation/KEY` each) and
-    `next_recorded`, which is false where an episode's final observation is missing and `next_observation` repeats the last one.
+    Columns are `episode`, `step`, those of the dataset but `closing`, `next_observation` (or one `next_observation/KEY` each),
+    `next_action_mask` where there are masks, and `next_recorded`, which is false where an episode's final observation is missing:
+    there `next_observation` repeats the last one.
 
     Args:
         folder: the open folder.
@@ -149,16 +152,14 @@ def transition_tables(columns: Any, part: Part, kinds: Kinds) -> Iterator[Any]:
         recorded = np.ones(len(rows), bool)
         recorded[np.cumsum(piece.steps) - 1] = piece.final_recorded
         out = {"episode": np.repeat(piece.episode, piece.steps), "step": step.astype(np.int32)}
-        out |= {name: columns[name][rows] for name in kinds if name != "closing"}
-        out |= {f"next_{name}": columns[name][rows + 1] for name in kinds if name.split("/")[0] == "observation"}
-        out["next_recorded"] = recorded
+        out |= {**transitions(columns, kinds, rows), RECORDED: recorded}
         yield pa.table({name: to_arrow(column) for name, column in out.items()})
 
 
 def row_bytes(kinds: Kinds) -> int:
     """Bytes of one transition, its next observation included."""
     sizes = {name: int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize for name, (dtype, shape) in kinds.items()}
-    return 13 + sum(size * (2 if name.split("/")[0] == "observation" else 1) for name, size in sizes.items())
+    return 13 + sum(size * (1 + is_shown(name)) for name, size in sizes.items())
 
 
 def _read(rows: ShardFiles, part: Part) -> Iterator[Any]:

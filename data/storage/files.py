@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import StorageError
 
+PIECES = ".d3ray-pieces-"  # begins the name of a folder of pieces; a writer's mark ends it
 _PIECE = 1 << 22  # bytes copied at once
 
 
@@ -168,6 +169,15 @@ class Place:
                 else:
                     with suppress(FileNotFoundError):
                         self._files.delete_file(self._at(name))
+
+    def delete_all(self) -> None:
+        """Deletes the folder with all that is in it; where there is none, it is deleted already."""
+        with storage_errors("deleted", self.name):
+            if self.local is not None:
+                shutil.rmtree(self.local, ignore_errors=True)
+            else:
+                with suppress(FileNotFoundError):
+                    self._files.delete_dir(self._root)
 
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"

@@ -26,11 +26,12 @@ def check_alike(kinds: Sequence[Kinds]) -> None:
     for k, other in enumerate(kinds):
         for name in sorted(first.keys() | other.keys()):
             if first.get(name) != other.get(name):
-                ours, theirs = _say(first.get(name)), _say(other.get(name))
+                ours, theirs = say_kind(first.get(name)), say_kind(other.get(name))
                 raise DataError(f"Column {name!r} is {ours} in the first and {theirs} in number {k + 1}.")
 
 
-def _say(kind: tuple[str, tuple[int, ...]] | None) -> str:
+def say_kind(kind: tuple[str, tuple[int, ...]] | None) -> str:
+    """A column's type and entry shape, for a sentence."""
     return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
 
 

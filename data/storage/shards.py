@@ -125,11 +125,22 @@ def write_shard(
     Raises:
         StorageError: the disk is full or the place cannot be written; nothing is left there.
     """
-    place, name = folder if isinstance(folder, Place) else Place(folder), shard_name(index, of)
+    place = folder if isinstance(folder, Place) else Place(folder)
+    file = write_file(place, shard_name(index, of), shard_columns(table, first_episode), compression)
+    return shard_record(table, file, index, of, first_episode, compression)
+
+
+def shard_columns(table: StepTable, first_episode: int) -> dict[str, np.ndarray]:
+    """What a shard of these episodes holds."""
     steps = np.concatenate([np.arange(n + 1, dtype=np.int32) for n in table.steps.tolist()])
     episode = np.repeat(np.arange(first_episode, first_episode + table.n_episodes), table.steps + 1)
-    columns = {"episode": episode, "step": steps} | table.columns
-    file = _write_file(place, name, columns, compression)
+    return {"episode": episode, "step": steps} | table.columns
+
+
+def shard_record(
+    table: StepTable, file: File, index: int, of: int, first_episode: int, compression: Compression = None
+) -> ShardRecord:
+    """Of a file that was written."""
     return ShardRecord(
         shard=Shard(**file.model_dump(), rows=table.n_rows, episodes=table.n_episodes),
         index=index,
@@ -149,26 +160,36 @@ def write_shard(
 
 def write_episodes(place: Place, columns: Mapping[str, np.ndarray]) -> File:
     """The table of episodes: `first_row`, `steps`, `terminated`, `final_recorded`, `return`."""
-    return _write_file(place, "episodes", columns, None)
+    return write_file(place, "episodes", columns, None)
 
 
-def _write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compression: Compression) -> File:
+def file_name(place: Place, name: str) -> str:
     """`name`.arrow. With a mark in its name, or behind a URI, nothing is written over, and no reader mixes two writes."""
-    place.make()
     mark = place.mark or ("" if place.local is not None else secrets.token_hex(4))
-    full_name = f"{name}-{mark}.arrow" if mark else f"{name}.arrow"
+    return f"{name}-{mark}.arrow" if mark else f"{name}.arrow"
+
+
+def write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compression: Compression) -> File:
+    """An Arrow file, called as `file_name` says. Raises StorageError."""
+    place.make()
+    full_name = file_name(place, name)
     what = f"{place}/{full_name}"
     with storage_errors("written", what), tempfile.TemporaryDirectory(prefix=".d3ray-", dir=place.local) as scratch:
         aside = Path(scratch) / name
-        batch = pa.record_batch([to_arrow(column) for column in columns.values()], names=list(columns))
-        options = pa.ipc.IpcWriteOptions(compression=compression)
-        with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, batch.schema, options=options) as writer:
-            writer.write_batch(batch)
-        with aside.open("rb") as written:  # close() tells nothing of a disk that fills up later
-            os.fsync(written.fileno())
+        write_columns(aside, columns, compression)
         file = File(file=full_name, bytes=aside.stat().st_size, sha256=sha256_of(aside))
         place.put(aside, full_name)
     return file
+
+
+def write_columns(path: Path, columns: Mapping[str, np.ndarray], compression: Compression = None) -> None:
+    """A local Arrow file of one record batch, on the disk when this returns. Raises OSError."""
+    batch = pa.record_batch([to_arrow(column) for column in columns.values()], names=list(columns))
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    with path.open("rb") as written:  # close() tells nothing of a disk that fills up later
+        os.fsync(written.fileno())
 
 
 def to_arrow(column: np.ndarray) -> Any:

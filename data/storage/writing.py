@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import D3rayError, DataError, StorageError
 from ..spec import Environment, Spec
 from .episode_table import EpisodeTable
-from .files import Place, storage_errors, sync_folder
+from .files import PIECES, Place, storage_errors, sync_folder
 from .manifest import FILE, MANIFEST, Column, Manifest, write_manifest
 from .scan import BlockScan, Summary, scan_blocks, summarise_scans
 from .schema import check_spec, infer_spec, merge_largest, with_masks
@@ -217,6 +217,10 @@ def _sweep(place: Place) -> None:
     written = tuple(f"-{name[-8:]}.arrow" for name, alive in claims.items() if alive)
     place.delete(name for name, alive in claims.items() if not alive)
     place.delete(name for name in files if name not in kept and not name.endswith(written))
+    writing = tuple(name[-8:] for name, alive in claims.items() if alive)
+    for name in place.names():
+        if name.startswith(PIECES) and not name.endswith(writing):
+            Place(f"{place}/{name}").delete_all()
 
 
 def _clear_beside(target: Path) -> None:
