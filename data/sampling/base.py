@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree  # it has no public name yet
 
 from ..errors import ConfigError, DataError
-from ..random import bits, fold, root_key, shift_right
+from ..random import bits, fold, root_keys, shift_right
 from ..recording import Recording
 from .experience import Experience
-from .host_memory import keep_freed_memory
 from .source import BLOCK
 from .windows import Until, Windows
 
@@ -78,13 +77,11 @@ class Sampler:
         host, n_bytes = torch.device("cpu"), sum(column.nbytes for column in columns.values())
         fit = self.device == host or (not self.grows and columns_fit(n_bytes, free_memory(self.device)))
         self.columns_device = self.device if fit else host
-        keys = [root_key(s, self.columns_device) for s in ([seed] if isinstance(seed, int) else seed)]
-        self._key = fold(keys[0] if isinstance(seed, int) else torch.stack(keys), "sample")
-        self.n_seeds = len(keys)
+        self._key = fold(root_keys(seed, self.columns_device), "sample")
+        self.n_seeds = self._key.numel()
         self._hashes: tuple[int, Tensor] | None = None
         self._copied: tuple[int, Tensor] | None = None
         self._next = 0
-        keep_freed_memory()
 
     @property
     def n_windows(self) -> int:

@@ -26,6 +26,7 @@ from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
 from ..surroundings import describe_machine, this_machine
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
+from .host_memory import keep_freed_memory
 from .opened_data import check_recorded, open_dataset
 from .returns import Every, Returns
 from .subjects import is_judge, load_best, make_subject, write_package
@@ -61,6 +62,7 @@ class TrialRun:
         self._evaluators: list[Returns | HeldOut] = []
         self._system = SystemMetrics() if config.system_metrics else None
         torch.set_num_threads(config.threads)
+        keep_freed_memory()
         if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
             torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
         import_plugins(config.plugins)

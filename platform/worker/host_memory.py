@@ -1,4 +1,6 @@
-"""Memory of the host that a training process keeps for its next update, in place of giving it back each time.
+"""Memory of the host that a trial's process keeps for its next update, in place of giving it back each time.
+
+A process that is a user's own is left as it is: what is freed there may be wanted by others.
 
 glibc returns what is freed at the end of its heap to the kernel as soon as it is twice its largest block, and has blocks of more
 than 32 MiB come and go on their own. The activations of a large batch are such blocks, so each update waits for the kernel to clear
