@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from ..seeds import fold, integers, root_key
+from ..storage.checks import finite
 from ..storage.files import sha256_of
 from ..storage.steps import StepTable, concat_steps, first_steps, steps_from_rows
 from .imported import Array, Imported, apply_time_limit, count_notes, flags, native, one_column, same_rows, typed_actions
@@ -102,7 +103,9 @@ def read_dqn_replay(
         ended[steps], cut[steps], said = apply_time_limit(str(path), ended[steps], cut[steps], timeout_at, may_cut=False)
         notes += said
     action = typed_actions(str(path), arrays["action"], discrete_action)[origin]
-    reward = arrays["reward"].astype(np.float32)[origin]
+    with np.errstate(over="ignore"):  # what is too large is found below
+        reward = arrays["reward"].astype(np.float32)[origin]
+    finite(f"In {path}, rewards", reward, found="a number that is not finite as float32")
     action[closing], reward[closing] = 0, 0
     frames = rows.frames[: rows.n]
     columns = {"observation": frames[:, None] if frames.ndim == 3 else frames, "action": action, "reward": reward}

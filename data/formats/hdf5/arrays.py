@@ -12,7 +12,6 @@ import numpy as np
 
 from ...errors import D3rayError, DataError, reason
 from ..imported import Array, existing_file, native, same_rows
-from .check import check_hdf5
 
 
 @contextmanager
@@ -20,12 +19,11 @@ def open_hdf5(path: Path | str) -> Generator[h5py.File]:
     """The file, opened for reading; what h5py raises inside becomes a `DataError`.
 
     Raises:
-        DataError: not there, not HDF5, cut short or damaged, also where libhdf5 would not survive it.
+        DataError: not there, not HDF5, cut short or damaged.
     """
     path = existing_file(path)
     if not is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file.")
-    check_hdf5(path)
     try:
         with h5py.File(path, "r") as file:
             yield file

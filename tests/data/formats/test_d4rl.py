@@ -33,6 +33,13 @@ def steps_of(n: int, seed: int = 0) -> dict[str, Any]:
     }
 
 
+def test_a_file_is_read_in_this_process_and_its_time_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "file.hdf5", **steps_of(20))
+    monkeypatch.delattr("os.fork")
+    monkeypatch.setattr("signal.setitimer", None)
+    assert read_d4rl(path).steps.n_transitions == 20
+
+
 def episodes_of(imported: Imported) -> list[tuple[Any, ...]]:
     """(observations [T + 1], actions, rewards, terminated, final recorded) of each episode, read off the table row by row."""
     table = imported.steps

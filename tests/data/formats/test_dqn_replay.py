@@ -202,6 +202,9 @@ def test_missing_damaged_and_other_files(tmp_path: Path) -> None:
     save(reward, np.zeros(19))
     with pytest.raises(DataError, match=r"'observation' has 20 rows, but 'reward' has 19\.$"):
         read(path)
+    save(reward, np.where(np.arange(20) == 9, 1e300, 0.0))
+    with pytest.raises(DataError, match=r"ckpt\.0\.gz, rewards has a number that is not finite as float32 in row \d+\.$"):
+        read(path)
     save(reward, np.array(["a"] * 20))
     with pytest.raises(DataError, match=r"reward_ckpt\.0\.gz holds <U1, not numbers\.$"):
         read(path)
