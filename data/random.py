@@ -11,7 +11,9 @@ Source of the mixers: splitmix64's finaliser (Steele, Lea, Flood 2014) and murmu
 from __future__ import annotations
 
 import math
+import operator
 import zlib
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -44,7 +46,12 @@ def fold(key: Tensor, data: int | str | Tensor) -> Tensor:
 
 def root_key(seed: int, device: torch.device | str = "cpu") -> Tensor:
     """The key of a seed, shape ()."""
-    return fold(torch.tensor(seed, dtype=torch.int64, device=device), "seed")
+    return fold(torch.tensor(operator.index(seed), dtype=torch.int64, device=device), "seed")
+
+
+def root_keys(seed: int | Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """The key of one seed, shape (), or of S seeds, shape (S,). Integers of NumPy are seeds too."""
+    return torch.stack([root_key(s, device) for s in seed]) if isinstance(seed, Iterable) else root_key(seed, device)
 
 
 def bits(key: Tensor, count: int) -> Tensor:

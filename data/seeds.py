@@ -49,7 +49,7 @@ def fold(key: int, data: int | str) -> int:
 
 def root_key(seed: int) -> int:
     """The key of a seed, as `random.root_key`."""
-    return fold(seed, "seed")
+    return fold(operator.index(seed), "seed")
 
 
 def integers(key: int, count: int, high: int) -> list[int]:

@@ -68,7 +68,7 @@ class Augmentation(Config):
         Raises:
             DataError: `x` has too few axes.
         """
-        key = root_key(key, x.device) if isinstance(key, int) else key
+        key = key if isinstance(key, Tensor) else root_key(key, x.device)
         lead, inner = key.ndim + 1, 3 if self.wants == "images" else 1
         if x.ndim < lead + inner:
             raise DataError(f"The augmentation {self.label!r} needs batches of {self.wants}, and this is {list(x.shape)}.")

@@ -73,7 +73,7 @@ class AugmentationPipeline(Config):
         wants: str | None = None,
     ) -> Tensor:
         """A batch changed by each; `wants` keeps to those of "images" or "vectors". Otherwise as `Augmentation.transform`."""
-        key = root_key(key, x.device) if isinstance(key, int) else key
+        key = key if isinstance(key, Tensor) else root_key(key, x.device)
         for at, augmentation in enumerate(self.augmentations):
             if wants in (None, augmentation.wants):
                 x = augmentation.transform(x, fold(key, at), channels=channels, top=top)

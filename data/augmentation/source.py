@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..masks import Masked
-from ..random import fold, root_key
+from ..random import fold, root_keys
 from .layout import layouts
 from .pipeline import AugmentationPipeline
 
@@ -55,7 +55,7 @@ class AugmentedSource:
     ) -> None:
         self.source, self.pipeline, self.copies, self.following = source, pipeline, copies, following
         self._layouts = layouts(space, scaled)
-        keys = root_key(seed, device) if isinstance(seed, int) else torch.stack([root_key(s, device) for s in seed])
+        keys = root_keys(seed, device)
         self._key = fold(keys, "augmentation")
 
     def sample(self, step: int) -> Batch:

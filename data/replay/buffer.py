@@ -247,7 +247,7 @@ class ReplayBuffer:
         return self._sampler("episode_sampler", n, seed, {"max_length": max_length, **options}).sample(step)
 
     def _sampler(self, kind: str, batch_size: int, seed: int, options: Mapping[str, Any]) -> Any:
-        key = (kind, batch_size, seed, *sorted(options.items()))
+        key = (kind, batch_size, seed, *((name, tuple(v) if isinstance(v, list) else v) for name, v in sorted(options.items())))
         if key not in self._samplers:
             self._samplers[key] = getattr(self, kind)(batch_size, seed, **options)
         return self._samplers[key]

@@ -299,6 +299,9 @@ def test_extra_columns_and_stopped_episodes() -> None:
     assert (buffer.n_windows(), buffer.n_episodes) == (7, 1)
     batch = buffer.sampler(30, extra=("log_prob", "state")).sample(0)
     assert torch.equal(batch.extra["log_prob"], -batch.reward)
+    for seed in (0, np.int64(0)):
+        drawn = buffer.sample(30, 0, seed, extra=["log_prob", "state"])
+        assert torch.equal(drawn.extra["state"], batch.extra["state"])
     assert torch.equal(batch.extra["state"], (batch.reward % 10)[:, None].expand(30, 3))
     assert (batch.next_observation[batch.reward == 13] == 99).all()
     assert buffer.to_dataset().columns["state"].shape == (10, 3)
