@@ -59,7 +59,8 @@ def to_ray(dataset: Dataset, *, rows: Literal["transitions", "episodes"] = "tran
     import ray.data
 
     from .arrow_source import DerivedSource, Part, TransitionSource, transition_tables
-    from .datasets.episode_source import EpisodeSource, parts_of
+    from .datasets.episode_source import EpisodeSource
+    from .datasets.parts import parts_of
 
     if rows not in ("transitions", "episodes"):
         raise ConfigError(f"rows is {rows!r}; choose 'transitions' or 'episodes'.")

@@ -58,9 +58,7 @@ def adjust_actions(
         column, clipped = _held(column, imported, source, actions, spec)
         if actions == "clip":
             provenance["actions_clipped"] = clipped
-            notes.append(
-                f"{clipped} of {imported.steps.n_transitions} actions were clipped to the action space's bounds (actions=clip)."
-            )
+            notes.append(clipped_note(clipped, imported.steps.n_transitions))
     steps = imported.steps
     steps = StepTable(
         columns={**steps.columns, "action": column},
@@ -71,6 +69,11 @@ def adjust_actions(
         cuts=steps.cuts,
     )
     return replace(imported, steps=steps, notes=notes, provenance=provenance)
+
+
+def clipped_note(clipped: int, n: int) -> str:
+    """What is said of actions that were clipped."""
+    return f"{clipped} of {n} actions were clipped to the action space's bounds (actions=clip)."
 
 
 def _factor(scale: float | tuple[float, ...], column: Array, source: str) -> Array:

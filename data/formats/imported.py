@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,38 @@ class Imported:
     environment: Environment | None = None
     notes: list[str] = field(default_factory=list[str])  # sentences: what was decided, and what was left out
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])  # JSON values: format, file and the file's own metadata
+
+
+class Ends(Protocol):
+    """How episodes end: those of a table, or of all parts of a file."""
+
+    @property
+    def steps(self) -> Array: ...
+    @property
+    def terminated(self) -> Array: ...
+    @property
+    def final_recorded(self) -> Array: ...
+    @property
+    def cuts(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a file is read in parts of whole episodes, and what was decided about all of it.
+
+    Attributes:
+        parts: each reads its part, in the file's order; picklable.
+        bytes: of each part, about.
+        provenance: of the file.
+        notes: sentences on the file that no part says.
+        said: what else is said, once all parts are read, of how their episodes end.
+    """
+
+    parts: tuple[Callable[[], Imported], ...]
+    bytes: tuple[int, ...]
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+    notes: tuple[str, ...] = ()
+    said: Callable[[Ends], list[str]] = lambda ends: []
 
 
 def existing_file(path: Path | str) -> Path:
@@ -211,11 +243,16 @@ def honest_next(observations: Array, following: Array, end: Array) -> tuple[Arra
     ends = np.flatnonzero(end[:-1])
     if len(ends) < 2 or following.shape != observations.shape or not np.array_equal(following[ends], observations[ends + 1]):
         return following, []
+    return None, [moved_up(len(ends))]
+
+
+def moved_up(n_ends: int) -> str:
+    """What is said where next observations are the rows moved up by one."""
     said = "the first observations of the next episodes, so final observations were taken as missing"
-    return None, [f"next_observations at all {len(ends)} ends between episodes are {said}."]
+    return f"next_observations at all {n_ends} ends between episodes are {said}."
 
 
-def count_notes(steps: StepTable, *, limits_known: bool) -> list[str]:
+def count_notes(steps: Ends, *, limits_known: bool) -> list[str]:
     """Sentences on the ends of episodes that a reader of any format should hear of."""
     notes: list[str] = []
     if steps.cuts:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from .actions import ActionsOutside, adjust_actions
 from .dqn_replay import dqn_replay_parts, is_dqn_replay, read_dqn_replay
 from .hdf5.arrays import is_hdf5, listed, open_hdf5
 from .hdf5.d3rlpy import is_d3rlpy, read_d3rlpy
-from .hdf5.d4rl import is_d4rl, read_d4rl
-from .imported import Imported, existing_file
+from .hdf5.d4rl import is_d4rl, plan_d4rl, read_d4rl
+from .imported import Imported, Plan, existing_file
 from .minari.folder import is_minari, minari_parts, read_minari
 from .npz.ogbench import is_ogbench, read_ogbench
 from .npz.pfrl import is_pfrl, read_pfrl
@@ -48,7 +49,8 @@ class Format:
     `detect` looks at first bytes and keys: False for what it does not know, DataError for what is damaged. It is asked about a
     folder only where `parts` is given. `read(path, *, timeout_at=None, discrete_action=None)` takes keyword-only options, its own
     and `rename` (the usual name to the name in this file) where that makes sense. `parts` lists, for a folder that is a dataset
-    of this format, the paths (files, or the folder itself) that `read` takes one by one, and nothing for another folder.
+    of this format, the paths (files, or the folder itself) that `read` takes one by one, and nothing for another folder. Where a
+    file can be read in parts, `plan(path, *, n_bytes, …)` says of which: it takes the options of `read`.
     """
 
     name: str
@@ -56,12 +58,13 @@ class Format:
     detect: Callable[[Path], bool]
     read: Callable[..., Imported]
     parts: Callable[[Path], list[Path]] = no_parts
+    plan: Callable[..., Plan] | None = None
 
 
 FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
-        Format("d4rl", "D4RL's HDF5: observations, actions, rewards, terminals, timeouts", is_d4rl, read_d4rl),
+        Format("d4rl", "D4RL's HDF5: observations, actions, rewards, terminals, timeouts", is_d4rl, read_d4rl, plan=plan_d4rl),
         Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy),
         Format("ogbench", "OGBench's .npz: trajectories whose terminals are no ends of the task", is_ogbench, read_ogbench),
         Format("pfrl", "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal", is_pfrl, read_pfrl),
@@ -165,7 +168,7 @@ def read(
     keep_float64: bool = False,
     illegal_actions: IllegalActions = "refuse",
     spec: Spec | None = None,
-    **options: object,
+    **options: Any,
 ) -> Imported:
     """The steps in a file, by the importer named or, with None, the one that knows the file.
 
@@ -187,24 +190,69 @@ def read(
         DataError: the file cannot be read, or `actions` is "refuse" and an action is out of bounds.
         ConfigError: no format or option has that name, or actions are to be scaled or held to bounds and cannot be.
     """
+    return plan(
+        path,
+        format,
+        actions=actions,
+        action_scale=action_scale,
+        keep_float64=keep_float64,
+        illegal_actions=illegal_actions,
+        spec=spec,
+        **options,
+    ).parts[0]()
+
+
+def plan(path: Path | str, format: str | None = None, *, n_bytes: int | None = None, **options: Any) -> Plan:
+    """How a file is read in parts of whole episodes, of which each goes through the same as a whole file does.
+
+    Args:
+        path: as `read`, which has the options too.
+        format: a key of `FORMATS`.
+        n_bytes: of a part, in formats that can be read in parts, and where no episode has more; None: all of the file.
+        options: as `read`.
+
+    Raises:
+        DataError: the file cannot be read.
+        ConfigError: no format or option has that name.
+    """
+    adjustment = {"actions": "keep", "action_scale": None, "keep_float64": False, "illegal_actions": "refuse", "spec": None}
+    adjustment |= {name: options.pop(name) for name in adjustment if name in options}
     try:
         name = detect(path) if format is None else format
     except DataError as error:
         hint = " Where columns are renamed, name the format as well." if options.get("rename") else ""
         raise DataError(f"{error}{hint}") from None
     check_options(name, options)
-    keeping = keeping_illegal_actions() if illegal_actions == "keep" else nullcontext()
-    with exact_floats() if keep_float64 else nullcontext(), keeping, _unforeseen(path, name):
-        imported = FORMATS[name].read(path, **options)
+    known, whole = FORMATS[name], Plan((partial(FORMATS[name].read, path, **options),), (0,))
+    with _unforeseen(path, name):
+        found = whole if n_bytes is None or known.plan is None else known.plan(path, n_bytes=n_bytes, **options)
+    parts = tuple(partial(_read, read, path, name, options, adjustment) for read in found.parts)
+    return replace(found, parts=parts, provenance=found.provenance | _asked(options, adjustment))
+
+
+def _read(
+    read: Callable[[], Imported], path: Path | str, name: str, options: Mapping[str, Any], adjustment: Mapping[str, Any]
+) -> Imported:
+    """What an importer gives, checked and adjusted."""
+    keeping = keeping_illegal_actions() if adjustment["illegal_actions"] == "keep" else nullcontext()
+    with exact_floats() if adjustment["keep_float64"] else nullcontext(), keeping, _unforeseen(path, name):
+        imported = read()
     try:
         infer_spec(kinds_of(imported.steps.columns), largest_numbers(imported.steps.columns))
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    adjusted = adjust_actions(imported, str(path), actions=actions, scale=action_scale, spec=spec)
-    asked = {**options, "actions": None if actions == "keep" else actions, "action_scale": action_scale}
-    asked |= {"keep_float64": keep_float64 or None, "illegal_actions": "keep" if illegal_actions == "keep" else None}
+    scale, spec = adjustment["action_scale"], adjustment["spec"]
+    adjusted = adjust_actions(imported, str(path), actions=adjustment["actions"], scale=scale, spec=spec)
+    return replace(adjusted, provenance=adjusted.provenance | _asked(options, adjustment))
+
+
+def _asked(options: Mapping[str, Any], adjustment: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, for the provenance."""
+    asked = {**options, "actions": None if adjustment["actions"] == "keep" else adjustment["actions"]}
+    asked |= {"action_scale": adjustment["action_scale"], "keep_float64": adjustment["keep_float64"] or None}
+    asked |= {"illegal_actions": "keep" if adjustment["illegal_actions"] == "keep" else None}
     given = {key: _plain(value) for key, value in asked.items() if value is not None}
-    return replace(adjusted, provenance=adjusted.provenance | ({"options": given} if given else {}))
+    return {"options": given} if given else {}
 
 
 @contextmanager

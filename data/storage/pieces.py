@@ -57,6 +57,16 @@ class Piece:
         """[E]."""
         return self.record.steps
 
+    @property
+    def terminated(self) -> np.ndarray:
+        """[E]."""
+        return self.record.terminated
+
+    @property
+    def final_recorded(self) -> np.ndarray:
+        """[E]."""
+        return self.record.final_recorded
+
     def slice(self, start: int, stop: int) -> StepTable:
         """Episodes `start` … `stop - 1`."""
         record, rows = self.record, ShardFiles(Place(self.folder), (self.record.shard,), self.record.kinds)

@@ -15,18 +15,17 @@ import numpy as np
 from ...data.dataset import Dataset
 from ...data.spec import Spec
 from ...data.storage.files import Place
-from ...data.storage.rows import n_blocks
 from ...data.storage.scan import BlockScan
 from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_shard
 from ...data.storage.tables import StepTables
-from ...data.storage.writing import Draft, shard_rows
+from ...data.storage.working import Progress, Run, in_process, no_progress
+from ...data.storage.writing import Draft
 from ..cluster.session import node_count
-from .ingest import Progress, no_progress
-from .ingest_work import Run, ScanItem, in_process, ray_workers, scan
+from .committing import measure
 from .sources import is_remote
+from .workers import in_tasks, ray_workers
 
 _SMALL = 1 << 28  # bytes that are written in this process; to start a Ray takes longer
-_BLOCKS_AT_ONCE = 16  # blocks of 65,536 rows that one worker measures
 
 
 def write_dataset(
@@ -68,7 +67,8 @@ def write_dataset(
         write = _Write(dataset.tables(), draft.folder, len(plan), compression)
         items = [_Shard(k, start, stop) for k, (start, stop) in enumerate(plan)]
         if parallel if parallel is not None else _is_parallel(dataset, len(plan)):
-            with ray_workers(local=not all(map(is_remote, places))) as run:
+            with ray_workers():
+                run = in_tasks(local=not all(map(is_remote, places)))
                 records, scans = _write(write, run, items, dataset.spec, progress)
         else:
             records, scans = _write(write, in_process, items, dataset.spec, progress)
@@ -120,12 +120,4 @@ def _write(
         for record in run(write, items):
             records.append(record)
             advance()
-    rows = shard_rows(write.folder, records)
-    n = n_blocks(rows.n)
-    parts = [ScanItem(rows, spec, k, min(k + _BLOCKS_AT_ONCE, n)) for k in range(0, n, _BLOCKS_AT_ONCE)]
-    done: dict[int, list[BlockScan]] = {}
-    with progress("measuring", n) as advance:
-        for part in (run if len(parts) > 1 else in_process)(scan, parts):
-            done[part.start] = part.scans
-            advance(len(part.scans))
-    return records, [scan for start in sorted(done) for scan in done[start]]
+    return records, measure(write.folder, records, spec, run, progress)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,29 +10,9 @@ import numpy as np
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from ...data.dataset import Dataset
-from ...data.errors import DataError
 from ...data.storage.packed import pack
-from ...data.storage.schema import Kinds, kinds_of, say_kind
-from ...data.storage.shards import plan_shards
-from ...data.storage.steps import StepTable
-
-PART_BYTES = 1 << 27  # of a part, and of those that one task reads: it holds about three times as much
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one call reads: a file, a stretch of one, a range of a dataset's episodes. Picklable.
-
-    Attributes:
-        name: what a message calls it.
-        read: gives the episodes, and what else there is to say of them.
-        bytes: about as many; tasks are measured by it.
-    """
-
-    name: str
-    read: Callable[[], tuple[StepTable, str]]
-    bytes: int
+from ...data.storage.schema import Kinds, kinds_of
+from .parts import PART_BYTES, Part, check_same_columns
 
 
 class EpisodeSource(Datasource):
@@ -80,28 +59,3 @@ def _read(parts: list[tuple[int, Part]]) -> Iterator[Any]:
         first = first or kinds_of(table.columns)
         check_same_columns([parts[0][1].name, part.name], [first, kinds_of(table.columns)])  # Ray would put them in one block
         yield pack(table, part=k, told=told)
-
-
-def check_same_columns(names: Sequence[str], kinds: Sequence[Kinds]) -> None:
-    """Raises DataError, naming two parts whose columns differ."""
-    for part, other in zip(names, kinds, strict=True):
-        for name in sorted(kinds[0].keys() | other.keys()):
-            if kinds[0].get(name) != other.get(name):
-                raise DataError(
-                    f"{part} is not like {names[0]}: its column {name!r} is {say_kind(other.get(name))}, "
-                    f"there it is {say_kind(kinds[0].get(name))}."
-                )
-
-
-def parts_of(dataset: Dataset) -> list[Part]:
-    """Ranges of a dataset's episodes of about 128 MiB. Those in memory travel with them."""
-    tables, kinds = dataset.tables(), dataset.kinds
-    row_bytes = sum(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize for dtype, shape in kinds.values())
-    ends = np.cumsum(dataset.episodes.steps + 1)
-    ranges = plan_shards(dataset.episodes.steps + 1, kinds, max_rows=max(1, PART_BYTES // row_bytes))
-    rows = np.diff(ends[[stop - 1 for _, stop in ranges]], prepend=0)
-    return [Part(dataset.name, partial(_range, tables, *pair), int(n) * row_bytes) for pair, n in zip(ranges, rows, strict=True)]
-
-
-def _range(tables: Any, start: int, stop: int) -> tuple[StepTable, str]:
-    return tables.read(start, stop), ""

@@ -1,18 +1,16 @@
-"""Files of logged experience into a dataset folder: one in this process, many side by side through Ray Data.
+"""Files of logged experience into a dataset folder: in this process, or as a pipeline of Ray Data over the same readers.
 
-Many files are read first, each into Arrow files of its own in a spool inside the draft, which tells how many episodes each has;
-then shards are put together from the spool, each by the worker that writes it, and measured. So the shards, and the dataset's
-fingerprint, are the same whoever read which file. Nothing is a dataset before the last file, `dataset.json`, is written.
+A file is read in one part, or where it is large and its format allows in several, each of whole episodes. What comes of them is
+written as pieces, which become shards once all is known; small data never leave the memory before. So the dataset's fingerprint is
+the same whoever read which file, and nothing is a dataset before the last file, `dataset.json`, is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,49 +22,20 @@ from ...data.errors import ConfigError, DataError
 from ...data.formats.actions import FAR, ActionsOutside
 from ...data.formats.registry import check_options
 from ...data.spec import Box, Environment, Spec
+from ...data.storage.files import Place
 from ...data.storage.legal import IllegalActions
-from ...data.storage.rows import n_blocks
-from ...data.storage.scan import BlockScan
-from ...data.storage.schema import Kinds, check_spec, infer_spec, kinds_of, merge_largest
-from ...data.storage.shards import Compression, ShardRecord, plan_shards
-from ...data.storage.steps import StepTable
-from ...data.storage.writing import Draft, shard_rows
-from .ingest_work import (
-    SPOOL,
-    Run,
-    ScanItem,
-    ShardItem,
-    Source,
-    SourceFile,
-    Spooled,
-    delete_spool,
-    import_file,
-    in_process,
-    ray_workers,
-    scan,
-    spool_file,
-    write_planned_shard,
-)
+from ...data.storage.pieces import PIECE_BYTES, Piece, Shape, write_piece
+from ...data.storage.schema import check_spec, infer_spec, kinds_of, merge_largest
+from ...data.storage.shards import SHARD_BYTES, Compression, ShardRecord
+from ...data.storage.steps import StepTable, concat_steps
+from ...data.storage.working import Progress, Run, in_process, no_progress
+from ...data.storage.writing import Draft
+from .committing import called, commit_pieces, space_in
+from .parts import check_same_columns
+from .reading import Ended, Reading, Source, SourceFile, reading
 from .sources import catalog_entry, find_sources, folders_here, is_remote
 
-_BLOCKS_AT_ONCE = 16  # blocks of 65,536 rows that one worker measures
 _SMALL = 1 << 26  # bytes of several files that are read in this process
-
-
-class Advance(Protocol):
-    """Tells that `n` more units are done."""
-
-    def __call__(self, n: float = 1) -> None: ...
-
-
-Progress = Callable[[str, float | None], AbstractContextManager[Advance]]
-
-
-@contextmanager
-def no_progress(description: str, total: float | None = None) -> Generator[Advance]:
-    """Shows nothing."""
-    del description, total
-    yield lambda n=1: None
 
 
 @dataclass(frozen=True)
@@ -135,194 +104,131 @@ def ingest(
     if format is not None:
         check_options(format, options or ())
     spec, environment = _spaces(environment)
-    work = _Work(str(target), name, compression, progress, n_shards, max_rows_per_shard, known)
-    reader = partial(import_file, format=format, spec=spec, options={**(options or {}), **own})
+    work = _Work(name or called(target), Shape(n_shards, max_rows_per_shard, compression), progress, known, spec, environment)
     with folders_here(sources) as (here, copies):
         files = find_sources(here, format)
-        items = [Source(file, index, _called(file, copies)) for index, file in enumerate(files)]
-        found = _import(work, target, overwrite, parallel, reader, items, spec, environment)
+        items = [Source(file, index, _copied(file, copies)) for index, file in enumerate(files)]
+        with Draft(target, overwrite=overwrite) as draft:
+            read = reading(items, format, {**(options or {}), **own, "spec": spec})
+            if _is_parallel(files, read) if parallel is None else parallel and len(read.parts) > 1:
+                found = _on_ray(work, draft, read, local=not all(map(is_remote, [*files, target])))
+            else:
+                found = _here(work, draft, read)
     dataset = Dataset.open(target)
     return Ingested(dataset, found, _said(found), _warnings(dataset))
 
 
-def _called(file: str, copies: Mapping[str, str]) -> str:
+def _copied(file: str, copies: Mapping[str, str]) -> str:
     """What a file is called: where it is in a copy of a remote folder, by its URI."""
     copy = next((copy for copy in copies if file.startswith(copy)), None)
     return file if copy is None else copies[copy] + file.removeprefix(copy)
 
 
-def _import(
-    work: _Work,
-    target: str | Path,
-    overwrite: bool,
-    parallel: bool | None,
-    reader: Reader,
-    items: list[Source],
-    spec: Spec | None,
-    environment: Environment | None,
-) -> list[SourceFile]:
-    files = [item.path for item in items]
-    with Draft(target, overwrite=overwrite) as draft:
-        if _is_parallel(files) if parallel is None else parallel and len(files) > 1:
-            with ray_workers(local=not all(map(is_remote, [*files, target]))) as run:
-                found = _through_spool(work, draft, run, reader, items, spec, environment)
-        else:
-            found, tables = _read_here(work, reader, items)
-            _write(work, draft, in_process, found, tables, spec, environment)
-    return found
+def _is_parallel(files: Sequence[str], read: Reading) -> bool:
+    return len(files) > 1 and (any(map(is_remote, files)) or read.bytes > _SMALL)
 
 
 @dataclass(frozen=True)
 class _Work:
     """What stays the same through an import."""
 
-    target: str
-    name: str | None
-    compression: Compression
+    name: str
+    shape: Shape
     progress: Progress
-    n_shards: int | None
-    max_rows: int | None
     known: Entry | None
+    spec: Spec | None
+    environment: Environment | None
 
 
-def _write(
+def _on_ray(work: _Work, draft: Draft, read: Reading, *, local: bool) -> list[SourceFile]:
+    """Reads and writes in Ray's workers, a part or several small ones a task."""
+    from .workers import in_tasks, ray_workers
+    from .write_rows import pieces_of
+
+    with space_in(draft) as space, ray_workers():
+        written = pieces_of(read.parts, space.name, local=local, progress=work.progress)
+        told = [text for one in written for _, text in sorted(one.told.items())]
+        names = [read.parts[one.key[0]].name for one in written]
+        check_same_columns(names, [one.piece.kinds for one in written])
+        return _commit(work, draft, space, [one.piece for one in written], read, told, in_tasks(local=local))
+
+
+def _here(work: _Work, draft: Draft, read: Reading) -> list[SourceFile]:
+    """Reads part by part in this process. What is larger than a shard leaves the memory as pieces."""
+    most = SHARD_BYTES if read.bytes <= SHARD_BYTES else PIECE_BYTES
+    held: list[StepTable] = []
+    pieces: list[Piece] = []
+    told: list[str] = []
+    size = 0
+    with space_in(draft) as space:
+        with work.progress("reading files", len(read.parts)) as advance:
+            for part in read.parts:
+                table, text = part.read()
+                held.append(table)
+                told.append(text)
+                first = pieces[0].kinds if pieces else kinds_of(held[0].columns)
+                check_same_columns([read.parts[0].name, part.name], [first, kinds_of(table.columns)])
+                del table
+                size += _bytes(held[-1])
+                is_last = len(told) == len(read.parts)
+                if pieces if is_last else size >= most:
+                    whole = held[0] if len(held) == 1 else concat_steps(held)
+                    pieces.append(write_piece(space.name, whole, sum(len(piece.steps) for piece in pieces)))
+                    held, size = [], 0
+                    del whole
+                advance()
+        return _commit(work, draft, space, pieces or held, read, told, in_process)
+
+
+def _bytes(table: StepTable) -> int:
+    return sum(column.nbytes for column in table.columns.values())
+
+
+def _commit(
     work: _Work,
     draft: Draft,
+    space: Place,
+    pieces: Sequence[Piece] | Sequence[StepTable],
+    read: Reading,
+    told: list[str],
     run: Run,
-    files: list[SourceFile],
-    pieces: Sequence[StepTable] | Sequence[Spooled],
-    spec: Spec | None,
-    environment: Environment | None,
-) -> None:
-    """Shards from what was read, then what they measure, then the manifest."""
-    kinds, steps = _same_kinds(files, [_kinds(piece) for piece in pieces]), [_steps(piece) for piece in pieces]
-    spec = spec or _agreed([file.spec for file in files])
-    environment = environment or (work.known and work.known.environment) or _agreed([file.environment for file in files])
-    rows = np.concatenate(steps) + 1
-    plan = plan_shards(rows, kinds, n_shards=work.n_shards, max_rows=work.max_rows)
-    starts = np.cumsum([0, *map(len, steps)])
-    items = [
-        ShardItem(draft.folder, k, len(plan), start, _overlap(pieces, starts, start, stop), work.compression)
-        for k, (start, stop) in enumerate(plan)
-    ]
-    records: list[ShardRecord] = []
-    with work.progress("writing shards", len(items)) as advance:
-        for record in run(write_planned_shard, items):
-            records.append(record)
-            advance()
-    if spooled := [piece for piece in pieces if isinstance(piece, Spooled)]:
-        delete_spool(draft.folder, spooled)
-    largest = merge_largest(record.largest for record in records)
+) -> list[SourceFile]:
+    files = read.files(told, Ended.of_all(pieces))
+    environment = work.environment or (work.known and work.known.environment) or _agreed([file.environment for file in files])
+    commit_pieces(
+        draft,
+        space,
+        pieces,
+        work.shape,
+        run,
+        progress=work.progress,
+        spec=lambda records: _spec(records, work, files, environment),
+        name=work.name,
+        environment=environment,
+        provenance=_provenance(files),
+        cuts=sum(file.cuts for file in files),
+    )
+    return files
+
+
+def _spec(records: list[ShardRecord], work: _Work, files: list[SourceFile], environment: Environment | None) -> Spec:
+    """The spaces, which the steps suit, before the data is measured."""
+    kinds, largest = records[0].kinds, merge_largest(record.largest for record in records)
+    spec = work.spec or _agreed([file.spec for file in files])
     if spec is None:
         spec = infer_spec(kinds, largest) if work.known is None else bounded(infer_spec(kinds, largest), work.known)
     try:
-        check_spec(kinds, largest, spec)  # before the data is measured
+        check_spec(kinds, largest, spec)
     except DataError as error:
         if environment is None:
             raise
         raise DataError(
             f"{environment.id} is not where these steps were taken: {str(error).replace('The spec', 'it', 1)}"
         ) from None
-    draft.commit(
-        records,
-        name=work.name or work.target.rstrip("/").rpartition("/")[2] or "dataset",
-        spec=spec,
-        environment=environment,
-        provenance=_provenance(files),
-        scans=_measure(work, draft, run, records, spec),
-        cuts=sum(file.cuts for file in files),
-    )
-
-
-def _measure(work: _Work, draft: Draft, run: Run, records: list[ShardRecord], spec: Spec) -> list[BlockScan]:
-    rows = shard_rows(draft.folder, records)
-    n = n_blocks(rows.n)
-    items = [ScanItem(rows, spec, k, min(k + _BLOCKS_AT_ONCE, n)) for k in range(0, n, _BLOCKS_AT_ONCE)]
-    done: dict[int, list[BlockScan]] = {}
-    with work.progress("measuring", n) as advance:
-        for part in (run if len(items) > 1 else in_process)(scan, items):
-            done[part.start] = part.scans
-            advance(len(part.scans))
-    return [scan for start in sorted(done) for scan in done[start]]
-
-
-Reader = Callable[[Source], tuple[SourceFile, StepTable]]
-
-
-def _read_here(work: _Work, reader: Reader, items: list[Source]) -> tuple[list[SourceFile], list[StepTable]]:
-    files: list[SourceFile] = []
-    tables: list[StepTable] = []
-    with work.progress("reading files", len(items)) as advance:
-        for file, table in map(reader, items):
-            files.append(file)
-            tables.append(table)
-            advance()
-    return files, tables
-
-
-def _through_spool(
-    work: _Work, draft: Draft, run: Run, reader: Reader, items: list[Source], spec: Spec | None, environment: Environment | None
-) -> list[SourceFile]:
-    spooled: list[Spooled] = []
-    try:
-        with work.progress("reading files", len(items)) as advance:
-            for piece in run(partial(spool_file, reader=reader, spool=f"{draft.folder}/{SPOOL}"), items):
-                spooled.append(piece)
-                advance()
-        spooled.sort(key=lambda piece: piece.file.index)
-        files = [piece.file for piece in spooled]
-        _write(work, draft, run, files, spooled, spec, environment)
-    finally:
-        delete_spool(draft.folder, spooled)
-    return files
-
-
-def _is_parallel(files: Sequence[str]) -> bool:
-    if len(files) == 1 or any(map(is_remote, files)):
-        return len(files) > 1
-    return sum(_bytes(Path(file)) for file in files) > _SMALL
-
-
-def _bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else (path,)) if file.is_file())
+    return spec
 
 
 # What several files must agree on, and what is said of them.
-
-
-def _steps(piece: StepTable | Spooled) -> np.ndarray:
-    return piece.steps
-
-
-def _kinds(piece: StepTable | Spooled) -> Kinds:
-    return piece.kinds if isinstance(piece, Spooled) else kinds_of(piece.columns)
-
-
-def _overlap(
-    pieces: Sequence[StepTable | Spooled], starts: np.ndarray, start: int, stop: int
-) -> list[tuple[StepTable | Spooled, int, int]]:
-    """Which episodes of which piece are episodes `start` … `stop - 1` of all."""
-    first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
-    return [
-        (pieces[p], max(start - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p]))
-        for p in range(int(first), int(last) + 1)
-    ]
-
-
-def _same_kinds(files: Sequence[SourceFile], kinds: Sequence[Kinds]) -> Kinds:
-    """Raises DataError, naming two files whose columns differ."""
-    for file, other in zip(files, kinds, strict=True):
-        for name in sorted(kinds[0].keys() | other.keys()):
-            if kinds[0].get(name) != other.get(name):
-                raise DataError(
-                    f"{file.source} is not like {files[0].source}: its column {name!r} is {_say(other.get(name))}, "
-                    f"there it is {_say(kinds[0].get(name))}."
-                )
-    return kinds[0]
-
-
-def _say(kind: tuple[str, tuple[int, ...]] | None) -> str:
-    return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
 
 
 def _agreed(values: Sequence[Any]) -> Any:

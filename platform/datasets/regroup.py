@@ -25,7 +25,7 @@ from ...data.storage.schema import Kinds, check_alike, kinds_of
 from ...data.storage.shard_files import ShardFiles
 from ...data.storage.shards import plan_shards, shard_name, write_file
 from ...data.storage.steps import StepTable
-from .episode_source import PART_BYTES, Part
+from .parts import PART_BYTES, Part
 
 _LEAST = 1 << 26  # bytes of transitions that one task puts in order
 

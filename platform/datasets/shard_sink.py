@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,12 @@ from ray.data import Datasink
 
 from ...data.errors import DataError
 from ...data.spec import Environment, Spec
-from ...data.storage.files import Place
 from ...data.storage.packed import NUMBER, PART, TOLD, numbers, unpack
-from ...data.storage.pieces import PIECE_BYTES, Piece, Shape, make_shards, workspace, write_piece
-from ...data.storage.rows import n_blocks
-from ...data.storage.scan import BlockScan, scan_blocks
-from ...data.storage.schema import check_alike, infer_spec, merge_largest
-from ...data.storage.shard_files import ShardFiles
-from ...data.storage.shards import Compression, ShardRecord
-from ...data.storage.steps import StepTable
-from ...data.storage.working import Progress, Run, no_progress
-from ...data.storage.writing import Draft, shard_rows
+from ...data.storage.pieces import PIECE_BYTES, Piece, Shape, workspace, write_piece
+from ...data.storage.schema import check_alike
+from ...data.storage.shards import Compression
+from ...data.storage.writing import Draft
+from .committing import called, commit_pieces
 from .workers import in_tasks
 
 _BLOCKS_AT_ONCE = 16  # blocks of 65,536 rows that one task measures
@@ -146,62 +141,3 @@ def _leave(draft: Draft, ended: list[str]) -> None:
     if not ended:
         ended.append(draft.target.name)
         draft.__exit__(None, None, None)
-
-
-def called(target: str | Path) -> str:
-    """The name of a dataset by its place."""
-    return str(target).rstrip("/").rpartition("/")[2] or "dataset"
-
-
-def commit_pieces(
-    draft: Draft,
-    space: Place,
-    pieces: Sequence[Piece | StepTable],
-    shape: Shape,
-    run: Run,
-    *,
-    progress: Progress = no_progress,
-    spec: Spec | Callable[[list[ShardRecord]], Spec] | None = None,
-    **about: Any,
-) -> None:
-    """Shards of pieces (or of tables in memory), what they measure, and the manifest.
-
-    Args:
-        draft: what is written.
-        space: where the pieces lie; it is deleted.
-        pieces: in order, with the same columns.
-        shape: the shards that are asked for.
-        run: calls the functions that write and measure.
-        progress: shows how far the work is.
-        spec: the spaces, or what finds them from the shards; None: inferred, without bounds.
-        about: for `Draft.commit`.
-    """
-    records = make_shards(pieces, draft.folder, run, shape, progress)
-    found = spec(records) if callable(spec) else spec or infer_spec(records[0].kinds, merge_largest(r.largest for r in records))
-    space.delete_all()
-    draft.commit(records, spec=found, scans=measure(draft.folder, records, found, run, progress), **about)
-
-
-def measure(folder: Place, records: list[ShardRecord], spec: Spec, run: Run, progress: Progress) -> list[BlockScan]:
-    """What all blocks of the shards measure, in order."""
-    rows = shard_rows(folder, records)
-    n = n_blocks(rows.n)
-    items = [_Blocks(rows, spec, k, min(k + _BLOCKS_AT_ONCE, n)) for k in range(0, n, _BLOCKS_AT_ONCE)]
-    scans: list[BlockScan] = []
-    with progress("measuring", n) as advance:
-        for part in run(_scan, items) if len(items) > 1 else map(_scan, items):
-            scans += part
-            advance(len(part))
-    return scans
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    rows: ShardFiles
-    spec: Spec
-    start: int
-    stop: int
-
-
-def _scan(blocks: _Blocks) -> list[BlockScan]:
-    return scan_blocks(blocks.rows, blocks.spec, blocks.start, blocks.stop)

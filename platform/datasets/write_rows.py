@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import ray.data
 
 from ...data.storage.files import Place
-from ...data.storage.pieces import Shape, workspace
-from ...data.storage.working import Advance
+from ...data.storage.pieces import Shape
+from ...data.storage.working import Progress, no_progress
 from ...data.storage.writing import Draft
-from .episode_source import EpisodeSource, Part
+from .committing import called, commit_pieces, space_in
+from .episode_source import EpisodeSource
+from .parts import Part
 from .regroup import FragmentSink, parts_by_episode
-from .shard_sink import PieceSink, Written, called, commit_pieces
+from .shard_sink import PieceSink, Written
 from .workers import in_tasks, n_cpus, placed, ray_workers, watched
 
 
@@ -25,7 +26,7 @@ def pieces_of(
     folder: str,
     *,
     local: bool,
-    advance: Advance = lambda n=1: None,
+    progress: Progress = no_progress,
     change: Callable[[ray.data.Dataset], ray.data.Dataset] | None = None,
 ) -> list[Written]:
     """Reads parts and writes pieces side by side: a task reads and writes, and nothing comes through Ray's object store.
@@ -34,14 +35,14 @@ def pieces_of(
         parts: what to read.
         folder: the workspace.
         local: what is read or written lies on this machine, so only its workers can be used.
-        advance: told how many pieces are written.
+        progress: shows how many tasks have written.
         change: what is done to rows on the way.
     """
     options, source, sink = placed(local=local), EpisodeSource(parts, min(len(parts), 2 * n_cpus())), PieceSink(folder)
     with warnings.catch_warnings(action="ignore"):  # Ray has no other way to say how often a task is tried again: for ever, unsaid
         data = ray.data.read_datasource(source, override_num_blocks=source.n_tasks, ray_remote_args=options)
     data = data if change is None else change(data)
-    with watched(lambda: _count(folder), advance):
+    with progress("reading files", source.n_tasks) as advance, watched(lambda: _count(folder), advance):
         data.write_datasink(sink, ray_remote_args=options)
     return sink.written
 
@@ -69,13 +70,3 @@ def write_transitions(
         cuts = sum(int(told) for one in written for told in one.told.values())
         pieces, shape = [one.piece for one in written], Shape(n_shards, None, compression)
         commit_pieces(draft, space, pieces, shape, in_tasks(local=False), name=name or called(target), cuts=cuts, **about)
-
-
-@contextmanager
-def space_in(draft: Draft) -> Generator[Place]:
-    """A workspace in a draft, which is gone at the end."""
-    space = workspace(draft.folder)
-    try:
-        yield space
-    finally:
-        space.delete_all()

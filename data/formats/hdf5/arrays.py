@@ -62,22 +62,33 @@ def find(file: h5py.File | h5py.Group, name: str) -> h5py.Dataset | None:
 
 
 def read_array(file: h5py.File, name: str) -> Array | None:
-    """The numbers of that name, or None where there is no such array.
+    """The numbers of that name, or None where there is no such array. Raises as `read_rows`."""
+    dataset = find(file, name)
+    return None if dataset is None else read_rows(dataset, name)
+
+
+def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Array:
+    """The numbers of an array, or of some of its rows.
 
     Raises:
         DataError: it holds something else than numbers or booleans.
     """
-    dataset = find(file, name)
-    if dataset is None:
-        return None
     if dataset.shape is None or dataset.dtype.kind not in "biuf":
-        raise DataError(f"{file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
-    return native(np.asarray(dataset[()]))
+        raise DataError(f"{dataset.file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
+    return native(np.asarray(dataset[() if rows is None else rows]))
 
 
 def read_arrays(
     file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str] | None = None
 ) -> dict[str, Array]:
+    """The numbers of those of the arrays that are there. Raises as `find_arrays`."""
+    found = find_arrays(file, required, optional, kind, rename)
+    return {name: read_rows(dataset, (rename or {}).get(name, name)) for name, dataset in found.items()}
+
+
+def find_arrays(
+    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str] | None = None
+) -> dict[str, h5py.Dataset]:
     """Those of the arrays that are there, all of one length. `rename` has what the file calls an array, by its usual name.
 
     Raises:
@@ -90,8 +101,7 @@ def read_arrays(
         if name not in there:
             raise DataError(f"{file.filename} is not {kind} file: it has no {called[name]!r}, only {listed(file)}.")
     same_rows(file.filename, **there)  # from the headers, before anything is loaded
-    arrays = {name: read_array(file, called[name]) for name in there}
-    return {name: array for name, array in arrays.items() if array is not None}
+    return there
 
 
 def scalar(file: h5py.File, name: str) -> Any:

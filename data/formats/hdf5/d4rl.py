@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,24 @@ import numpy as np
 
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, check_rename, count_notes, flags, honest_next, one_column, typed_actions
-from .arrays import array_names, find, is_hdf5, open_hdf5, read_array, read_arrays, scalar
+from ..imported import (
+    Array,
+    Ends,
+    Imported,
+    Plan,
+    apply_time_limit,
+    check_rename,
+    count_notes,
+    flags,
+    moved_up,
+    one_column,
+    typed_actions,
+)
+from .arrays import array_names, find, find_arrays, is_hdf5, open_hdf5, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations")
+CHECKED = 1 << 25  # bytes of rows that are compared at once
 LOG_PROB = "action_log_probs"  # below infos/: log-probability of the action under the behaviour policy
 
 
@@ -61,49 +75,142 @@ def read_d4rl(
 
     Source: D4RL (Fu et al. 2020, arXiv:2004.07219), `d4rl/offline_env.py` and its generation scripts.
     """
+    plan = plan_d4rl(path, timeout_at=timeout_at, discrete_action=discrete_action, rename=rename, cut_at_goal=cut_at_goal)
+    steps = plan.parts[0]().steps
+    return Imported(steps, notes=[*plan.notes, *plan.said(steps)], provenance=plan.provenance)
+
+
+def plan_d4rl(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    rename: Mapping[str, str] | None = None,
+    cut_at_goal: bool = False,
+    n_bytes: int | None = None,
+) -> Plan:
+    """How the file is read in stretches of whole episodes: its flags are read, and the goals, nothing else.
+
+    Args:
+        path: as `read_d4rl`, and so are the following ones.
+        timeout_at: steps.
+        discrete_action: whether actions are discrete.
+        rename: arrays by their usual names.
+        cut_at_goal: also cut episodes where the goal changes.
+        n_bytes: of a stretch, where no episode has more; None: all of the file.
+
+    Raises:
+        DataError: as `read_d4rl`, of headers and flags.
+    """
     rename = check_rename(rename, (*REQUIRED, *OPTIONAL), "d4rl")
-    with open_hdf5(path) as file:
-        raw = read_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
-        n = len(raw["rewards"])
-        extra, notes = _infos(file, n)
-        metadata = _metadata(file)
     source = str(path)
-    terminated, truncated = flags(source, "terminals", raw["terminals"]), np.zeros(n, bool)
-    if "timeouts" in raw:
-        timeouts = flags(source, "timeouts", raw["timeouts"])
-        truncated = timeouts & ~terminated
-        if both := int((timeouts & terminated).sum()):
-            notes.append(f"{both} rows are terminal and timeout at once; they were taken as terminal.")
-    elif timeout_at is None:
-        notes.append(
-            "The file has no timeouts, as D4RL's first ones: episodes end at terminals and at the last row only. "
-            "Where the environment has a time limit, import with timeout_at=N."
-        )
-    truncated, said = _goals(source, extra.get("info/goal"), terminated, truncated, cut_at_goal)
-    notes += said
-    if timeout_at is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
+    with open_hdf5(path) as file:
+        there = find_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
+        n = there["rewards"].shape[0]
+        columns, notes = _infos(file, n)
+        metadata = _metadata(file)
+        row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in (*there.values(), *columns.values()))
+        terminated = flags(source, "terminals", read_rows(there["terminals"], "terminals"))
+        truncated = np.zeros(n, bool)
+        if "timeouts" in there:
+            timeouts = flags(source, "timeouts", read_rows(there["timeouts"], "timeouts"))
+            truncated = timeouts & ~terminated
+            if both := int((timeouts & terminated).sum()):
+                notes.append(f"{both} rows are terminal and timeout at once; they were taken as terminal.")
+        elif timeout_at is None:
+            notes.append(
+                "The file has no timeouts, as D4RL's first ones: episodes end at terminals and at the last row only. "
+                "Where the environment has a time limit, import with timeout_at=N."
+            )
+        goal = read_rows(columns["info/goal"], "infos/goal") if "info/goal" in columns else None
+        truncated, said = _goals(source, goal, terminated, truncated, cut_at_goal)
         notes += said
-    following = raw.get("next_observations")
-    if following is not None:
-        following, said = honest_next(raw["observations"], following, terminated | truncated)
-        notes += said
+        if timeout_at is not None:
+            terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
+            notes += said
+        end = terminated | truncated
+        follows = "next_observations" in there
+        if follows and _moved_up(there["observations"], there["next_observations"], end, max(1, CHECKED // row_bytes)):
+            follows = False
+            notes.append(moved_up(int(np.count_nonzero(end[:-1]))))
+    stretches = list(_stretches(end, None if n_bytes is None else max(1, n_bytes // row_bytes)))
+    parts = tuple(
+        partial(_read_stretch, path, rename, rows, terminated[rows], truncated[rows], discrete_action, follows)
+        for rows in stretches
+    )
+    limits_known = "timeouts" in there or timeout_at is not None
+    about = {"format": "d4rl", "file": Path(path).name, **metadata}
+    sizes = tuple(row_bytes * (rows.stop - rows.start) for rows in stretches)
+    return Plan(parts, sizes, about, tuple(notes), partial(_said, limits_known=limits_known))
+
+
+def _stretches(end: Array, n: int | None) -> Iterator[slice]:
+    """Stretches of whole episodes of at most `n` rows, or one episode; None: all rows."""
+    after = np.append(np.flatnonzero(end[:-1]) + 1, len(end))
+    start = 0
+    while start < len(end):
+        first, last = np.searchsorted(after, [start, len(end) if n is None else start + n], side="right")
+        stop = int(after[max(first, last - 1)])
+        yield slice(start, stop)
+        start = stop
+
+
+def _read_stretch(
+    path: Path | str,
+    rename: Mapping[str, str],
+    rows: slice,
+    terminated: Array,
+    truncated: Array,
+    discrete_action: bool | None,
+    follows: bool,
+) -> Imported:
+    """The steps in some rows, which are whole episodes."""
+    with open_hdf5(path) as file:
+        there = find_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
+        wanted = ("observations", "actions", "rewards", *(("next_observations",) if follows else ()))
+        raw = {name: read_rows(there[name], rename.get(name, name), rows) for name in wanted}
+        columns, _ = _infos(file, there["rewards"].shape[0])
+        extra = {name: read_rows(column, name, rows) for name, column in columns.items()}
+    source = str(path) if rows.start == 0 else f"{path}, from row {rows.start} on"
+    if "log_prob" in extra:
+        extra["log_prob"] = one_column(source, f"infos/{LOG_PROB}", extra["log_prob"]).astype(np.float32)
     steps = steps_from_arrays(
         raw["observations"],
         typed_actions(source, raw["actions"], discrete_action),
         one_column(source, "rewards", raw["rewards"]),
         terminated,
         truncated,
-        next_observations=following,
+        next_observations=raw.get("next_observations"),
         extra=extra,
         source=source,
     )
-    if after := int((steps.terminated[:-1] & steps.terminated[1:] & (steps.steps[1:] == 1)).sum()):
-        notes.append(
-            f"{after} terminals follow a terminal at once, each as an episode of one step: the recording went on at the goal."
-        )
-    notes += count_notes(steps, limits_known="timeouts" in raw or timeout_at is not None)
-    return Imported(steps, notes=notes, provenance={"format": "d4rl", "file": Path(path).name, **metadata})
+    return Imported(steps)
+
+
+def _said(ends: Ends, *, limits_known: bool) -> list[str]:
+    after = int((ends.terminated[:-1] & ends.terminated[1:] & (ends.steps[1:] == 1)).sum())
+    notes = (
+        [f"{after} terminals follow a terminal at once, each as an episode of one step: the recording went on at the goal."]
+        if after
+        else []
+    )
+    return notes + count_notes(ends, limits_known=limits_known)
+
+
+def _moved_up(observations: h5py.Dataset, following: h5py.Dataset, end: Array, n: int) -> bool:
+    """What `honest_next` asks, `n` rows at a time, and most often of one end only."""
+    ends = np.flatnonzero(end[:-1])
+    if len(ends) < 2 or following.shape != observations.shape:
+        return False
+    if not np.array_equal(following[ends[0]], observations[ends[0] + 1]):
+        return False
+    for start in range(0, len(end) - 1, n):
+        here = ends[(ends >= start) & (ends < start + n)] - start
+        if len(here):
+            seen = observations[start + 1 : start + 1 + n]
+            if not np.array_equal(following[start : start + n][here], seen[here]):
+                return False
+    return True
 
 
 def _goals(source: str, goal: Array | None, terminated: Array, truncated: Array, cut: bool) -> tuple[Array, list[str]]:
@@ -120,10 +227,10 @@ def _goals(source: str, goal: Array | None, terminated: Array, truncated: Array,
     return truncated, [said] * bool(count)
 
 
-def _infos(file: h5py.File, n: int) -> tuple[dict[str, Array], list[str]]:
-    """Extra columns from infos/*, and a sentence on each array that is no column."""
+def _infos(file: h5py.File, n: int) -> tuple[dict[str, h5py.Dataset], list[str]]:
+    """Extra columns of infos/*, and a sentence on each array that is no column."""
     group = file.get("infos")
-    extra: dict[str, Array] = {}
+    extra: dict[str, h5py.Dataset] = {}
     notes: list[str] = []
     for name in array_names(group) if isinstance(group, h5py.Group) else ():
         dataset = find(file, f"infos/{name}")
@@ -131,11 +238,8 @@ def _infos(file: h5py.File, n: int) -> tuple[dict[str, Array], list[str]]:
             notes.append(f"infos/{name} does not hold numbers and was left out.")
         elif not dataset.shape or dataset.shape[0] != n:
             notes.append(f"infos/{name} has shape {dataset.shape}, not one row for each of the {n} steps, and was left out.")
-        elif (array := read_array(file, f"infos/{name}")) is not None:
-            if name == LOG_PROB:
-                extra["log_prob"] = one_column(file.filename, f"infos/{name}", array).astype(np.float32)
-            else:
-                extra[f"info/{name}"] = array
+        else:
+            extra["log_prob" if name == LOG_PROB else f"info/{name}"] = dataset
     return extra, notes
 
 

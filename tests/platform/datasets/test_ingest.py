@@ -334,7 +334,7 @@ def test_ctrl_c_in_parallel_leaves_nothing(tmp_path: Path) -> None:
     arguments = ["ingest", f"{tmp_path}/*.npz", target, "parallel=true"]
     process = subprocess.Popen([sys.executable, "-m", "d3ray.jobs", *arguments], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 100
-    while not list(target.parent.glob(".set.draft-*/.d3ray-spool/*/*.arrow")):
+    while not list(target.parent.glob(".set.draft-*/.d3ray-pieces-*/*/*.arrow")):
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)

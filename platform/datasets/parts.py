@@ -1,0 +1,58 @@
+"""What one call reads of a dataset in the making: whole episodes, of which no more than some 128 MiB are in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...data.dataset import Dataset
+from ...data.errors import DataError
+from ...data.storage.schema import Kinds, say_kind
+from ...data.storage.shards import plan_shards
+from ...data.storage.steps import StepTable
+
+PART_BYTES = 1 << 27  # of a part, and of those that one task reads: it holds about three times as much
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one call reads: a file, a stretch of one, a range of a dataset's episodes. Picklable.
+
+    Attributes:
+        name: what a message calls it.
+        read: gives the episodes, and what else there is to say of them.
+        bytes: about as many; tasks are measured by it.
+    """
+
+    name: str
+    read: Callable[[], tuple[StepTable, str]]
+    bytes: int
+
+
+def check_same_columns(names: Sequence[str], kinds: Sequence[Kinds]) -> None:
+    """Raises DataError, naming two parts whose columns differ."""
+    for part, other in zip(names, kinds, strict=True):
+        for name in sorted(kinds[0].keys() | other.keys()):
+            if kinds[0].get(name) != other.get(name):
+                raise DataError(
+                    f"{part} is not like {names[0]}: its column {name!r} is {say_kind(other.get(name))}, "
+                    f"there it is {say_kind(kinds[0].get(name))}."
+                )
+
+
+def parts_of(dataset: Dataset) -> list[Part]:
+    """Ranges of a dataset's episodes of about 128 MiB. Those in memory travel with them."""
+    tables, kinds = dataset.tables(), dataset.kinds
+    row_bytes = sum(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize for dtype, shape in kinds.values())
+    ends = np.cumsum(dataset.episodes.steps + 1)
+    ranges = plan_shards(dataset.episodes.steps + 1, kinds, max_rows=max(1, PART_BYTES // row_bytes))
+    rows = np.diff(ends[[stop - 1 for _, stop in ranges]], prepend=0)
+    return [Part(dataset.name, partial(_range, tables, *pair), int(n) * row_bytes) for pair, n in zip(ranges, rows, strict=True)]
+
+
+def _range(tables: Any, start: int, stop: int) -> tuple[StepTable, str]:
+    return tables.read(start, stop), ""

@@ -1,0 +1,191 @@
+"""A file that is read in parts is the file that is read at once: the same steps and the same words, whoever reads which part."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from d3ray.data.dataset import Dataset
+from d3ray.data.errors import DataError, StorageError
+from d3ray.data.formats.hdf5.d4rl import plan_d4rl, read_d4rl
+from d3ray.data.storage.pieces import workspace
+from d3ray.data.storage.steps import StepTable, concat_steps, steps_from_arrays
+from d3ray.data.storage.writing import Draft
+from d3ray.platform.cluster.session import quiet_ray_data
+from d3ray.platform.datasets import ingest as ingest_module
+from d3ray.platform.datasets import reading
+from d3ray.platform.datasets.ingest import ingest
+from d3ray.platform.datasets.parts import Part
+from d3ray.platform.datasets.workers import ray_workers
+
+N = 4000
+
+
+def arrays(seed: int = 0) -> dict[str, np.ndarray]:
+    """Every kind of end, rows that are terminal and timeout at once, terminals after terminals, jumps."""
+    rng = np.random.default_rng(seed)
+    seen = rng.normal(size=(N + 1, 3)).astype(np.float32)
+    terminal, timeout = rng.random(N) < 0.03, rng.random(N) < 0.03
+    terminal[100:110] = True
+    following = seen[1:].copy()
+    following[rng.random(N) < 0.01] += 1
+    return {
+        "observations": seen[:-1],
+        "actions": rng.uniform(-2, 2, (N, 2)).astype(np.float32),
+        "rewards": rng.normal(size=N).astype(np.float32),
+        "terminals": terminal,
+        "timeouts": timeout,
+        "next_observations": following,
+        "infos/action_log_probs": rng.normal(size=N).astype(np.float32),
+        "infos/qpos": rng.normal(size=(N, 2)),
+        "infos/goal": np.repeat(np.arange(N // 50), 50)[:, None].astype(np.float32),
+        "metadata/policy": np.float32(3),
+    }
+
+
+def hdf5(path: Path, raw: dict[str, np.ndarray]) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in raw.items():
+            file[name] = values
+    return path
+
+
+def without(raw: dict[str, np.ndarray], *names: str) -> dict[str, np.ndarray]:
+    return {name: values for name, values in raw.items() if name not in names}
+
+
+def moved_up() -> dict[str, np.ndarray]:
+    """Next observations that are the rows moved up by one, over the ends of episodes."""
+    raw = arrays()
+    return raw | {"next_observations": np.roll(raw["observations"], -1, axis=0)}
+
+
+FILES: dict[str, tuple[Callable[[], dict[str, np.ndarray]], dict[str, Any]]] = {
+    "all": (arrays, {}),
+    "no next": (lambda: without(arrays(), "next_observations"), {"cut_at_goal": True}),
+    "moved up": (moved_up, {}),
+    "no timeouts": (lambda: without(arrays(), "timeouts"), {}),
+    "time limit": (lambda: without(arrays(), "timeouts", "next_observations"), {"timeout_at": 20}),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    make, options = FILES[kind]
+    path = hdf5(tmp_path / "a.hdf5", make())
+    whole, plan = read_d4rl(path, **options), plan_d4rl(path, n_bytes=20_000, **options)
+    assert len(plan.parts) > 5
+    tables = [read().steps for read in plan.parts]
+    assert max(table.n_transitions for table in tables) < N / 4
+    joined = concat_steps(tables)
+    for name, column in whole.steps.columns.items():
+        np.testing.assert_array_equal(joined.columns[name], column, err_msg=name)
+        assert joined.columns[name].dtype == column.dtype
+    asked: dict[str, Any] = {"options": options, "action_scale": 2.0}
+    at_once = ingest(path, tmp_path / "once", **asked)
+    monkeypatch.setattr(reading, "PART_BYTES", 20_000)
+    monkeypatch.setattr(ingest_module, "SHARD_BYTES", 50_000)  # so that parts leave the memory as pieces, two or three in each
+    monkeypatch.setattr(ingest_module, "PIECE_BYTES", 50_000)
+    in_parts = ingest(path, tmp_path / "parts", **asked)
+    in_parts.dataset.verify()
+    assert in_parts.dataset.fingerprint == at_once.dataset.fingerprint
+    assert in_parts.dataset.statistics == at_once.dataset.statistics
+    assert in_parts.dataset.cuts == at_once.dataset.cuts
+    assert in_parts.dataset.provenance == at_once.dataset.provenance
+    assert sorted(in_parts.notes) == sorted(at_once.notes)
+    assert in_parts.dataset.folder is not None
+    assert len(in_parts.dataset.folder.manifest.shards) > 2
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.hdf5", "once", "parts"]
+
+
+def test_parts_are_the_whole_on_ray_too(local_ray: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files of parts beside a small one, actions clipped in all of them; what was clipped adds up."""
+    for k in range(3):
+        raw = arrays(k)
+        hdf5(tmp_path / f"{k}.hdf5", raw if k != 1 else {name: v[:500] if v.ndim else v for name, v in raw.items()})
+    about: dict[str, Any] = {"actions": "clip", "environment": "MountainCarContinuous-v0"}
+    for k in range(3):
+        with h5py.File(tmp_path / f"{k}.hdf5", "r+") as file:
+            for name in ("observations", "next_observations"):
+                values = file[name][:, :2]
+                del file[name]
+                file[name] = values
+            values = file["actions"][:, :1]
+            del file["actions"]
+            file["actions"] = values
+    here = ingest(tmp_path / "*.hdf5", tmp_path / "here", parallel=False, **about)
+    monkeypatch.setattr(reading, "PART_BYTES", 50_000)
+    there = ingest(tmp_path / "*.hdf5", tmp_path / "there", parallel=True, **about)
+    there.dataset.verify()
+    assert there.dataset.fingerprint == here.dataset.fingerprint
+    assert there.dataset.statistics == here.dataset.statistics
+    assert there.dataset.provenance == here.dataset.provenance
+    assert sorted(there.notes) == sorted(here.notes)
+    clipped = [file.provenance["actions_clipped"] for file in there.files]
+    outside = [int((np.abs(arrays(k)["actions"][: 500 if k == 1 else N, 0]) > 1).sum()) for k in range(3)]
+    assert clipped == outside
+
+
+def test_what_is_wrong_in_a_part_is_said_with_where_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = arrays()
+    raw["rewards"][3000] = np.nan
+    path = hdf5(tmp_path / "a.hdf5", raw)
+    monkeypatch.setattr(reading, "PART_BYTES", 20_000)
+    with pytest.raises(DataError, match=r"In .*a\.hdf5, from row (\d+) on, rewards has NaN in row (\d+)") as error:
+        ingest(path, tmp_path / "set")
+    start, row = (int(word) for word in str(error.value).replace(".", "").split() if word.isdigit())
+    assert start + row == 3000
+    assert [file.name for file in tmp_path.iterdir()] == ["a.hdf5"]
+
+
+def part(seed: int) -> StepTable:
+    rng = np.random.default_rng(seed)
+    return steps_from_arrays(rng.normal(size=(50, 2)), rng.normal(size=(50, 1)), rng.normal(size=50), rng.random(50) < 0.2)
+
+
+def reads(k: int, folder: str, deaths: int) -> Callable[[], tuple[StepTable, str]]:
+    """Part k; the worker that reads part 1 is killed so many times."""
+
+    def read() -> tuple[StepTable, str]:
+        died = len(os.listdir(folder))  # noqa: PTH208
+        if k == 1 and died < deaths:
+            open(f"{folder}/{died}", "x").close()  # noqa: PTH123
+            os.kill(os.getpid(), signal.SIGKILL)
+        rng = np.random.default_rng(k)
+        table = steps_from_arrays(rng.normal(size=(50, 2)), rng.normal(size=(50, 1)), rng.normal(size=50), rng.random(50) < 0.2)
+        return table, f"part {k}"
+
+    return read
+
+
+@pytest.mark.parametrize("deaths", [1, pytest.param(9, marks=pytest.mark.slow)])
+def test_a_worker_that_is_killed_is_replaced_but_not_for_ever(local_ray: Path, tmp_path: Path, deaths: int) -> None:
+    from d3ray.data.storage.pieces import Shape, make_shards
+    from d3ray.data.storage.working import in_process
+    from d3ray.platform.datasets.write_rows import pieces_of
+
+    (tmp_path / "died").mkdir()
+    parts = [Part(str(k), reads(k, str(tmp_path / "died"), deaths), 1 << 27) for k in range(3)]
+    with Draft(tmp_path / "set") as draft:
+        space = workspace(draft.folder)
+        if deaths > 3:
+            with pytest.raises(StorageError, match="A worker was killed"), ray_workers():
+                pieces_of(parts, space.name, local=True)
+            return
+        with ray_workers():
+            quiet_ray_data()
+            written = pieces_of(parts, space.name, local=True)
+        assert [one.told for one in written] == [{k: f"part {k}"} for k in range(3)]
+        records = make_shards([one.piece for one in written], draft.folder, in_process, Shape())
+        space.delete_all()
+        draft.commit(records, name="it")
+    assert (
+        Dataset.open(tmp_path / "set").fingerprint == Dataset.from_steps(concat_steps([*map(part, range(3))]), name="").fingerprint
+    )
