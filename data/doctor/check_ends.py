@@ -9,6 +9,7 @@ import numpy as np
 from .findings import Finding, found
 from .survey import Survey
 
+_FAR, _NEAR = 6, 2  # a reset is a step of so many times the median's length, to so many of it from what an episode began with
 _SPIKE = 5  # a length is a limit when so many times as many episodes have it as the lengths below it, on average
 
 
@@ -54,6 +55,25 @@ def next_observations_differ(survey: Survey) -> Iterator[Finding]:
         bag = bool((np.asarray(survey.dataset.episodes.steps) == 1).all())
         sentence = f"{cuts:,} of {n:,} episodes were cut because the next observation is not the next row."
         yield found("next_observations_differ", sentence, severity="note" if bag else None, cuts=cuts)
+
+
+def observations_jump(survey: Survey) -> Iterator[Finding]:
+    """Steps far longer than others that end where an episode began: one that was joined to the next."""
+    sample = survey.sample
+    spread = sample.state.std(0)
+    if not len(moving := np.flatnonzero(spread > 0)):
+        return
+    state, after, first = (part[:, moving] / spread[moving] for part in (sample.state, sample.after, sample.first))
+    length = np.sqrt(np.square(after - state).mean(1))
+    usual = float(np.median(length))
+    far = np.flatnonzero(length > _FAR * usual)
+    near = [k for k in far if np.sqrt(np.square(first - after[k]).mean(1)).min() < min(_NEAR * usual, length[k] / 2)]
+    if len(near) > len(far) / 2:  # else the task has long steps of its own
+        sentence = (
+            f"{len(near):,} of {len(sample):,} transitions looked at go {_FAR} times as far as the median one and end where an "
+            f"episode began; the first is in episode {sample.episode[near[0]]:,}."
+        )
+        yield found("observations_jump", sentence, transitions=len(near), episode=int(sample.episode[near[0]]))
 
 
 def final_missing(survey: Survey) -> Iterator[Finding]:

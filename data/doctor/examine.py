@@ -42,6 +42,7 @@ def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: 
         check_ends.timeouts_as_terminals(seen, limit),
         check_ends.longer_than_limit(seen, limit),
         check_ends.next_observations_differ(seen),
+        check_ends.observations_jump(seen),
         check_ends.final_missing(seen),
         check_ends.single_steps(seen),
         check_values.observations_normalised(seen),

@@ -140,6 +140,12 @@ KINDS: dict[str, Kind] = {
         "The importer ended an episode at each: rows were left out or shuffled, or the columns were scaled differently.",
         "Import the file as its recorder wrote it; a bag of single transitions needs no mending.",
     ),
+    "observations_jump": Kind(
+        "warning",
+        "Observations jump inside an episode",
+        "Ends of episodes were lost: values are bootstrapped from the end of one into the beginning of the next.",
+        "Ingest with what numbers the episodes (`rename.episode=NAME`), with their `timeouts`, or with `timeout_at=N`.",
+    ),
     "final_missing": Kind(
         "warning",
         "Truncated episodes without a final observation",

@@ -14,6 +14,7 @@ N = 20_000
 N_WIDE = 5_000  # where an observation has more than WIDE entries
 WIDE = 256  # entries of an observation that are kept as they are; of more, random projections are
 PROJECTIONS = 64
+FIRST = 256  # episodes whose first observation is kept
 ONE_HOT = 64  # kinds, in all entries of a column; more are left as numbers
 
 
@@ -33,6 +34,7 @@ class Sample:
     episode: np.ndarray  # [M] int64
     inner: np.ndarray  # [M] bool
     raw: dict[str, np.ndarray]  # observation columns that are vectors, as they are
+    first: np.ndarray  # [min(E, 256), D]: what episodes began with
 
     def __len__(self) -> int:
         return len(self.episode)
@@ -77,9 +79,12 @@ class Sampler:
                 self._projection[name] = draws / np.sqrt(size)
         self._vectors = [name for name in self._names if len(dataset.kinds[name][1]) <= 1 and sizes[name] <= WIDE]
         self._parts: list[dict[str, np.ndarray]] = []
+        self._first: list[np.ndarray] = []
 
     def add(self, piece: Piece) -> None:
         """The chosen rows of a piece."""
+        if len(begins := np.flatnonzero((piece.position == 0) & (piece.episode < FIRST))):
+            self._first.append(self._features(piece, begins + piece.before))
         a, b = np.searchsorted(self._rows, [piece.start, piece.start + piece.n])
         if a == b:
             return
@@ -124,6 +129,7 @@ class Sampler:
             whole["episode"],
             whole["inner"],
             {name: whole[f"raw {name}"] for name in self._vectors},
+            np.concatenate(self._first),
         )
 
 

@@ -24,6 +24,7 @@ STEP_NAMES = {  # d3ray's word: what people call it, the first found is taken
     "truncated": ("truncated", "timeouts", "truncations", "timeout"),
     "next_observations": ("next_observations", "next_obs", "next_observation"),
     "log_prob": ("log_prob", "log_probs", "action_log_probs"),
+    "episode": ("episode", "episode_ids", "episode_id", "episode_index"),
 }
 
 
@@ -153,6 +154,19 @@ def one_column(source: str, name: str, array: Array) -> Array:
 def flags(source: str, name: str, array: Array) -> Array:
     """See `checks.flags`."""
     return checks.flags(f"{source}: {name!r}", array)
+
+
+def episode_ends(source: str, name: str, ids: Array) -> Array:
+    """[N] bool: the last row of each episode, by the numbers of episodes. Raises DataError where one comes back."""
+    ids = one_column(source, name, ids)
+    first = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
+    kept, again = np.unique(ids[first], return_index=True)
+    if len(kept) < len(first):
+        row = int(first[np.setdiff1d(np.arange(len(first)), again)[0]])
+        raise DataError(f"{source}: {name!r} {ids[row]} comes back in row {row}, after another; rows of an episode lie together.")
+    end = np.zeros(len(ids), bool)
+    end[np.r_[first[1:] - 1, len(ids) - 1]] = True
+    return end
 
 
 def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:

@@ -24,6 +24,7 @@ Action = Literal["run", "help", "example", "print-config"]
 
 COMMAND_LINE, DEFAULT = "command line", "default"
 _PAIR = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
+_ENTRY = re.compile(r"([A-Za-z_][\w-]*)\.([^=]+)=(.*)", re.DOTALL)
 _ACTIONS: dict[str, Action] = {"--help": "help", "-h": "help", "--example": "example", "--print-config": "print-config"}
 
 
@@ -169,9 +170,9 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
             put((field,), typed if _is_text(config_class, (field,), typed) else parse_value(typed, f"{title}: {field}"))
         elif argument.startswith("-") and len(argument) > 1:
             put(*_flag(config_class, argument, title))
-        elif pair := _PAIR.fullmatch(argument):
-            key = _key(config_class, pair[1])
-            put(key, pair[2] if _is_text(config_class, key, pair[2]) else parse_value(pair[2], f"{title}: {pair[1]}"))
+        elif pair := _pair(config_class, argument):
+            key, typed = pair
+            put(key, typed if _is_text(config_class, key, typed) else parse_value(typed, f"{title}: {'.'.join(key)}"))
         else:
             alone.append(argument)
             if rest and len(alone) == n_alone:
@@ -194,6 +195,15 @@ def _key(config_class: type[BaseModel], name: str) -> Key:
     name = f"{first}{dot}{rest}"
     field = config_class.model_fields.get(first)
     return (first, rest) if rest and field is not None and extra(field, "dotted") else tuple(name.split("."))
+
+
+def _pair(config_class: type[BaseModel], argument: str) -> tuple[Key, str] | None:
+    """The key and the value of `key=value`, or None. Below a mapping of names any may stand: `rename.action:0=u`."""
+    if found := _PAIR.fullmatch(argument):
+        return _key(config_class, found[1]), found[2]
+    found = _ENTRY.fullmatch(argument)
+    field = config_class.model_fields.get(found[1]) if found else None
+    return ((found[1], found[2]), found[3]) if found and field and field.annotation == dict[str, str] else None
 
 
 def _setting(config_class: type[BaseModel], argument: str) -> str | None:

@@ -67,6 +67,16 @@ def test_columns_are_renamed(tmp_path: Path) -> None:
     assert made.provenance["ingested"]["files"][0]["options"] == {"rename": {"observations": "states"}, "timeout_at": 10}
 
 
+def test_columns_whose_names_have_a_colon_are_renamed(tmp_path: Path) -> None:
+    rows = "\n".join(f"{k // 5},{k}.5,{k % 2},{k}" for k in range(20))
+    (tmp_path / "a.csv").write_text(f"run,speed in m/s,gear,earned=now\n{rows}\n")
+    named = ["rename.observation:0=speed in m/s", "rename.action:0=gear", "rename.episode=run", "rename.reward=earned=now"]
+    assert run_command("ingest", [str(tmp_path / "a.csv"), str(tmp_path / "set"), "format=csv", *named]) == 0
+    made = Dataset.open(tmp_path / "set")
+    assert (made.n_transitions, made.n_episodes) == (20, 4)
+    assert made.episodes.returns.tolist() == [10, 35, 60, 85]
+
+
 def test_several_files_stand_alone_before_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sources = [npz(tmp_path / f"{k}.npz", 20 + 10 * k) for k in range(3)]
     assert run_command("ingest", [*sources, str(tmp_path / "set"), "n_shards=2"]) == 0

@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..imported import (
+    STEP_NAMES,
     Array,
     Ends,
     Imported,
@@ -20,6 +21,7 @@ from ..imported import (
     apply_time_limit,
     check_rename,
     count_notes,
+    episode_ends,
     flags,
     moved_up,
     one_column,
@@ -28,7 +30,7 @@ from ..imported import (
 from .arrays import array_names, find, find_arrays, is_hdf5, open_hdf5, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-OPTIONAL = ("timeouts", "next_observations")
+OPTIONAL = ("timeouts", "next_observations", "episode")
 CHECKED = 1 << 25  # bytes of rows that are compared at once
 LOG_PROB = "action_log_probs"  # below infos/: log-probability of the action under the behaviour policy
 
@@ -52,12 +54,12 @@ def read_d4rl(
     """Steps of a D4RL HDF5 file, in file order; none is dropped.
 
     Reads observations [N, ...], actions [N, A] (or [N] integers), rewards [N], terminals [N]; where present timeouts [N],
-    next_observations [N, ...] and infos/*: each array of N rows becomes the column `info/NAME`, and infos/action_log_probs
-    the column `log_prob`. metadata/* goes to `provenance`.
+    episode [N] (or episode_ids and the like), next_observations [N, ...] and infos/*: each array of N rows becomes the column
+    `info/NAME`, and infos/action_log_probs the column `log_prob`. metadata/* goes to `provenance`.
 
-    An episode ends at a terminal, a timeout, the last row, and where next_observations is not the next row. Where a row is both
-    terminal and timeout it is a terminal. Without next_observations, or where they are the rows moved up by one over the ends of
-    episodes, an episode's final observation is missing: its closing row repeats the last one.
+    An episode ends at a terminal, a timeout, the last row, where its number changes, and where next_observations is not the next
+    row. Where a row is both terminal and timeout it is a terminal. Without next_observations, or where they are the rows moved up
+    by one over the ends of episodes, an episode's final observation is missing: its closing row repeats the last one.
 
     Where the recording went on after a terminal (antmaze, whose rewards come while the goal is near), each step there is an episode
     of its own. Timeouts are no time limit in maze2d, where they mark goals that were reached, and in antmaze's first files they are
@@ -105,6 +107,8 @@ def plan_d4rl(
     rename = check_rename(rename, (*REQUIRED, *OPTIONAL), "d4rl")
     source = str(path)
     with open_hdf5(path) as file:
+        if "episode" not in rename and (numbered := [name for name in STEP_NAMES["episode"] if find(file, name) is not None]):
+            rename = {**rename, "episode": numbered[0]}
         there = find_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
         n = there["rewards"].shape[0]
         columns, notes = _infos(file, n)
@@ -117,7 +121,10 @@ def plan_d4rl(
             truncated = timeouts & ~terminated
             if both := int((timeouts & terminated).sum()):
                 notes.append(f"{both} rows are terminal and timeout at once; they were taken as terminal.")
-        elif timeout_at is None:
+        if "episode" in there:
+            ids = read_rows(there["episode"], rename["episode"])
+            truncated |= episode_ends(source, rename["episode"], ids) & ~terminated
+        elif "timeouts" not in there and timeout_at is None:
             notes.append(
                 "The file has no timeouts, as D4RL's first ones: episodes end at terminals and at the last row only. "
                 "Where the environment has a time limit, import with timeout_at=N."
@@ -138,7 +145,7 @@ def plan_d4rl(
         partial(_read_stretch, path, rename, rows, terminated[rows], truncated[rows], discrete_action, follows)
         for rows in stretches
     )
-    limits_known = "timeouts" in there or timeout_at is not None
+    limits_known = bool({"timeouts", "episode"} & set(there)) or timeout_at is not None
     about = {"format": "d4rl", "file": Path(path).name, **metadata}
     sizes = tuple(row_bytes * (rows.stop - rows.start) for rows in stretches)
     return Plan(parts, sizes, about, tuple(notes), partial(_said, limits_known=limits_known))

@@ -19,6 +19,7 @@ from ..imported import (
     apply_time_limit,
     check_rename,
     count_notes,
+    episode_ends,
     existing_file,
     flags,
     honest_next,
@@ -130,7 +131,8 @@ def read_npz(
 
     Flat archives hold arrays of one row a step, under d3ray's, d3rlpy's or gymnasium's names: observations (or obs) [N, ...],
     actions (acts), rewards (rews), terminated (terminals, terminations, dones) and, where present, truncated (timeouts,
-    truncations), next_observations, final_observations [E, ...], log_prob, info/NAME, and a single value `discrete_action`;
+    truncations), episode (episode_ids), whose change ends an episode, next_observations, final_observations [E, ...], log_prob,
+    info/NAME, and a single value `discrete_action`;
     action_mask [N, n] (or info/action_mask), with next_action_mask [N, n] or final_action_mask [E, n], tells legal actions.
     Observations of parts are arrays `observations/KEY`, and so are next and final ones.
 
@@ -169,15 +171,17 @@ def read_npz(
     if discrete_action is None and flag is not None:
         discrete_action = bool(flags(source, "discrete_action", flag.reshape(-1)).all())
     raw["actions"] = typed_actions(source, raw["actions"], discrete_action)
-    limits_known = "truncated" in raw or timeout_at is not None
+    limits_known = bool({"truncated", "episode"} & set(raw)) or timeout_at is not None
     trajectories = False
     if indices is not None and len(raw.get("observations", ())) == len(raw["actions"]) + len(indices) + 1:
         trajectories = True
         _unfold(source, raw, indices)
-    n = same_rows(source, **{w: raw[w] for w in ("observations", "actions", "rewards", "terminated", "truncated") if w in raw})
+    n = same_rows(source, **{w: raw[w] for w in (*REQUIRED, "truncated", "episode") if w in raw})
     terminated, truncated = flags(source, found["terminated"], raw["terminated"]), np.zeros(n, bool)
     if "truncated" in raw:
         truncated = flags(source, found["truncated"], raw["truncated"]) & ~terminated
+    if "episode" in raw:
+        truncated |= episode_ends(source, found["episode"], raw["episode"]) & ~terminated
     if found["terminated"] in ("dones", "done") and not limits_known:
         notes.append(f"{found['terminated']!r} was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
     if timeout_at is not None:

@@ -54,10 +54,11 @@ class Arrays:
         return self.terminated | self.truncated
 
 
-def healthy(n_episodes: int = 120, noise: float = 0.3, seed: int = 0) -> Arrays:
-    """Episodes that end terminated near the origin, or truncated after `LIMIT` steps."""
+def healthy(n_episodes: int = 120, noise: float = 0.3, seed: int = 0, corner: bool = False) -> Arrays:
+    """Episodes that end terminated near the origin, or truncated after `LIMIT` steps; they begin anywhere, or in one corner."""
     rng = np.random.default_rng(seed)
     state = np.concatenate([rng.uniform(-2, 2, (n_episodes, 2)), rng.normal(0, 0.5, (n_episodes, 2))], 1)
+    state = [2, 2, 0, 0] + 0.01 * state if corner else state
     states, actions, rewards, near = [state], [], [], []
     for _ in range(LIMIT):
         position, velocity = state[:, :2], state[:, 2:]
@@ -193,6 +194,13 @@ def _wide(observations: np.ndarray) -> np.ndarray:
     return observations[:, :1] * np.arange(1, 9) + 0.01 * np.resize(observations, (len(observations), 8))
 
 
+def _joined() -> Planted:
+    """Only the last of 120 ends is left."""
+    arrays = healthy(corner=True)
+    none = np.zeros_like(arrays.last)
+    return replace(arrays, terminated=none, truncated=none, final=None).dataset(), None
+
+
 PLANTED: dict[str, Callable[[], Planted]] = {
     "not_finite": lambda: _column("observation", 77, np.nan),
     "rows_disagree": lambda: _column("terminated", 77, True),
@@ -212,6 +220,7 @@ PLANTED: dict[str, Callable[[], Planted]] = {
     "timeouts_as_terminals": _timeouts,
     "longer_than_limit": lambda: (healthy().dataset(), EnvironmentFacts(SPEC, 30)),
     "next_observations_differ": _shuffled,
+    "observations_jump": _joined,
     "final_missing": _short_without_final,
     "single_steps": _all_ends,
     "no_terminals": _without_terminals,

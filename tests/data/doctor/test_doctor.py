@@ -13,7 +13,7 @@ import pytest
 from d3ray.data.dataset import Dataset
 from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor, pieces
 from d3ray.data.doctor import survey as surveys
-from d3ray.data.doctor.check_ends import timeouts_as_terminals
+from d3ray.data.doctor.check_ends import observations_jump, timeouts_as_terminals
 from d3ray.data.doctor.estimate import MACHINE, MEASURED
 from d3ray.data.doctor.hashing import row_hashes
 from d3ray.data.doctor.measures import behaviour
@@ -67,6 +67,13 @@ def test_a_planted_fault_brings_few_others_along() -> None:
     for name in ("rewards_late", "timeouts_as_terminals", "actions_normalised", "duplicate_episodes", "return_outliers"):
         dataset, facts = PLANTED[name]()
         assert [found for found in names(dataset, facts) if KINDS[found].severity != "note"] == [name]
+
+
+def test_every_end_that_was_lost_is_a_jump_and_no_other_step_is() -> None:
+    seen = survey(PLANTED["observations_jump"]()[0])
+    (found,) = observations_jump(seen)
+    assert found.numbers["transitions"] == 119
+    assert not list(observations_jump(survey(healthy(corner=True).dataset())))
 
 
 def test_remedies_name_the_numbers_of_the_data() -> None:

@@ -7,11 +7,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 from d3ray.data.errors import DataError
 from d3ray.data.formats.npz.steps import read_npz
+from d3ray.data.formats.registry import read
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
 
@@ -81,11 +83,11 @@ def test_next_and_final_observations(tmp_path: Path) -> None:
 
 
 def test_further_columns_and_what_is_left_out(tmp_path: Path) -> None:
-    raw = flat() | {"log_prob": -np.ones(6), "info/height": np.arange(6.0), "episode_ids": np.arange(6)}
+    raw = flat() | {"log_prob": -np.ones(6), "info/height": np.arange(6.0), "flavour": np.arange(6)}
     imported = read_npz(write(tmp_path / "file", **raw))
     assert imported.steps.columns["log_prob"].tolist() == [-1, -1, -1, 0, -1, -1, -1, 0]
     assert imported.steps.columns["info/height"].tolist() == [0, 1, 2, 0, 3, 4, 5, 0]
-    assert imported.notes[0] == "'episode_ids' was not read: it is none of the arrays that d3ray knows."
+    assert imported.notes[0] == "'flavour' was not read: it is none of the arrays that d3ray knows."
 
 
 def test_discrete_by_dtype_by_flag_and_by_word(tmp_path: Path) -> None:
@@ -204,3 +206,34 @@ def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
                 np.lib.format.write_array_header_1_0(entry, {"descr": "<f4", "fortran_order": False, "shape": (1 << 50, 4)})
     with pytest.raises(DataError, match=r"does not fit into memory|cut short or damaged"):
         read_npz(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["episode", "episode_ids"])
+@pytest.mark.parametrize("kind", ["npz", "hdf5"])
+def test_episodes_end_where_their_number_changes(tmp_path: Path, kind: str, name: str) -> None:
+    n, rng = 50, np.random.default_rng(0)
+    ids = np.repeat(np.arange(n), 7)
+    arrays = {
+        "observations": rng.normal(size=(7 * n, 2)),
+        "actions": rng.normal(size=(7 * n, 1)),
+        "rewards": rng.normal(size=7 * n),
+    }
+    arrays |= {"terminals": np.arange(7 * n) % 14 == 6, name: ids}
+    path = tmp_path / f"steps.{kind}"
+
+    def save() -> None:
+        if kind == "npz":
+            np.savez(path, **arrays)
+        else:
+            with h5py.File(path, "w") as file:
+                file.update(arrays)
+
+    save()
+    steps = read(path).steps
+    assert steps.steps.tolist() == [7] * n
+    assert steps.terminated.tolist() == [True, False] * (n // 2)
+    assert steps.columns["truncated"].sum() == n // 2
+    arrays[name] = np.r_[ids[:-7], np.full(7, 3)]
+    save()
+    with pytest.raises(DataError, match=f"'{name}' 3 comes back in row 343, after another; rows of an episode lie together"):
+        read(path)
