@@ -262,8 +262,8 @@ class Environment(Config):
             Castro et al. 2018 and DQN Replay, where sticky actions take the place of no-ops and only the game's end is one.
     """
 
-    id: str
-    kwargs: dict[str, object] = Field(default_factory=dict)
+    id: str = setting(..., "gymnasium's id, as CartPole-v1 or ALE/Breakout-v5")
+    kwargs: dict[str, object] = setting({}, "what it is made with")
     atari: Annotated[Atari | None, BeforeValidator(_read_protocol)] = setting(
         None, "how an Atari game is played: deepmind, dopamine or settings", exclude_if=lambda value: value is None
     )

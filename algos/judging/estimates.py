@@ -202,6 +202,9 @@ def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: flo
     found = estimator.estimate(logs)
     if not math.isfinite(found.value):
         return Estimate(ess=found.ess, refused="Weights are too large for a number; take an estimator that normalises them.")
+    if not (within := logs.possible)[0] <= found.value <= within[1]:
+        allowed = f"rewards like those logged allow {within[0]:.4g} to {within[1]:.4g}"
+        return Estimate(ess=found.ess, setting=found.setting, refused=f"It comes to {found.value:.4g}, and {allowed}.")
     if found.ess is not None and found.ess < least_ess and not estimator.leans:
         return Estimate(ess=found.ess, setting=found.setting, refused=_too_few(logs, found.ess, least_ess))
     uneven = found.ess is not None and found.ess < HALF * len(logs.steps) and logs.steps.max() > 1

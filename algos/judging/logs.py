@@ -122,6 +122,14 @@ class Logs:
         """[E], returns and what the judged policy is expected to make of what lies beyond the recording: + γ^T V(s_T)."""
         return self.returns if self.final_value is None else self.returns + self.gamma**self.steps * self.final_value
 
+    @cached_property
+    def possible(self) -> tuple[float, float]:
+        """The least and the largest value that rewards like those logged allow, beyond the recording too where that counts."""
+        recorded = float(self.steps.max()) if self.final_value is None else np.inf
+        horizon = 1 / (1 - self.gamma) if self.gamma < 1 else recorded
+        ends = min(float(self.reward.min()), 0.0), max(float(self.reward.max()), 0.0)
+        return (ends[0] * horizon if ends[0] else 0.0), (ends[1] * horizon if ends[1] else 0.0)
+
     # ---- weights
 
     @property

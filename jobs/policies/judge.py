@@ -46,7 +46,13 @@ def run(config: JudgeConfig) -> JudgeResult:
         told += [f"refused: {', '.join(refused)}"] if refused else []
         told += [f"played {said(verdict.true)}"] if verdict.played else []
         lines.append(f"  {verdict.label:<{wide}}  {'; '.join(told)}")
-    lines += [f"  warning: {line}" for line in dict.fromkeys(w for v in found.verdicts for w in v.estimates.warnings)]
+    of_whom = dict[str, list[str]]()
+    for verdict in found.verdicts:
+        for warning in verdict.estimates.warnings:
+            of_whom.setdefault(warning, []).append(verdict.label)
+    for warning, labels in of_whom.items():
+        about = "" if len(labels) == len(found.verdicts) else f" of {', '.join(labels)}"
+        lines.append(f"  warning{about}: {warning}")
     look = {"page": f"{found.folder}/{FILE}", "numbers": f"{found.folder}/judgement.json"}
     if found.verdicts[0].source.startswith("models:/"):
         name = found.verdicts[0].source.removeprefix("models:/").partition("/")[0]

@@ -198,7 +198,7 @@ def line(view: View) -> str:
 
 def end_of(view: View, trial: TrialView) -> str:
     """How a trial ended, in one line."""
-    named = "" if trial.number is None else f"#{trial.number} ({trial.label}), "
+    named = (f"{trial.title}, " if trial.title else "") if trial.number is None else f"#{trial.number} ({trial.label}), "
     which = f"{named}{seeds_words(trial.seeds)}"
     state = "STOPPED" if trial.was_stopped else trial.state
     scores = ", ".join(number(trial.scores[seed]) for seed in trial.seeds if seed in trial.scores)

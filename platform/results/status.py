@@ -45,6 +45,7 @@ class TrialView:
     at: float | None = None  # seconds since 1970 of its newest sign of life
     attempts: int = 0  # how often a worker began it
     data: str = ""  # fingerprint of its data
+    title: str = ""  # what it was called; empty: after its experiment
 
     @property
     def label(self) -> str:

@@ -68,6 +68,23 @@ def test_what_is_missing_is_said() -> None:
     assert point.unsupported is None
 
 
+def test_what_no_rewards_of_the_logs_could_come_to_is_refused() -> None:
+    logs = Logs(
+        reward=np.array([0.0, 1.0, 1.0, 0.0]),
+        steps=np.array([2, 2]),
+        log_prob=np.log([0.01, 0.5, 0.5, 0.5]),
+        policy_log_prob=np.log([1.0, 1.0, 0.5, 0.5]),
+        gamma=0.9,
+    )
+    found = estimate(logs, ["PDIS", "WPDIS"], least_ess=0)
+    # (100 · 2 · 0.9 · 1 + 1) / 2 = 90.5, where 1 / (1 - 0.9) = 10 is the most that rewards of 0 and 1 come to
+    assert found["PDIS"].refused == "It comes to 90.5, and rewards like those logged allow 0 to 10."
+    assert found["WPDIS"].refused is None
+    assert replace(logs, gamma=1.0).possible == (0.0, 2.0)
+    last = replace(logs, gamma=1.0, q_value=np.zeros(4), value=np.zeros(4), final_value=np.ones(2))
+    assert last.possible == (0.0, np.inf)  # who knows for how long it goes on
+
+
 def test_a_policy_outside_the_support_is_refused_with_the_share() -> None:
     nowhere = estimate(bandit(judged=0.0, behaviour=1.0))
     assert nowhere["IPS"].refused == (
