@@ -32,7 +32,7 @@ class AlgorithmConfig(Config):
     gamma: float = setting(0.99, "γ: discount of one step", source="SAC, Table 1; the authors' code of TD3", ge=0, le=1)
     td_steps: int = setting(1, "n of the n-step return", gt=0)
     sampler: Sampling | None = setting(
-        None, "how transitions are drawn: epoch, weighted, prioritized, or uniform with its settings; None: uniform"
+        None, "how transitions are drawn: epoch, weighted, prioritized, stream, or uniform with its settings; None: uniform"
     )
     observation_scaler: ObservationScaler | None = setting(
         None, "how observations are scaled: standard, min_max or pixel; of a dict, one for each key"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..data.batch import Batch, Drawn
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError, did_you_mean
-from ..data.sampling import PrioritizedSampling
+from ..data.sampling import PrioritizedSampling, StreamSampling
 from ..data.seeds import checked_seed
 from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
@@ -22,7 +22,7 @@ from .devices import AnyDevice, Device
 from .nets import Hyper, Nets
 from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
-from .wants import Transitions, Wants
+from .wants import Opens, Transitions, Wants
 
 # What `loss` says, and metrics: one value a sample, or one.
 LossValue = tuple[Tensor, dict[str, Tensor]]
@@ -341,6 +341,8 @@ class Definition:
             raise ConfigError(
                 f"{self.name} has no TD error for sampler 'prioritized' to draw by: choose uniform, epoch or weighted."
             )
+        if isinstance(config.sampler, StreamSampling) and isinstance(self.wants(config), Opens):
+            raise ConfigError(f"{self.name} looks at its data in an order of its own, which cannot stream: leave sampler out.")
         if config.mixed_precision and self.dtype != "float32":
             raise ConfigError(f"{self.name}: mixed_precision is of bfloat16 and float32, and dtype is {self.dtype!r}: choose one.")
         return config

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree  # vmap and graph capture go through it; it has no public name yet
 
@@ -122,6 +123,18 @@ class Sequences:
 
 Drawn = Batch | Sequences
 """What a sampler draws and a loss reads."""
+
+
+AnyDrawn = TypeVar("AnyDrawn", Batch, Sequences)
+
+
+def joined(parts: Sequence[AnyDrawn]) -> AnyDrawn:
+    """Batches that carry the same, as one batch: those of the first, then of the second, and so on."""
+    if len(parts) == 1:
+        return parts[0]
+    leaves, spec = zip(*(pytree.tree_flatten(part) for part in parts), strict=True)
+    axis = parts[0].index.ndim - 1
+    return pytree.tree_unflatten([torch.cat(same, axis) for same in zip(*leaves, strict=True)], spec[0])
 
 
 def unbound(part: Any, n: int) -> Sequence[Any]:

@@ -48,6 +48,13 @@ class ColumnSource(Protocol):
         """The same rows, to be read piece by piece; nothing is mapped or copied first where they are read in order."""
         ...
 
+    def in_place(self) -> Table:
+        """The same rows, to be read in any order from where they lie: of folders nothing is mapped, copied or verified first.
+
+        Raises DataError where what is read is compressed.
+        """
+        ...
+
 
 class Transition:
     """Transition t of an episode of T.

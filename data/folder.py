@@ -12,6 +12,7 @@ import numpy as np
 from .errors import DataError
 from .storage.files import Place
 from .storage.fingerprint import fingerprint
+from .storage.in_place import InPlace
 from .storage.manifest import MANIFEST, Manifest, read_manifest
 from .storage.rows import ArrayRows, Columns, Table
 from .storage.schema import Kinds
@@ -99,6 +100,10 @@ class Folder:
     def table(self, *, in_order: bool) -> Table:
         """Its rows, to be read piece by piece; a worker that gets it opens the folder anew."""
         return _FolderRows(self, in_order)
+
+    def in_place(self) -> Table:
+        """Its rows, to be read in any order from the shards. Raises DataError where these are compressed."""
+        return InPlace(self.place, self.manifest)
 
     def shards(self, scratch: Path | None = None, *, verify: bool = False) -> ShardFiles:
         """The shards, to be read one after the other."""

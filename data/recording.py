@@ -206,6 +206,13 @@ class Recording:
         table = self.source.table(in_order=in_order and self.episodes.in_order)
         return EpisodeRows(table, self.episodes.first_row, self.episodes.steps)
 
+    def in_place(self) -> EpisodeRows:
+        """Its logical rows, to be read in any order from where they lie; nothing is mapped for it.
+
+        Raises DataError where what is read is compressed.
+        """
+        return EpisodeRows(self.source.in_place(), self.episodes.first_row, self.episodes.steps)
+
     def tables(self) -> StepTables:
         """Ranges of its episodes as tables in memory, one at a time; picklable where it lies in folders."""
         return StepTables(self.rows(), self.kinds, self.episodes, piecewise=not all(f.is_mapped for f in self.folders))

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...data.augmentation import AugmentationPipeline, AugmentedSource
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
-from ...data.sampling import PrioritizedSampler, SequenceSampler, Source, UniformSampling
+from ...data.sampling import PrioritizedSampler, Source, UniformSampling
 from ...data.spec import Spec
 from ..definition import Definition
 from ..environments.spaces import check_spaces
@@ -113,7 +113,7 @@ class Sources:
         common = {**self._common, "bootstrap": wants.following, "extra": wants.extra}
         match wants:
             case Stretches(size=size, length=length, burn_in=burn_in, anchor=anchor):
-                return SequenceSampler(source, size, burn_in + length, seeds, anchor=anchor, return_to_go=True, **common)
+                return kind.stretches(source, size, burn_in + length, seeds, anchor=anchor, return_to_go=True, **common)
             case Transitions():
                 return kind.build(
                     source,

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from ...data.config import setting
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
-from ...data.sampling import UniformSampling
+from ...data.sampling import StreamSampling, UniformSampling
 from ..acting.remembering import Asking, StatefulWrapper, refusal
 from ..base import Algorithm
 from ..config import AlgorithmConfig
@@ -47,8 +47,10 @@ class SequenceConfig(AlgorithmConfig):
             )
         if self.td_steps != 1:
             raise ValueError(f"td_steps is {self.td_steps}, and nothing is bootstrapped here: leave it out.")
-        if self.sampler not in (None, UniformSampling()):
-            raise ValueError("sampler is for single transitions; stretches are drawn uniformly: leave it out.")
+        if self.sampler not in (None, UniformSampling()) and not (
+            isinstance(self.sampler, StreamSampling) and self.sampler.frames == 1
+        ):
+            raise ValueError("sampler is for single transitions; stretches are drawn uniformly, or as a stream: leave it out.")
         return self
 
 
@@ -58,7 +60,6 @@ class SequenceAlgorithm(Algorithm):
     exemptions: ClassVar = {
         "gamma": "returns to go are not discounted",
         "td_steps": "nothing is bootstrapped, and no other value is taken",
-        "sampler": "stretches are drawn uniformly",
     }
 
     def wants(self, config: SequenceConfig) -> Wants:

@@ -86,6 +86,10 @@ class Joined:
         """The parts' rows."""
         return JoinedRows([part.rows(in_order=in_order) for part in self.parts])
 
+    def in_place(self) -> Table:
+        """The parts' rows, in any order. Raises DataError as a folder's."""
+        return JoinedRows([part.in_place() for part in self.parts])
+
 
 def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivation | None = None) -> Recording:
     """See `Dataset.concat`; `derivation` says so where it is part of another operation."""

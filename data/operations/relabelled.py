@@ -261,14 +261,18 @@ class Relabelled:
 
     @cached_property
     def _whole(self) -> RelabelledRows:
-        return self._rows(in_order=True)
+        return self._rows(self._source.table(in_order=True), in_order=True)
 
     def table(self, *, in_order: bool) -> Table:
         """The source's rows, rewards worked out as they are read."""
-        return self._rows(in_order=in_order)
+        return self._rows(self._source.table(in_order=in_order), in_order=in_order)
 
-    def _rows(self, *, in_order: bool) -> RelabelledRows:
-        table, on_disk = self._source.table(in_order=in_order), bool(self.folders)
+    def in_place(self) -> Table:
+        """The source's rows, in any order; the rewards of all are worked out at once. Raises DataError as a folder's."""
+        return self._rows(self._source.in_place(), in_order=False)
+
+    def _rows(self, table: Table, *, in_order: bool) -> RelabelledRows:
+        on_disk = bool(self.folders)
         return RelabelledRows(table, self._spans, self.kinds, self._transform, in_order=in_order, on_disk=on_disk)
 
     def returns(self) -> np.ndarray:

@@ -5,7 +5,7 @@ index arithmetic over rows, so it costs the same however large the source is.
 """
 
 from ..frames import FrameStack, stacked_spec
-from .config import PrioritizedSampling, Sampling, UniformSampling
+from .config import PrioritizedSampling, Sampling, StreamSampling, UniformSampling
 from .epoch import EpochSampler
 from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
@@ -14,6 +14,7 @@ from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
 from .returns import RETURNS, range_of_returns, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
 from .source import BLOCK, Source
+from .stream import Position, StreamSampler
 from .sum_tree import SumTree
 from .transitions import TransitionSampler
 from .weighted import WeightedSampler, exponential_weights, top_weights
@@ -28,6 +29,7 @@ __all__ = [
     "Gather",
     "Mixture",
     "Place",
+    "Position",
     "Priorities",
     "PrioritizedEpisodeSampler",
     "PrioritizedSampler",
@@ -36,6 +38,8 @@ __all__ = [
     "Sampling",
     "SequenceSampler",
     "Source",
+    "StreamSampler",
+    "StreamSampling",
     "SumTree",
     "TransitionSampler",
     "UniformSampling",

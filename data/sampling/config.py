@@ -15,6 +15,8 @@ from .epoch import EpochSampler
 from .experience import Experience
 from .priorities import Normalization
 from .prioritized import PrioritizedSampler
+from .sequences import SequenceSampler
+from .stream import StreamSampler
 from .transitions import TransitionSampler
 from .weighted import WeightedSampler, exponential_weights, top_weights
 
@@ -29,6 +31,12 @@ class _Sampling(Config):
 
     def _frames(self) -> dict[str, Any]:
         return {"frames": self.frames, "frame_padding": self.frame_padding}
+
+    def stretches(
+        self, source: Experience, batch_size: int, length: int, seed: int | Sequence[int], **options: Any
+    ) -> SequenceSampler | StreamSampler:
+        """The sampler of stretches of episodes; options as `SequenceSampler`'s."""
+        return SequenceSampler(source, batch_size, length, seed, **options)
 
 
 class UniformSampling(_Sampling):
@@ -92,8 +100,31 @@ class PrioritizedSampling(_Sampling):
         return PrioritizedSampler(source, batch_size, seed, **self.model_dump(exclude={"name"}), **options)
 
 
-_KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling)
+class StreamSampling(_Sampling):
+    """From slices that are read one block ahead, for data that no machine can map: each transition once an epoch."""
+
+    name: Literal["stream"] = "stream"
+    memory: int = setting(1024, "MB of a trial's memory for what is drawn from and what is read ahead, half each", gt=0)
+    slices: int = setting(256, "stretches of episodes, from all over the data, that are drawn from at once", ge=2)
+    order: int = setting(0, "seed of the order in which slices come, the same for all seeds", ge=0)
+
+    def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> StreamSampler:
+        """The sampler; options as `TransitionSampler`'s."""
+        return StreamSampler(source, batch_size, seed, **self._stream(), **self._frames(), **options)
+
+    def stretches(
+        self, source: Experience, batch_size: int, length: int, seed: int | Sequence[int], **options: Any
+    ) -> StreamSampler:
+        return StreamSampler(source, batch_size, seed, length=length, **self._stream(), **options)
+
+    def _stream(self) -> dict[str, int]:
+        return {"memory": self.memory, "slices": self.slices, "order": self.order}
+
+
+_KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling, StreamSampling)
 Sampling = Annotated[
-    Annotated[UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling, Field(discriminator="name")],
+    Annotated[
+        UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling | StreamSampling, Field(discriminator="name")
+    ],
     BeforeValidator(by_name("sampler", _KNOWN)),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,8 +51,14 @@ def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.
     Raises:
         DataError: an extra one is missing.
     """
+    columns = source.columns
+    return {name: columns[name] for name in needed_names(columns, extra)}
+
+
+def needed_names(there: Iterable[str], extra: Sequence[str]) -> list[str]:
+    """Of columns that are there the names of those that a batch is made of. Raises DataError as `needed_columns`."""
+    names = list(there)
     for name in extra:
-        if name not in source.columns:
+        if name not in names:
             raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
-    names = ("action", "reward", "terminated", *extra)
-    return {name: c for name, c in source.columns.items() if name in names or is_shown(name)}
+    return [name for name in names if name in ("action", "reward", "terminated", *extra) or is_shown(name)]

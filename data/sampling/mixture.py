@@ -6,13 +6,12 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from ..batch import Batch
+from ..batch import Batch, joined
 from ..errors import ConfigError, DataError
 from .transitions import TransitionSampler
 
@@ -82,11 +81,7 @@ class Mixture:
                 parts.append(named.with_extra(source=torch.full_like(batch.index, k)))
         if any(part.weight is not None for part in parts):
             parts = [_weighted(part) for part in parts]
-        if len(parts) == 1:
-            return parts[0]
-        leaves, spec = zip(*(pytree.tree_flatten(part) for part in parts), strict=True)
-        axis = parts[0].index.ndim - 1
-        return cast("Batch", pytree.tree_unflatten([torch.cat(same, axis) for same in zip(*leaves, strict=True)], spec[0]))
+        return joined(parts)
 
     @property
     def update(self) -> Callable[[Tensor, Tensor], None] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from ..random import bits_at, shift_right
@@ -20,8 +19,8 @@ def permute(key: Tensor, position: Tensor, n: int) -> Tensor:
     """
     base = math.isqrt(n - 1) + 1
     value = _walk(key, position, base)
-    while bool((outside := value >= n).any()):
-        value = torch.where(outside, _walk(key, value, base), value)
+    while bool((outside := value >= n).any()):  # few are, so they alone walk on
+        value[outside] = _walk(key.expand(value.shape)[outside], value[outside], base)
     return value
 
 

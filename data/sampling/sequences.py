@@ -153,8 +153,11 @@ class SequenceSampler(StretchSampler):
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
         """The batch of a step; see `TransitionSampler.sample`."""
-        number = self.numbers(self._step(step))[..., :size].contiguous()
-        place: Place = self.windows.locate(number, before=True)
+        return self.at(self.numbers(self._step(step))[..., :size].contiguous())
+
+    def at(self, numbers: Tensor) -> Sequences:
+        """The stretches of the transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1."""
+        place: Place = self.windows.locate(numbers, before=True)
         assert place.before is not None
         assert place.step is not None
         if self.anchor == "last":

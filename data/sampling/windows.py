@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import DataError
 from ..recording import Recording
+from ..storage.episode_table import EpisodeTable
 
 Until = Literal["observation", "action", "end"]
 """What must be known of what follows a window: the next observation, the next action, or the episode to its end."""
@@ -57,6 +58,16 @@ class EpisodeOf:
         return torch.from_numpy(episode)
 
 
+def drawable_steps(episodes: EpisodeTable, td_steps: int, bootstrap: bool, until: Until) -> tuple[np.ndarray, np.ndarray]:
+    """[E] int64, how many transitions of each episode may be drawn; [E] bool, at whose ends too little is known of what follows.
+
+    Windows that reach such an end are left out. Arguments as `Windows`'.
+    """
+    steps, cut = np.asarray(episodes.steps, np.int64), ~np.asarray(episodes.terminated, bool)
+    blind = cut if until == "action" else cut & ~np.asarray(episodes.final_recorded, bool) & bootstrap
+    return np.where(blind, np.maximum(steps - td_steps, 0), steps), blind
+
+
 class Windows:
     """Which transitions of a dataset may be drawn, and where they lie: O(episodes) memory, whatever the number of steps.
 
@@ -85,9 +96,7 @@ class Windows:
     ) -> None:
         episodes = dataset.episodes
         steps = np.asarray(episodes.steps, np.int64)
-        cut = ~np.asarray(episodes.terminated, bool)
-        blind = cut if until == "action" else cut & ~np.asarray(episodes.final_recorded, bool) & bootstrap
-        self.drawable = np.where(blind, np.maximum(steps - td_steps, 0), steps)
+        self.drawable, blind = drawable_steps(episodes, td_steps, bootstrap, until)
         ends = np.cumsum(self.drawable)
         self.n = int(ends[-1]) if len(ends) else 0
         if self.n == 0:

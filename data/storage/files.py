@@ -146,6 +146,15 @@ class Place:
                 shutil.copyfileobj(source, target, _PIECE)
             file.unlink()
 
+    def open(self, name: str) -> Any:
+        """A file of this folder as pyarrow's `NativeFile`, to be read at any place. Raises StorageError."""
+        with storage_errors("opened", f"{self.name}/{name}"):
+            if self.local is not None:
+                import pyarrow as pa
+
+                return pa.OSFile(str(self.local / name))
+            return self._files.open_input_file(self._at(name))
+
     def fetch(self, name: str, target: Path) -> None:
         """Copies a file of this folder to a local one. Raises FileNotFoundError where it is missing."""
         source = self._files.open_input_file(self._at(name))

@@ -29,6 +29,10 @@ class Memory:
     def table(self, *, in_order: bool) -> Table:
         """Their rows."""
         del in_order
+        return self.in_place()
+
+    def in_place(self) -> Table:
+        """Their rows."""
         return ArrayRows(self._columns)
 
 

@@ -14,13 +14,15 @@ import torch
 from d3ray.algos import testing
 from d3ray.algos.base import Algorithm
 from d3ray.algos.imitation.discrete_bc import DiscreteBC
+from d3ray.algos.judging.discrete_fqe import DiscreteFQE
 from d3ray.algos.judging.held_out import HeldOut
 from d3ray.algos.saving.saving import load
+from d3ray.algos.sequence.discrete_decision_transformer import DiscreteDecisionTransformer
 from d3ray.algos.stack import Stack
 from d3ray.algos.values.dqn import DQN
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
-from d3ray.data.sampling import EpochSampler, PrioritizedSampler, WeightedSampler
+from d3ray.data.sampling import EpochSampler, PrioritizedSampler, StreamSampler, WeightedSampler, stream
 
 SMALL: dict[str, Any] = {"batch_size": 16, "device": "cpu", "dtype": "float64"}
 
@@ -37,7 +39,8 @@ def dqn(**settings: Any) -> DQN:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "kind"), [("epoch", EpochSampler), ({"name": "weighted", "by": "top", "share": 0.2}, WeightedSampler)]
+    ("sampler", "kind"),
+    [("epoch", EpochSampler), ({"name": "weighted", "by": "top", "share": 0.2}, WeightedSampler), ("stream", StreamSampler)],
 )
 def test_a_sampler_by_its_name(sampler: Any, kind: type) -> None:
     algorithm = dqn(sampler=sampler).fit(dataset(), n_steps=3)
@@ -149,6 +152,44 @@ def test_augmented_batches_hand_errors_back_too() -> None:
     assert len(np.unique(algorithm.fit_.sampler(data).state()["priorities"])) > 5  # pyright: ignore[reportAttributeAccessIssue]
 
 
+STREAM = {"name": "stream", "memory": 2000, "slices": 4}  # blocks of 31 rows or fewer, where a MB is a byte
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_MB", 1)
+
+
+def test_a_stream_is_resumed_bit_for_bit_and_rows_of_a_stack_read_it_together(small_blocks: None, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    dataset().write(folder, n_shards=3)
+    data = Dataset.open(folder)
+    whole = dqn(sampler=STREAM, seed=1).fit(data, n_steps=25)
+    half = dqn(sampler=STREAM, seed=1).fit(data, n_steps=11)
+    half.save(tmp_path / "half")
+    assert half.fit_.sampler(data).position(11).block > 0
+    resumed = load(tmp_path / "half").fit(Dataset.open(folder), n_steps=14)
+    both = Stack(dqn(sampler=STREAM), seeds=(0, 1)).fit(data, n_steps=25)
+    for name, tensor in whole.state()[0].items():
+        assert torch.equal(tensor, resumed.state()[0][name]), name
+        torch.testing.assert_close(tensor, both.seed(1).state()[0][name], rtol=0, atol=2e-14)
+
+
+def test_stretches_stream_too(small_blocks: None) -> None:
+    settings: dict[str, Any] = {
+        "context": 6,
+        "transformer": {"n_layers": 1, "n_heads": 1},
+        "encoder": {"hidden_units": [8]},
+        **SMALL,
+    }
+    one = DiscreteDecisionTransformer(sampler=STREAM, **settings).fit(dataset(), n_steps=12)
+    again = DiscreteDecisionTransformer(sampler=STREAM, **settings).fit(dataset(), n_steps=5)
+    assert isinstance(one.fit_.sampler(dataset()), StreamSampler)
+    again = DiscreteDecisionTransformer(sampler=STREAM, **settings).load_state(*again.state()).fit(dataset(), n_steps=7)
+    for name, tensor in one.state()[0].items():
+        assert torch.equal(tensor, again.state()[0][name]), name
+
+
 class Forgetful(DiscreteBC):
     """One that says it has TD errors, and has none."""
 
@@ -165,6 +206,8 @@ def refusals() -> list[tuple[type[Algorithm], Any, str]]:
             "prioritized",
             "DiscreteBC has no TD error for sampler 'prioritized' to draw by: choose uniform, epoch or weigh",
         ),
+        (DiscreteFQE, "stream", "DiscreteFQE looks at its data in an order of its own, which cannot stream: leave sampler out"),
+        (DQN, {"name": "stream", "slices": 1}, "slices is 1"),
         (Forgetful, "prioritized", "No loss of Forgetful gives td_error, by which transitions would be drawn: use another sampler"),
     ]
 

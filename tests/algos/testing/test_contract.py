@@ -125,7 +125,7 @@ def test_kinds_of_settings_are_found_by_themselves() -> None:
     found = factors("SAC")
     assert {"q_function", "encoder", "optimizer", "sampler", "observation_scaler", "reward_scaler", "action_scaler"} < found.keys()
     assert set(found["q_function"]) == {DEFAULT, "qr", "iqn", "fqf", "categorical"}
-    assert set(found["sampler"]) == {DEFAULT, "uniform", "epoch", "weighted", "prioritized"}
+    assert set(found["sampler"]) == {DEFAULT, "uniform", "epoch", "weighted", "prioritized", "stream"}
     assert "prioritized" not in factors("BC")["sampler"]  # it has no TD errors to draw by
     assert "pixel" not in found["encoder"]  # the data have no images
     assert set(found["encoder"]["dense"]) == {"actor_encoder", "critic_encoder"}
