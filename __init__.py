@@ -15,6 +15,7 @@ from .data.moved import MOVED, keep_old_names
 if TYPE_CHECKING:
     from .algos import *  # noqa: F403
     from .data import *  # noqa: F403
+    from .platform.datasets.map_batches import map_batches as map_batches
     from .platform.ray_data import ShardSink as ShardSink
     from .platform.ray_data import from_ray as from_ray
     from .platform.ray_data import to_ray as to_ray

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
-from .operations import difference, joined, relabelled, selection
+from .operations import difference, joined, mapped, relabelled, selection
 from .recording import Recording
 from .spec import Environment, Spec
 from .storage.legal import IllegalActions
@@ -136,6 +136,21 @@ class Dataset(Recording):
     def relabel(self, reward: relabelled.Reward) -> Dataset:
         """The same steps with other rewards: `reward - 1`, "success", or by a function of arrays. See `relabelled.relabel`."""
         return Dataset.of(relabelled.relabel(self, reward))
+
+    def map_batches(
+        self,
+        function: Callable[..., Any],
+        *,
+        batch_size: int = 4096,
+        batch_format: mapped.BatchFormat = "numpy",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """The same episodes with columns that a function (or a class of callable objects) makes of batches, in memory.
+
+        See `mapped.map_batches`; `d3ray.map_batches` does it on a cluster, with GPUs, and writes a folder.
+        """
+        about: dict[str, Any] = {"batch_size": batch_size, "batch_format": batch_format, "arguments": arguments}
+        return Dataset.of(mapped.map_batches(self, function, **about))
 
     @staticmethod
     def concat(datasets: Sequence[Dataset], *, name: str | None = None) -> Dataset:

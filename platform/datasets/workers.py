@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...data.errors import D3rayError, StorageError
+from ...data.errors import ConfigError, D3rayError, DataError, StorageError
 from ...data.storage.working import Advance, Run
 from ..cluster.session import quiet_ray_data, ray_session
 
@@ -40,7 +41,9 @@ def _said(error: BaseException) -> BaseException:
         if isinstance(one, D3rayError) and not isinstance(one, RayTaskError):
             return _plain(one)
         ahead += [cause for cause in (getattr(one, "cause", None), one.__cause__) if isinstance(cause, BaseException)]
-    return error
+    kinds = {kind.__name__: kind for kind in (DataError, ConfigError, StorageError)}  # of a user's function only text is kept
+    found = re.findall(r"^d3ray\.data\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    return kinds[found[-1][0]](found[-1][1]) if found else error
 
 
 def _plain(error: D3rayError) -> D3rayError:

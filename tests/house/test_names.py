@@ -17,7 +17,7 @@ def run(code: str) -> str:
 
 
 def test_the_root_and_the_floors_offer_the_same_names() -> None:
-    assert d3ray.__all__ == algos.__all__ + data.__all__ + ["ShardSink", "from_ray", "to_ray"]
+    assert d3ray.__all__ == algos.__all__ + data.__all__ + ["ShardSink", "from_ray", "map_batches", "to_ray"]
     assert {"IQL", "Stack", "load", "OnlineRun", "datasets"} <= set(algos.__all__)
     assert {"Dataset", "MDPDataset", "ReplayBuffer", "doctor"} == set(data.__all__)
     assert [name for name in algorithm_names() if name.startswith("Cal")] == ["CalQL"]
@@ -36,7 +36,7 @@ def test_names_are_loaded_when_they_are_used() -> None:
 
 
 def test_the_doors_to_ray_data_import_ray_when_they_are_used() -> None:
-    code = "import sys, d3ray; d3ray.from_ray, d3ray.to_ray; before = 'ray' in sys.modules; d3ray.ShardSink; "
+    code = "import sys, d3ray; d3ray.from_ray, d3ray.to_ray, d3ray.map_batches; before = 'ray' in sys.modules; d3ray.ShardSink; "
     assert run(f"{code}print(before, 'ray' in sys.modules)") == "False True\n"
 
 
