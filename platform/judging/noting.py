@@ -28,8 +28,10 @@ def note(judgement: Judgement, storage: str, tracking: str | None) -> None:
     with registry(uri) as client:
         for verdict in judgement.verdicts:
             for run in verdict.runs:
+                known = client.get_run(run).data.metrics
                 for name, value in _metrics(verdict):
-                    client.log_metric(run, name, value)
+                    if known.get(name) != value:  # as where a judgement that had ended goes on
+                        client.log_metric(run, name, value)
             if is_registered(verdict.source):
                 name, _, version = verdict.source.removeprefix("models:/").partition("/")
                 tags = _tags(judgement, verdict, now)

@@ -93,11 +93,12 @@ def _each(source: str, storage: str) -> Iterator[_Named]:
     if not ended:
         raise ConfigError(f"{source} has no finished seed, so there is no policy to judge yet.")
     for trial, seed in ended:
-        which = f"{folder.label} seed {seed}"
+        tried = trial.identity if trial.number is None else f"#{trial.number}"
+        which = f"{folder.label} {tried} seed {seed}" if several else f"{folder.label} seed {seed}"
         note = notes[trial.identity].get(seed, {})
         registered = f"models:/{note['registered']}/{note['model']}" if "model" in note else None
         package = (trial.folder / "policy" / f"seed-{seed}").name
-        yield _Named(f"{which} of {trial.identity}" if several else which, registered or package, package)
+        yield _Named(which, registered or package, package)
 
 
 def _keep_package(source: str, place: Path, tracking: str | None, storage: str) -> Path:
