@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,22 +13,23 @@ from typing import Any
 from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
 from ..spec import Spec
 from ..storage.legal import IllegalActions, keeping_illegal_actions
-from ..storage.schema import infer_spec, kinds_of, largest_numbers
+from ..storage.schema import as_amounts, infer_spec, kinds_of, largest_numbers
 from ..storage.steps import exact_floats
 from .actions import ActionsOutside, adjust_actions
 from .dqn_replay import dqn_replay_parts, is_dqn_replay, read_dqn_replay
-from .hdf5.arrays import is_hdf5, listed, open_hdf5
+from .hdf5.arrays import find, is_hdf5, listed, open_hdf5
 from .hdf5.d3rlpy import is_d3rlpy, read_d3rlpy
+from .hdf5.d4rl import REQUIRED as D4RL
 from .hdf5.d4rl import is_d4rl, plan_d4rl, read_d4rl
 from .imported import Imported, Plan, existing_file
 from .minari.folder import is_minari, minari_parts, read_minari
 from .npz.ogbench import is_ogbench, read_ogbench
 from .npz.pfrl import is_pfrl, read_pfrl
-from .npz.steps import is_npz, read_npz
+from .npz.steps import is_npz, missing, open_npz, read_npz
 from .rlds.folder import is_rlds, read_rlds, rlds_files
 from .rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
 from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
-from .tabular.csv_table import csv_parts, is_csv, read_csv
+from .tabular.csv_table import csv_has, csv_parts, is_csv, read_csv
 from .tabular.flat_parquet import is_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
 from .tabular.open_bandit import is_open_bandit, read_open_bandit
@@ -132,8 +133,29 @@ def detect(path: Path | str) -> str:
         with _unforeseen(path, name):
             if (known.parts is not no_parts or not folder) and known.detect(path):
                 return name
+    if not folder:
+        _say_what_is_missing(path)
     choices = "; ".join(f"{name} ({f.description})" for name, f in FORMATS.items())
     raise DataError(f"{path} {'is a folder in no known format' if folder else _seen(path)}; the formats are: {choices}.")
+
+
+def _say_what_is_missing(path: Path) -> None:
+    """Raises DataError where a file has most of what steps need, and so one can say what it lacks."""
+    name = None
+    with suppress(DataError):
+        if is_hdf5(path):
+            with open_hdf5(path) as file:
+                name = "d4rl" if sum(find(file, word) is not None for word in D4RL) > 2 else None
+        elif is_zip(path):
+            with open_npz(path) as archive:
+                name = "npz" if len(missing(archive)) == 1 else None
+        elif sum(csv_has(path)) > 2:
+            name = "csv"
+    if name is not None:
+        try:
+            FORMATS[name].read(path)
+        except DataError as error:
+            raise DataError(f"{error} Where it has another name, import with format={name} and rename.USUAL=NAME.") from None
 
 
 def parts_of(folder: Path, format: str | None = None) -> list[Path]:
@@ -168,6 +190,7 @@ def read(
     keep_float64: bool = False,
     illegal_actions: IllegalActions = "refuse",
     spec: Spec | None = None,
+    amounts: Collection[str] = (),
     **options: Any,
 ) -> Imported:
     """The steps in a file, by the importer named or, with None, the one that knows the file.
@@ -181,6 +204,7 @@ def read(
         keep_float64: keep float64 observations, actions and further columns; else they become float32.
         illegal_actions: steps whose action was illegal by the file's action_mask: "refuse" the file, or "keep" them.
         spec: the spaces of the environment; None: those that the file gives, if it does.
+        amounts: columns of observations that are no numbers of kinds, though they are integers and none is negative here.
         options: what the importer takes besides, such as `timeout_at`.
 
     Returns:
@@ -198,6 +222,7 @@ def read(
         keep_float64=keep_float64,
         illegal_actions=illegal_actions,
         spec=spec,
+        amounts=amounts,
         **options,
     ).parts[0]()
 
@@ -215,7 +240,8 @@ def plan(path: Path | str, format: str | None = None, *, n_bytes: int | None = N
         DataError: the file cannot be read.
         ConfigError: no format or option has that name.
     """
-    adjustment = {"actions": "keep", "action_scale": None, "keep_float64": False, "illegal_actions": "refuse", "spec": None}
+    adjustment: dict[str, Any] = {"actions": "keep", "action_scale": None, "keep_float64": False, "illegal_actions": "refuse"}
+    adjustment |= {"spec": None, "amounts": ()}
     adjustment |= {name: options.pop(name) for name in adjustment if name in options}
     try:
         name = detect(path) if format is None else format
@@ -237,6 +263,10 @@ def _read(
     keeping = keeping_illegal_actions() if adjustment["illegal_actions"] == "keep" else nullcontext()
     with exact_floats() if adjustment["keep_float64"] else nullcontext(), keeping, _unforeseen(path, name):
         imported = read()
+    if amounts := adjustment["amounts"]:
+        kinds = as_amounts(kinds_of(imported.steps.columns), amounts)
+        columns = {name: column.reshape(-1, *kinds[name][1]) for name, column in imported.steps.columns.items()}
+        imported = replace(imported, steps=replace(imported.steps, columns=columns))
     try:
         infer_spec(kinds_of(imported.steps.columns), largest_numbers(imported.steps.columns))
     except DataError as error:

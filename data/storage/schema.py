@@ -20,6 +20,12 @@ def kinds_of(columns: Mapping[str, np.ndarray]) -> Kinds:
     return {name: (column.dtype.name, column.shape[1:]) for name, column in columns.items()}
 
 
+def as_amounts(kinds: Kinds, columns: Iterable[str]) -> Kinds:
+    """Observations that were taken for numbers of kinds, [N], as vectors of one entry, [N, 1]."""
+    changed = {name: (kinds[name][0], (1,)) for name in columns if name.startswith("observation") and kinds[name][1] == ()}
+    return kinds | changed
+
+
 def check_alike(kinds: Sequence[Kinds]) -> None:
     """Raises DataError where columns of several tables differ in name, dtype or shape."""
     first = kinds[0]

@@ -31,7 +31,7 @@ from ...data.storage.steps import StepTable, concat_steps
 from ...data.storage.working import Progress, Run, in_process, no_progress
 from ...data.storage.writing import Draft
 from .committing import called, commit_pieces, space_in
-from .parts import check_same_columns
+from .parts import AmountsError, check_same_columns
 from .reading import Ended, Reading, Source, SourceFile, reading
 from .sources import catalog_entry, find_sources, folders_here, is_remote
 
@@ -109,11 +109,16 @@ def ingest(
         files = find_sources(here, format)
         items = [Source(file, index, _copied(file, copies)) for index, file in enumerate(files)]
         with Draft(target, overwrite=overwrite) as draft:
-            read = reading(items, format, {**(options or {}), **own, "spec": spec})
-            if _is_parallel(files, read) if parallel is None else parallel and len(read.parts) > 1:
-                found = _on_ray(work, draft, read, local=not all(map(is_remote, [*files, target])))
-            else:
-                found = _here(work, draft, read)
+            amounts, found = frozenset[str](), None
+            while found is None:
+                read = reading(items, format, {**(options or {}), **own, "spec": spec, "amounts": amounts})
+                try:
+                    if _is_parallel(files, read) if parallel is None else parallel and len(read.parts) > 1:
+                        found = _on_ray(work, draft, read, local=not all(map(is_remote, [*files, target])))
+                    else:
+                        found = _here(work, draft, read)
+                except AmountsError as error:  # known only once a file with a negative one was read; then all are read anew
+                    amounts |= error.columns
     dataset = Dataset.open(target)
     return Ingested(dataset, found, _said(found), _warnings(dataset))
 

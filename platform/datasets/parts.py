@@ -11,7 +11,7 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.errors import DataError
-from ...data.storage.schema import Kinds, say_kind
+from ...data.storage.schema import Kinds, as_amounts, say_kind
 from ...data.storage.shards import plan_shards
 from ...data.storage.steps import StepTable
 
@@ -33,9 +33,20 @@ class Part:
     bytes: int
 
 
+class AmountsError(DataError):
+    """Integers that are numbers of kinds in one part and amounts, some of them negative, in another."""
+
+    columns: frozenset[str] = frozenset()
+
+
 def check_same_columns(names: Sequence[str], kinds: Sequence[Kinds]) -> None:
-    """Raises DataError, naming two parts whose columns differ."""
+    """Raises DataError, naming two parts whose columns differ; `AmountsError` where they would not if some were amounts."""
     for part, other in zip(names, kinds, strict=True):
+        differ = {name for name in kinds[0].keys() & other.keys() if kinds[0][name] != other[name]}
+        if differ and all(as_amounts(kinds[0], [name])[name] == as_amounts(other, [name])[name] for name in differ):
+            error = AmountsError(f"{part} is not like {names[0]}: {min(differ)!r} is of kinds in one only.")
+            error.columns = frozenset(differ)
+            raise error
         for name in sorted(kinds[0].keys() | other.keys()):
             if kinds[0].get(name) != other.get(name):
                 raise DataError(

@@ -34,10 +34,11 @@ NAMES = STEP_NAMES | {
     "final_observations": ("final_observations",),
     "log_prob": (*STEP_NAMES["log_prob"], "infos/action_log_probs"),
     "discrete_action": ("discrete_action",),
+    "starts": ("episode_starts",),
     **{name: (name,) for name in MASKS},
 }
 OBSERVATIONS = ("observations", "next_observations", "final_observations")  # these may have parts, `observations/KEY`
-REQUIRED = ("observations", "actions", "rewards", "terminated")
+REQUIRED = ("observations", "actions", "rewards", "terminated")  # `starts` may stand for the last
 LISTED = 8  # names in a message
 
 
@@ -117,7 +118,7 @@ def is_npz(path: Path) -> bool:
     if not is_zip(path):
         return False
     with open_npz(path) as archive:
-        return all(archive.find(word) for word in REQUIRED[1:]) and _has_observations(archive)
+        return not missing(archive)
 
 
 def read_npz(
@@ -135,6 +136,9 @@ def read_npz(
     info/NAME, and a single value `discrete_action`;
     action_mask [N, n] (or info/action_mask), with next_action_mask [N, n] or final_action_mask [E, n], tells legal actions.
     Observations of parts are arrays `observations/KEY`, and so are next and final ones.
+
+    Those of stable-baselines' experts say in `episode_starts` [N] where episodes begin, and not why they ended: all of them
+    terminated, unless `timeout_at` tells.
 
     `imitation`'s archives hold E trajectories of N steps: obs [N + E, ...] with each final observation in its place, acts [N],
     rews [N], indices [E - 1] (where the later trajectories begin) and terminal [E]. There a time limit is stored as a terminal too.
@@ -154,9 +158,8 @@ def read_npz(
     Source: `imitation` (Gleave et al. 2022, arXiv:2211.11972), `imitation/data/types.py` and `serialize.py`.
     """
     with open_npz(path, check_rename(rename, NAMES, "npz")) as archive:
-        for word in REQUIRED:
-            if archive.find(word) is None and not (word == "observations" and _has_observations(archive)):
-                raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
+        for word in missing(archive):
+            raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
         raw = {word: array for word in NAMES if (array := archive.get(word)) is not None}
         several = {word: parts for word in OBSERVATIONS if word not in raw and (parts := archive.parts(word))}
         indices = archive.read("indices") if "indices" in archive.names else None
@@ -170,6 +173,9 @@ def read_npz(
     source, flag = str(path), raw.pop("discrete_action", None)
     if discrete_action is None and flag is not None:
         discrete_action = bool(flags(source, "discrete_action", flag.reshape(-1)).all())
+    starts = raw.pop("starts", None)
+    if starts is not None and "terminated" not in raw:
+        raw["terminated"], found["terminated"] = np.r_[flags(source, "episode_starts", starts)[1:], True], "episode_starts"
     raw["actions"] = typed_actions(source, raw["actions"], discrete_action)
     limits_known = bool({"truncated", "episode"} & set(raw)) or timeout_at is not None
     trajectories = False
@@ -182,7 +188,7 @@ def read_npz(
         truncated = flags(source, found["truncated"], raw["truncated"]) & ~terminated
     if "episode" in raw:
         truncated |= episode_ends(source, found["episode"], raw["episode"]) & ~terminated
-    if found["terminated"] in ("dones", "done") and not limits_known:
+    if found["terminated"] in ("dones", "done", "episode_starts") and not limits_known:
         notes.append(f"{found['terminated']!r} was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
     if timeout_at is not None:
         may_cut = "final_observations" not in raw | several
@@ -210,8 +216,12 @@ def read_npz(
     return Imported(steps, notes=notes, provenance={"format": "npz", "layout": layout, "file": Path(path).name})
 
 
-def _has_observations(archive: Archive) -> bool:
-    return archive.find("observations") is not None or any(name.startswith("observations/") for name in archive.names)
+def missing(archive: Archive) -> list[str]:
+    """The words of `REQUIRED` for which the archive has no array."""
+    there = {word for word in (*REQUIRED, "starts") if archive.find(word) is not None}
+    there |= {"observations"} if any(name.startswith("observations/") for name in archive.names) else set()
+    there |= {"terminated"} if "starts" in there else set()
+    return [word for word in REQUIRED if word not in there]
 
 
 def _unfold(source: str, raw: dict[str, Array], indices: Array) -> None:

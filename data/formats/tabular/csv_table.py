@@ -21,19 +21,26 @@ from .csv_cells import HEAD, as_array, header, read_cells
 from .images import ENDINGS, read_images
 
 NAMES = {  # d3ray's word: what files call it, the first found is taken
-    "episode": ("episode", "episode_id"),
-    "reward": ("reward", "rewards"),
-    "terminated": ("terminated", "terminal", "terminals", "done"),
+    "episode": ("episode", "episode_id", "episode_ids", "episode_index"),
+    "reward": ("reward", "rewards", "rew"),
+    "terminated": ("terminated", "terminal", "terminals", "done", "dones"),
     "truncated": ("truncated", "timeout", "timeouts"),
     "log_prob": ("log_prob", "action_log_prob"),
 }
+_SPELLED = re.compile(r"(obs|observations?|states?|act|actions?)(?:[_.](\d+)|\[(\d+)\])?")  # as `obs_0`, `state[0]`
 _ENTRY = re.compile(r"(observation(?:/[^:]+)?|action|action_mask)(?::(\d+))?")
 
 
 def is_csv(path: Path) -> bool:
     """Whether the first line names episode, reward, an observation and an action."""
+    return all(csv_has(path))
+
+
+def csv_has(path: Path) -> list[bool]:
+    """Which of the four that a file needs its first line has: episode, reward, an observation, an action."""
     names = {_usual(name, {}) for name in header(path)[0]}
-    return {"episode", "reward"} <= names and all(any(_entry(n, word) for n in names) for word in ("observation", "action"))
+    entries = [any(_entry(name, word) for name in names) for word in ("observation", "action")]
+    return ["episode" in names, "reward" in names, *entries]
 
 
 def csv_parts(folder: Path) -> list[Path]:
@@ -55,9 +62,10 @@ def read_csv(
 ) -> Imported:
     """Steps of a CSV file, in file order; none is dropped.
 
-    Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`;
-    where present `terminated` (terminal, done), `truncated` (timeout), `action_mask:0` …, `log_prob` and `info/NAME`. Others are
-    left out, which a note says. Numbers may be padded with spaces; commas, semicolons or tabs separate columns. gzip is read too.
+    Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`
+    (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `terminated` (done), `truncated`
+    (timeout), `action_mask:0` …, `log_prob` and `info/NAME`. Others are left out, which a note says. Numbers may be padded with
+    spaces; commas, semicolons or tabs separate columns. gzip is read too.
 
     An episode ends where its id changes, at a flag, and at the last row. There are no final observations. Where `observation:0` is
     the only one and holds names, these are images: members of a zip archive or files of a folder, uint8 [H, W, C].
@@ -149,6 +157,9 @@ def _usual(name: str, rename: Mapping[str, str]) -> str:
     start, colon, entry = name.partition(":")
     name = rename.get(name) or (f"{rename[start]}:{entry}" if colon and start in rename else name)
     name = next((word for word, others in NAMES.items() if name in others), name)
+    if spelled := _SPELLED.fullmatch(name):
+        word = "action" if spelled[1].startswith("act") else "observation"
+        return f"{word}:{int(spelled[2] or spelled[3] or 0)}"
     found = _ENTRY.fullmatch(name)
     return f"{name}:0" if found and found[2] is None else name
 

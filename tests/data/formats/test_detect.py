@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,3 +121,37 @@ def test_real_files() -> None:
     assert [detect(folder / "d3rlpy" / f"{name}_replay.h5") for name in ("cartpole", "pendulum")] == ["d3rlpy", "d3rlpy"]
     assert detect(folder / "imitation" / "cartpole_0_final.npz") == "npz"
     assert detect(folder / "cs285" / "expert_data_Hopper-v4.pkl") == "pickled_paths"
+
+
+def test_what_is_missing_is_said_and_not_what_all_formats_need(tmp_path: Path) -> None:
+    arrays = {"observations": np.zeros((4, 2)), "actions": np.zeros((4, 1)), "rewards": np.zeros(4)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    with h5py.File(tmp_path / "b.hdf5", "w") as file:
+        file.update(arrays)
+    (tmp_path / "c.csv").write_text("run,obs_0,act_0,reward\n1,0.5,1,2\n")
+    for name, lacks in (("a.npz", "'terminated'"), ("b.hdf5", "'terminals'"), ("c.csv", "'episode'")):
+        with pytest.raises(DataError) as error:
+            detect(tmp_path / name)
+        assert re.match(rf"\S*{name} .*has no (column )?{lacks}", str(error.value)), str(error.value)
+        assert "rename.USUAL=NAME" in str(error.value)
+        assert len(str(error.value)) < 400
+
+
+def test_usual_spellings_of_csv(tmp_path: Path) -> None:
+    rows = "\n".join(f"{k // 3},{k},{k / 2},{k % 2},1,{int(k % 3 == 2)}" for k in range(6))
+    (tmp_path / "a.csv").write_text(f"episode_id,obs_0,obs_1,act,rew,dones\n{rows}\n")
+    steps = read(tmp_path / "a.csv").steps
+    assert steps.terminated.tolist() == [True, True]
+    assert steps.columns["observation"][:3].tolist() == [[0, 0], [1, 0.5], [2, 1]]
+    assert steps.columns["action"].tolist() == [0, 1, 0, 0, 1, 0, 1, 0]
+
+
+def test_experts_of_stable_baselines(tmp_path: Path) -> None:
+    starts = np.array([True, False, False, True, False])
+    arrays = {"obs": np.arange(5.0)[:, None], "actions": np.zeros((5, 1)), "rewards": np.ones((5, 1))}
+    np.savez(tmp_path / "expert.npz", **arrays, episode_starts=starts, episode_returns=np.array([3.0, 2.0]))
+    found = read(tmp_path / "expert.npz")
+    assert found.steps.steps.tolist() == [3, 2]
+    assert found.steps.terminated.all()
+    assert any(note.startswith("'episode_starts' was taken as terminated") for note in found.notes)
+    assert read(tmp_path / "expert.npz", timeout_at=3).steps.terminated.tolist() == [False, True]

@@ -20,6 +20,7 @@ from PIL import Image
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.formats import registry
+from d3ray.data.spec import Discrete
 from d3ray.platform.datasets.ingest import ingest
 from d3ray.platform.datasets.sources import find_sources
 
@@ -376,3 +377,15 @@ def test_the_example_mends_cs285s_files_and_says_so(
     assert (dataset.n_transitions, dataset.n_episodes, dataset.statistics.action_outside) == (2_000, 2, 0)
     assert not any(dataset.episodes.terminated)
     assert dataset.statistics.return_.mean == pytest.approx(mean, abs=0.05)
+
+
+def test_integers_are_amounts_in_all_files_where_one_is_negative(tmp_path: Path) -> None:
+    for k, first in enumerate((0, -3, 5)):
+        flat = {"observations": np.arange(first, first + 8), "actions": np.arange(8) % 2, "rewards": np.ones(8)}
+        np.savez(tmp_path / f"{k}.npz", **flat, terminals=np.arange(8) % 4 == 3)
+    made = ingest(tmp_path, tmp_path / "set").dataset
+    assert made.kinds["observation"] == ("int64", (1,))
+    steps = made.to_steps().columns
+    assert steps["observation"][~steps["closing"], 0].tolist() == [*range(8), *range(-3, 5), *range(5, 13)]
+    kinds = ingest([tmp_path / "0.npz", tmp_path / "2.npz"], tmp_path / "kinds").dataset
+    assert kinds.spec.observation == Discrete(n=13)
