@@ -31,7 +31,8 @@ from ..storage.shard_files import ShardFiles, shard_files
 from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
 
 _PIECE = 1 << 24  # bytes written at once
-VERSION = 1
+_BOOTS = 64  # starts of machines that have found a map whole, the latest first, and are remembered
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,12 @@ def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
                 return None
             columns = {name: _map(file, content, name, held) for name, file in _files(entry, content).items()}
             now = _plan(entry, content)
-            suspect = [name for name in columns if plan["boot"] != now["boot"] or plan["files"][name] != now["files"][name]]
+            known = now["boots"][0] in plan["boots"]
+            suspect = [name for name in columns if not known or plan["files"][name] != now["files"][name]]
             if not all(_is_whole(columns[name], content, name) for name in suspect):
                 return None
-            if suspect:
+            if suspect:  # on a disk that machines share each keeps what the others have found
+                now["boots"] = [*now["boots"], *(boot for boot in plan["boots"] if boot not in now["boots"])][:_BOOTS]
                 with suppress(OSError):  # of a cache that others own: it is looked at again next time
                     write_atomically(entry / PLAN, json.dumps(now).encode())
         except (OSError, ValueError, KeyError, TypeError, IndexError):
@@ -187,10 +190,10 @@ def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
 
 
 def _plan(entry: Path, content: Content) -> dict[str, Any]:
-    """What tells later whether a map is as it was built. It is not synced to disk, so it is not trusted after a new start."""
+    """What tells later whether a map is as it was built. It is not synced to disk, so each machine looks at it once a start."""
     files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(entry, content).items()}
     size = sum(size for size, _ in files.values())
-    return {"version": VERSION, "bytes": size, "rows": content.rows, "boot": _boot(), "files": files}
+    return {"version": VERSION, "bytes": size, "rows": content.rows, "boots": [_boot()], "files": files}
 
 
 def _boot() -> str:

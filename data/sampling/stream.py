@@ -131,7 +131,7 @@ class StreamSampler:
         place, stop = step * self.batch_size, step * self.batch_size + (size or self.batch_size)
         block, sampler = self._drawn_from(place)
         if stop <= block.stop and size is None:
-            return sampler.sample(step)
+            return sampler.sample(step - sampler.first_step)
         parts: list[Any] = []
         while True:  # a batch in which blocks meet has some of each
             until = min(stop, block.stop)
@@ -185,9 +185,14 @@ class _BlockWindows(Windows):
 
 
 class _BlockSampler(Sampler):
-    """Draws a block's part of the stream: steps and places are counted through the whole of it."""
+    """Draws a block's part of the stream; places are those of the stream, and steps count the batches that it has as a whole."""
 
     _within: _Within
+
+    @property
+    def first_step(self) -> int:
+        """The stream's step of the first of these."""
+        return -(-self._within.block.start // self.batch_size)
 
     def _open_windows(
         self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1, until: Until = "observation", ahead: int = 0
@@ -196,8 +201,11 @@ class _BlockSampler(Sampler):
         return _BlockWindows(self.source, self._within.first_number, td_steps, **options)
 
     def _draw(self, steps: Tensor) -> Tensor:
-        """[len(steps), (S,) B]: of a step that lies outside the block, in part or whole, something of the block."""
-        return self.numbers_at(steps[:, None] * self.batch_size + torch.arange(self.batch_size, device=steps.device))
+        """[len(steps), (S,) B]; zeros of steps that the block has no more: steps are drawn by the hundred."""
+        n, b = self._within.block.stop // self.batch_size - self.first_step, self.batch_size
+        there = steps[steps < n] + self.first_step
+        found = self.numbers_at(there[:, None] * b + torch.arange(b, device=steps.device))
+        return torch.cat((found, found.new_zeros(len(steps) - len(there), *found.shape[1:])))
 
     def numbers_at(self, places: Tensor) -> Tensor:
         """[..., (S,) n] int64: what lies at places [..., n] of the stream, as numbers within the block."""

@@ -31,7 +31,10 @@ class NodeMap:
 
 
 def prepare_node_maps(
-    *where: str | Path, resources: Mapping[str, float] | None = None, recorded: Mapping[str, str] | None = None
+    *where: str | Path,
+    resources: Mapping[str, float] | None = None,
+    recorded: Mapping[str, str] | None = None,
+    mapped: bool = True,
 ) -> list[NodeMap]:
     """Builds the datasets' maps on every node that will train, all nodes at once; a node that has one already only opens it.
 
@@ -41,6 +44,7 @@ def prepare_node_maps(
         where: the folder, URI or catalog name of each dataset, as trials will open it.
         resources: of one trial, such as `{"CPU": 1, "GPU": 0.25}`; nodes that never have so much are left out.
         recorded: the fingerprint of each dataset by its place, as trials are told it; None: whatever the nodes have alike.
+        mapped: false where trials stream: nodes only look whether they see the same datasets.
 
     Returns:
         The maps: of each dataset one a node.
@@ -60,7 +64,7 @@ def prepare_node_maps(
     places = [one for one in where if not is_environment_place(str(one))]  # there is nothing to map of those
     locations = [str(Path(one).expanduser().absolute()) if _is_path(one) else str(one) for one in places]
     waiting = {
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote(locations): node
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote(locations, mapped): node
         for node in nodes
     }
     found: list[list[NodeMap]] = []  # of each node, in the order of the datasets
@@ -133,7 +137,7 @@ def _amounts(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in resources.items() if amount)
 
 
-def _prepare(where: Sequence[str]) -> list[tuple[str, float]] | D3rayError:
+def _prepare(where: Sequence[str], mapped: bool) -> list[tuple[str, float]] | D3rayError:
     """Runs on a node. An error that a user can mend is given back; raised, it would carry a worker's traceback.
 
     Every dataset stays open until the last is prepared: in a cache that cannot hold them all, one would throw out another.
@@ -146,7 +150,8 @@ def _prepare(where: Sequence[str]) -> list[tuple[str, float]] | D3rayError:
         for one in where:
             start = time.monotonic()
             opened.append(Dataset.open(one))
-            opened[-1].prepare()
+            if mapped:
+                opened[-1].prepare()
             found.append((opened[-1].fingerprint, time.monotonic() - start))
     except D3rayError as error:
         return error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..settings.algorithms import streams
 from ..settings.config import ExperimentConfig
 from ..storage.experiments import Experiment, Trial
 from ..uris import without_secrets
@@ -56,6 +57,11 @@ class Work:
     def secret_places(self) -> dict[str, str]:
         """Places of datasets that hold credentials, by what is kept of them."""
         return {kept: place for place in self.datasets if (kept := without_secrets(place)) != place}
+
+    @property
+    def streams(self) -> bool:
+        """Whether trials stream their data, as the experiment's own settings say; one that does not makes its map itself."""
+        return streams(self.config.algorithm.settings)
 
     @property
     def about(self) -> Mapping[str, Any]:

@@ -85,7 +85,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
                 with ray_session():
                     packed = pack(work)
                     recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
-                    prepare_node_maps(*recorded, resources=packed.config.resources.wanted, recorded=recorded)
+                    wanted = packed.config.resources.wanted
+                    prepare_node_maps(*recorded, resources=wanted, recorded=recorded, mapped=not work.streams)
                     delivery.start(runs=True)
                     run_trials(experiment, Repacked(proposer, packed.told), packed, on_progress, started=delivery.add)
             else:

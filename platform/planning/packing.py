@@ -47,7 +47,7 @@ def pack(work: Work) -> Work:
 
     node, has = max(((n["NodeID"], n["Resources"]) for n in ray.nodes() if n["NodeID"] in ids), key=lambda one: one[1]["GPU"])
     alone = _with_gpu(work, 1.0)
-    prepare_node_maps(*work.datasets, resources={"CPU": cpu, "GPU": 1})
+    prepare_node_maps(*work.datasets, resources={"CPU": cpu, "GPU": 1}, mapped=not work.streams)
     with rehearsal(alone) as experiment:
         sample, _ = proposed(alone, experiment, 64)
         kinds = {program(told): told for told in (alone.told(trial, in_full=True) for trial in sample)}

@@ -137,7 +137,7 @@ def plan(
         wanted = {"CPU": work.config.resources.cpu, "GPU": float(work.config.resources.gpu)}
         nodes = _nodes(first_nodes(wanted))
         to_come = _to_come(nodes, work)
-        prepare_node_maps(*work.datasets, resources=wanted)
+        prepare_node_maps(*work.datasets, resources=wanted, mapped=not work.streams)
         with rehearsal(work) as experiment:
             trials, complete = proposed(work, experiment, sample)
             left = _left(work, trials) if resume else {}

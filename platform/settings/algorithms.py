@@ -26,6 +26,12 @@ def check_name(name: str) -> None:
         algorithm_class(name)
 
 
+def streams(settings: Mapping[str, Any]) -> bool:
+    """Whether an algorithm with such settings reads its data as a stream, so that nodes need no map of them."""
+    sampler = settings.get("sampler")
+    return (sampler.get("name") if isinstance(sampler, Mapping) else sampler) == "stream"
+
+
 def make_algorithm(choice: Mapping[str, Any], *, seed: int, device: str | None = None) -> Algorithm:
     """The algorithm that a config names, unfitted: RLlib's are shaped as d3ray's where trials use them.
 

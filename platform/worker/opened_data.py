@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from ...data.dataset import Dataset
 from ...data.errors import D3rayError, DataError
+from ...data.storage.steps import steps_from_rows
 from ..places import Data, open_place
 
+_HELD = 1 << 28  # bytes of what is held out that are looked at, where data stream
 _opened: dict[str, Data] = {}
 
 
-def open_dataset(place: str) -> Data:
+def open_dataset(place: str, *, mapped: bool = True) -> Data:
     """A dataset, opened once in a worker, whichever trials it runs after one another.
+
+    Args:
+        place: Where it lies.
+        mapped: Whether its columns are mapped now; false: a trial streams it.
 
     Raises:
         DataError: this machine cannot see it.
@@ -21,7 +31,8 @@ def open_dataset(place: str) -> Data:
     if place not in _opened:
         try:
             dataset = open_place(place)
-            dataset.columns  # noqa: B018 - builds the node map where there is none
+            if mapped:
+                dataset.columns  # noqa: B018 - builds the node map where there is none
         except D3rayError as error:
             raise DataError(
                 f"{str(error).rstrip('.')} (on the machine {socket.gethostname()}; every machine that trains must see the dataset)."
@@ -29,6 +40,18 @@ def open_dataset(place: str) -> Data:
         _opened.clear()
         _opened[place] = dataset
     return _opened[place]
+
+
+def in_memory(dataset: Dataset) -> Dataset:
+    """Of a dataset whose columns are not mapped as many episodes as 256 MB hold, from everywhere, in memory.
+
+    Raises as `StreamSampler`.
+    """
+    row = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in dataset.kinds.values())
+    part = dataset.take(np.arange(0, dataset.n_episodes, max(1, -(-dataset.n_rows * row // _HELD))))
+    rows, episodes = part.in_place(), part.episodes
+    table = steps_from_rows({name: rows.read(name, 0, rows.n) for name in part.kinds}, np.asarray(episodes.final_recorded))
+    return Dataset.from_steps(table, name=dataset.name, spec=dataset.spec, environment=dataset.environment)
 
 
 def check_recorded(dataset: Data, recorded: Mapping[str, Any]) -> None:

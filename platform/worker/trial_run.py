@@ -18,6 +18,7 @@ from ...algos.judging.held_out import HeldOut
 from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
+from ..settings.algorithms import streams
 from ..settings.config import import_plugins
 from ..settings.evaluation import environment_to_play, scorers
 from ..storage.experiments import Trial, is_better
@@ -27,7 +28,7 @@ from ..storage.writer import FencedError, Writer
 from ..surroundings import describe_machine, this_machine
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
 from .host_memory import keep_freed_memory
-from .opened_data import check_recorded, open_dataset
+from .opened_data import check_recorded, in_memory, open_dataset
 from .returns import Every, Returns
 from .subjects import is_judge, load_best, make_subject, write_package
 from .system_metrics import SystemMetrics
@@ -66,7 +67,7 @@ class TrialRun:
         if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
             torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
         import_plugins(config.plugins)
-        self.dataset = open_dataset(config.dataset)
+        self.dataset = open_dataset(config.dataset, mapped=not streams(config.algorithm))
         self.subject: Algorithm | Stack = make_subject(
             config.algorithm, config.seeds, config.device, self.dataset, config.evaluation
         )
@@ -149,6 +150,8 @@ class TrialRun:
         when = config.every or self.config.n_steps_per_epoch, self.config.n_steps, self.offset
         if config.holdout:
             train, test = train.split(config.holdout, seed=0)  # the same for every seed, so that seeds compare
+            if streams(self.config.algorithm):  # else looking at it would map all of the data
+                test = in_memory(test)
             held_out = HeldOut(test)
             self._evaluators.append(held_out)
             found["holdout"] = Every(held_out, *when)

@@ -188,14 +188,30 @@ def test_a_map_is_looked_through_after_a_new_start_of_the_machine(
     data.prepare()
     entry = cache / data.fingerprint
     plan, reward = json.loads((entry / "map.json").read_text()), entry / "reward.raw"
-    (entry / "map.json").write_text(json.dumps(plan | {"boot": "another"}))
+    (entry / "map.json").write_text(json.dumps(plan | {"boots": ["another"]}))
     if not intact:  # zeros of the right length and time are what a power cut leaves
         time = reward.stat().st_mtime_ns
         reward.write_bytes(bytes(reward.stat().st_size))
         os.utime(reward, ns=(time, time))
     np.testing.assert_array_equal(Dataset.open(tmp_path / "it").columns["reward"], walk().columns["reward"])
     assert len(builds) == (1 if intact else 2)
-    assert json.loads((entry / "map.json").read_text())["boot"] == plan["boot"]
+    assert json.loads((entry / "map.json").read_text())["boots"] == plan["boots"] + (["another"] if intact else [])
+
+
+def test_machines_that_share_a_cache_look_through_a_map_once_each(
+    tmp_path: Path, cache: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk().write(tmp_path / "it", n_shards=2)
+    looked = list[str]()
+    monkeypatch.setattr(
+        node_map,
+        "_is_whole",
+        lambda column, content, name, whole=node_map._is_whole: looked.append(name) or whole(column, content, name),
+    )
+    for machine in ("a", "b", "a", "b", "a"):
+        monkeypatch.setattr(node_map, "_boot", lambda machine=machine: machine)
+        Dataset.open(tmp_path / "it").prepare()
+    assert (len(builds), sorted(looked)) == (1, sorted(walk().columns))
 
 
 def test_the_least_recently_used_goes_first_and_none_in_use(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

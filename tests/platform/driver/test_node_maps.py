@@ -94,6 +94,8 @@ def test_every_node_builds_its_map_while_trials_hold_every_cpu(caches: list[Path
     in_memory, where = walk(0), tmp_path / "set"
     in_memory.write(where, n_shards=3)
     trials = hold_every_cpu()
+    only_seen = prepare_node_maps(where, mapped=False)  # as for trials that stream
+    assert [found.fingerprint for found in only_seen] == [in_memory.fingerprint] * 2
     assert not any(raw_bytes(cache, in_memory) for cache in caches)
 
     made = prepare_node_maps(where, resources={"CPU": 1, "GPU": 0})
