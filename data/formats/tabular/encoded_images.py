@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...errors import DataError
 from ..imported import Array
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's name for so many channels of 8 bits
-_CHANNELS = {mode: channels for channels, mode in _MODES.items()}
+_CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "P": 3, "1": 1}  # of its modes, once palettes and bits are unpacked
 _MOST_PIXELS = 1 << 26  # of one image whose size nobody announced
 
 
@@ -34,7 +34,7 @@ def decode_images(images: Sequence[bytes], what: str, shape: Sequence[int | None
     """
     out: Array | None = None
     for row, data in enumerate(images):
-        pixels = _decode(data, f"{what}, row {row}", shape if out is None else out.shape[1:])
+        pixels = decode_image(data, f"{what}, row {row}", shape if out is None else out.shape[1:])
         if out is None:
             out = np.empty((len(images), *pixels.shape), pixels.dtype)
         if out.dtype != pixels.dtype:
@@ -45,23 +45,49 @@ def decode_images(images: Sequence[bytes], what: str, shape: Sequence[int | None
     return out
 
 
-def _decode(data: bytes, where: str, shape: Sequence[int | None] | None) -> Array:
-    from PIL import Image, UnidentifiedImageError
+def decode_image(
+    data: bytes,
+    where: str,
+    shape: Sequence[int | None] | None = None,
+    *,
+    kinds: Sequence[str] = ("PNG", "JPEG"),
+    most: int = _MOST_PIXELS,
+    convert: bool = True,
+) -> Array:
+    """[height, width, channels] uint8, or uint16. Size and mode are looked at before a pixel is decoded.
+
+    Args:
+        data: the file's bytes.
+        where: what an error calls it.
+        shape: what it has to have, entries None where that is not said.
+        kinds: Pillow's names of the formats that are read.
+        most: pixels.
+        convert: make the channels that `shape` says of others, and keep PNGs of 16 bits; else both are refused.
+
+    Raises:
+        DataError: it is of no such kind, damaged, too large, or of another shape or mode.
+    """
+    from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-            channels = None if shape is None else shape[-1]
-            sixteen = image.mode.startswith("I")
-            seen = (image.height, image.width, 1 if sixteen else channels or _CHANNELS.get(image.mode, 3))
-            if shape is not None and any(said not in (None, found) for said, found in zip(shape, seen, strict=True)):
-                raise DataError(f"{where}: the image has the shape {list(seen)}, where {list(shape)} is due.")
-            if image.height * image.width > _MOST_PIXELS:
-                raise DataError(f"{where}: the image has {image.height:,} × {image.width:,} pixels, more than is read unannounced.")
-            if sixteen:
-                return np.asarray(image).astype(np.uint16)[..., None]
-            pixels: Any = np.asarray(image.convert(_MODES.get(seen[2], "RGB")))
-    except (UnidentifiedImageError, Image.DecompressionBombError):
-        raise DataError(f"{where} is neither a PNG nor a JPEG image.") from None
-    except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"{where}: the image is damaged ({error}).") from None
-    return pixels.reshape(seen)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # sizes that Pillow warns of are refused below
+            image = Image.open(io.BytesIO(data), formats=kinds)
+        if image.width * image.height > most:
+            raise DataError(f"{where} has {image.width} x {image.height} pixels, and {most:,} are allowed.")
+        sixteen = convert and image.mode.startswith("I")
+        if not convert and image.mode not in _CHANNELS:
+            raise DataError(f"{where} is an image of mode {image.mode!r}; 8-bit grey, RGB and RGBA are read.")
+        said = shape[-1] if shape is not None and convert else None
+        seen = (image.height, image.width, 1 if sixteen else said or _CHANNELS.get(image.mode, 3))
+        if shape is not None and any(due not in (None, found) for due, found in zip(shape, seen, strict=True)):
+            raise DataError(f"{where}: the image has the shape {list(seen)}, where {list(shape)} is due.")
+        if sixteen:
+            return np.asarray(image).astype(np.uint16)[..., None]
+        mode = _MODES.get(seen[2], "RGB")
+        return np.asarray(image if image.mode == mode else image.convert(mode)).reshape(seen)
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's decoders raise anything, struct.error and SyntaxError among it
+        why = "too large" if isinstance(error, Image.DecompressionBombError) else f"cut short, damaged or no {' or '.join(kinds)}"
+        raise DataError(f"{where} cannot be read as an image: it is {why}.") from None

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from ...errors import DataError
 from ..imported import Array
 from ..untrusted.archives import is_archive, open_archive
+from .encoded_images import decode_image
 
 KINDS = ("PNG", "JPEG", "BMP")
 ENDINGS = frozenset((".png", ".jpg", ".jpeg", ".bmp"))
-MODES = {"L": "L", "RGB": "RGB", "RGBA": "RGBA", "P": "RGB", "1": "L"}  # as they are decoded; only palettes and bits change
 MAX_PIXELS = 1 << 24  # of one image; larger ones are no observations
 MAX_BYTES = 1 << 28  # of one image's file
 
@@ -39,13 +37,14 @@ def read_images(names: Sequence[str], places: Sequence[Path], source: str) -> Ar
     """
     once, row = np.unique(np.asarray(names), return_inverse=True)
     with _opened(places, source) as fetch:
-        first = _decode(*fetch(str(once[0])))
+        decode = partial(decode_image, kinds=KINDS, most=MAX_PIXELS, convert=False)
+        first = decode(*fetch(str(once[0])))
         try:
             images = np.empty((len(once), *first.shape), np.uint8)
         except (MemoryError, ValueError):
-            raise DataError(f"{source}: {len(once)} images of {_say(first)} do not fit into memory.") from None
+            raise DataError(f"{source}: {len(once)} images of shape {list(first.shape)} do not fit into memory.") from None
         for k, name in enumerate(once.tolist()):
-            images[k] = _decode(*fetch(name), like=first, than=f"{once[0]}")
+            images[k] = decode(*fetch(name), first.shape)
     return images if (row == np.arange(len(row))).all() else images[row]
 
 
@@ -100,31 +99,3 @@ def _in_folder(folder: Path, elsewhere: Fetch) -> Fetch:
         return path.read_bytes(), str(path)
 
     return fetch
-
-
-def _decode(data: bytes, label: str, like: Array | None = None, than: str = "") -> Array:
-    """[H, W, C] uint8. Size and mode are looked at before a pixel is decoded."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # sizes that Pillow warns of are refused below
-            image = Image.open(BytesIO(data), formats=KINDS)
-        width, height = image.size
-        if width * height > MAX_PIXELS:
-            raise DataError(f"{label} has {width} x {height} pixels, and {MAX_PIXELS:,} are allowed.")
-        if image.mode not in MODES:
-            raise DataError(f"{label} is an image of mode {image.mode!r}; 8-bit grey, RGB and RGBA are read.")
-        mode = MODES[image.mode]
-        shape = (height, width, len(mode))
-        if like is not None and shape != like.shape:
-            raise DataError(f"{label} is {_say(np.empty(shape, np.uint8))} and {than!r} is {_say(like)}; images must be alike.")
-        return np.asarray(image if image.mode == mode else image.convert(mode)).reshape(shape)
-    except DataError:
-        raise
-    except Exception as error:  # Pillow's decoders raise anything, struct.error and SyntaxError among it
-        kind = "too large" if isinstance(error, Image.DecompressionBombError) else "cut short, damaged or no PNG, JPEG or BMP"
-        raise DataError(f"{label} cannot be read as an image: it is {kind}.") from None
-
-
-def _say(image: Array) -> str:
-    height, width, channels = image.shape
-    return f"{width} x {height} with {channels} channel{'s' if channels > 1 else ''}"

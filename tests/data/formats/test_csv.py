@@ -197,15 +197,18 @@ def bomb(side: int) -> bytes:
     ("files", "message"),
     [
         ({"a.png": png(PICTURES[0])}, "there is no image 'b.png'; name the zip archive or folder of the images"),
-        ({"a.png": png(PICTURES[0]), "b.png": png(PICTURES[1][:4])}, "'b.png' is 4 x 4 with 3 channels and 'a.png' is 4 x 5"),
+        (
+            {"a.png": png(PICTURES[0]), "b.png": png(PICTURES[1][:4])},
+            "'b.png': the image has the shape [4, 4, 3], where [5, 4, 3] is due",
+        ),
         (
             {"a.png": png(PICTURES[0]), "b.png": png(PICTURES[1], "L")},
-            "'b.png' is 4 x 5 with 1 channel and 'a.png' is 4 x 5 with 3",
+            "'b.png': the image has the shape [5, 4, 1], where [5, 4, 3] is due",
         ),
         ({"a.png": png(PICTURES[0]), "b.png": b"GIF89a" + bytes(50)}, "'b.png' cannot be read as an image"),
         ({"a.png": png(PICTURES[0]), "b.png": png(PICTURES[1])[:60]}, "'b.png' cannot be read as an image: it is cut short"),
         ({"a.png": bomb(6_000)}, "'a.png' has 6000 x 6000 pixels, and 16,777,216 are allowed."),
-        ({"a.png": png(PICTURES[0]), "b.png": bomb(3_000)}, "'b.png' is 3000 x 3000 with 3 channels"),
+        ({"a.png": png(PICTURES[0]), "b.png": bomb(3_000)}, "'b.png': the image has the shape [3000, 3000, 3]"),
         ({"a.png": bomb(50_000)}, "'a.png' cannot be read as an image: it is too large."),
         ({"a.png": png(np.zeros((5, 4), np.uint16)), "b.png": b""}, "'a.png' is an image of mode 'I"),
         ({"a.png": png(PICTURES[0]), "x/b.png": b"", "y/b.png": b""}, "has several images 'b.png'"),
