@@ -72,7 +72,7 @@ def decode_image(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # sizes that Pillow warns of are refused below
-            image = Image.open(io.BytesIO(data), formats=kinds)
+            image = Image.open(io.BytesIO(data), formats=tuple(kinds))
         if image.width * image.height > most:
             raise DataError(f"{where} has {image.width} x {image.height} pixels, and {most:,} are allowed.")
         sixteen = convert and image.mode.startswith("I")

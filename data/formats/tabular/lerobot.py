@@ -16,6 +16,7 @@ from ...errors import ConfigError, DataError
 from ..imported import Array, Imported, check_rename, count_notes, existing_file, flags, one_column, typed_actions
 from ..runs import Runs
 from .encoded_images import decode_images
+from .lerobot_video import Videos
 from .parquet_table import is_parquet, open_parquet, read_column
 
 INFO = Path("meta", "info.json")
@@ -62,8 +63,9 @@ def read_lerobot(
     terminated unless `next.truncated` or `done="truncated"` says otherwise; without it every episode is truncated.
 
     Features `observation.…` become the observation, several of them a dict of `state`, `images/top` and so on. Images in the
-    Parquet files (PNG or JPEG) become [height, width, 3] uint8. Cameras that are stored as video are left out, and a note names
-    them. Other features of numbers become `info/NAME`; `timestamp`, `index` and `frame_index` are left out. Tasks (texts by
+    Parquet files (PNG or JPEG) become [height, width, 3] uint8, and so do the frames of cameras that are stored as video, of each
+    row that of its `timestamp`; without PyAV, or without the videos, these are left out, which a note says. Other features of
+    numbers become `info/NAME`; `timestamp`, `index` and `frame_index` are left out. Tasks (texts by
     `task_index`), frames a second and the robot go into the provenance.
 
     Args:
@@ -76,7 +78,8 @@ def read_lerobot(
 
     Raises:
         DataError: `meta/info.json` is missing or of another version, a column is missing, empty in a row or not of the shape that
-            it is said to have, an image is not in the file, frames are not in order, or all observations are videos.
+            it is said to have, an image is not in the file, frames are not in order, a video is damaged, or all observations are
+            videos that cannot be decoded.
 
     Source: LeRobot, `docs/source/lerobot-dataset-v3.mdx`, `datasets/feature_utils.py` and the script that converts 2.1 to 3.0.
     """
@@ -93,7 +96,7 @@ def read_lerobot(
         raise ConfigError(f"done is {done!r}; choose from 'terminated', 'truncated'.")
     names, source = NAMES | dict(check_rename(rename, NAMES, "lerobot")), str(path)
     with open_parquet(path) as file:
-        table = _Table(file, info["features"], names, source)
+        table = _Table(file, info["features"], names, source, Videos(root, info))
         observations, notes = table.observations()
         actions = typed_actions(source, table.numbers(names["action"]), discrete_action)
         terminated, truncated, last, said = table.ends(done)
@@ -114,6 +117,7 @@ class _Table:
     features: Mapping[str, Any]
     names: Mapping[str, str]
     source: str
+    videos: Videos
 
     def kind(self, name: str) -> str:
         return str(self.features[name].get("dtype"))
@@ -131,25 +135,39 @@ class _Table:
     def observations(self) -> tuple[Array | dict[str, Array], list[str]]:
         root = self.names["observation"]
         parts = [name for name in self.features if name == root or name.startswith(f"{root}.")]
-        videos = [name for name in parts if self.kind(name) == "video"]
+        why = self._why_not([name for name in parts if self.kind(name) == "video"])
+        videos = [name for name, said in why.items() if said]
         texts = [name for name in parts if self.kind(name) in ("string", "language")]
         notes: list[str] = []
         if videos:
-            decoders = "Ray Data's read_lerobot, or lerobot itself, decodes them with torchcodec"
-            notes.append(f"Left out, being videos: {', '.join(videos)}; {decoders}.")
+            notes.append(f"Left out, being videos: {', '.join(videos)}; {why[videos[0]]}.")
         if texts:
             notes.append(f"Left out, being text: {', '.join(texts)}.")
         seen = {
-            name.removeprefix(root).removeprefix(".").replace(".", "/"): self._images(name)
-            if self.kind(name) == "image"
-            else self.numbers(name)
+            name.removeprefix(root).removeprefix(".").replace(".", "/"): self._seen(name)
             for name in parts
             if name not in (*videos, *texts)
         }
         if not seen:
-            why = "all observations are videos, which are not decoded here" if videos else f"there is no feature {root!r}"
-            raise DataError(f"{self.source}: {why}.")
+            raise DataError(
+                f"{self.source}: "
+                + (f"all observations are videos, and {why[videos[0]]}." if videos else f"there is no feature {root!r}.")
+            )
         return next(iter(seen.values())) if len(seen) == 1 else seen, notes
+
+    def _why_not(self, cameras: list[str]) -> dict[str, str]:
+        """Of each camera that is stored as video why it is left out; empty where it is not."""
+        if not cameras or not self.file.metadata.num_rows:
+            return dict.fromkeys(cameras, "there are no frames")
+        episode = self.numbers(self.names["episode"])
+        return {camera: self.videos.why_not(camera, int(episode.reshape(-1)[0])) for camera in cameras}
+
+    def _seen(self, name: str) -> Array:
+        kind = self.kind(name)
+        if kind == "video":
+            episode, time = (self.numbers(word).reshape(-1) for word in (self.names["episode"], "timestamp"))
+            return self.videos.frames(name, episode, time)
+        return self._images(name) if kind == "image" else self.numbers(name)
 
     def _images(self, name: str) -> Array:
         column = self.file.read([name]).column(name)

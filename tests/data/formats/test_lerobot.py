@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -145,11 +147,10 @@ def test_images_are_decoded_and_videos_named(tmp_path: Path) -> None:
     for view in ("top", "side"):
         np.testing.assert_array_equal(table.columns[f"observation/images/{view}"][steps], pixels)
     np.testing.assert_array_equal(table.columns["observation/state"][steps], columns["observation.state"])
-    assert imported.notes[0] == (
-        "Left out, being videos: observation.images.film; Ray Data's read_lerobot, or lerobot itself, decodes them with torchcodec."
-    )
+    where = "meta/episodes does not say where the frames of 'observation.images.film' are in episode 0"
+    assert imported.notes[0] == f"Left out, being videos: observation.images.film; {tmp_path}/set/{where}."
     only = {name: values for name, values in columns.items() if not name.startswith("observation.")}
-    with pytest.raises(DataError, match="all observations are videos, which are not decoded here"):
+    with pytest.raises(DataError, match=r"all observations are videos, and .*/meta/episodes does not say where"):
         all_of(write(tmp_path / "film", only, features={"observation.images.film": features["observation.images.film"]}))
 
 
@@ -206,3 +207,44 @@ def test_folders_of_other_versions_and_other_things(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(DataError, match="is a Parquet file that is cut short or damaged"):
         read_lerobot(file)
+
+
+def film(path: Path, shades: list[int]) -> None:
+    """A video of plain frames, ten a second, of which only the first is a whole picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=10, options={"g": "100", "qscale": "1"})
+        stream.width, stream.height, stream.pix_fmt = 32, 16, "yuv420p"
+        for shade in shades:
+            frame = av.VideoFrame.from_ndarray(np.full((16, 32, 3), shade, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+@pytest.mark.parametrize("version", ["v2.1", "v3.0"])
+def test_videos_are_decoded_frame_by_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    columns, camera = columns_of(), "observation.images.film"
+    folder = write(tmp_path / "set", columns, version, {camera: {"dtype": "video", "shape": [16, 32, 3]}})
+    shades = [20 * k for k in range(sum(LENGTHS))]
+    starts = np.cumsum([0, *LENGTHS])
+    if version == "v3.0":
+        film(folder / f"videos/{camera}/chunk-000/file-000.mp4", [250, *shades])  # another dataset's frame stands first
+        (folder / "meta/episodes/chunk-000").mkdir(parents=True)
+        where = {"episode_index": [0, 1, 2], f"videos/{camera}/chunk_index": [0] * 3, f"videos/{camera}/file_index": [0] * 3}
+        where |= {f"videos/{camera}/from_timestamp": ((1 + starts[:-1]) / 10).tolist()}
+        pq.write_table(pa.table(where), folder / "meta/episodes/chunk-000/file-000.parquet")
+    else:
+        for k in range(3):
+            film(folder / f"videos/chunk-000/{camera}/episode_{k:06d}.mp4", shades[starts[k] : starts[k + 1]])
+    table, found = all_of(folder)
+    frames = table.columns["observation/images/film"][~table.columns["closing"]]
+    assert frames.shape == (sum(LENGTHS), 16, 32, 3)
+    assert np.abs(frames.reshape(len(frames), -1).mean(1) - shades).max() < 4
+    assert not any("video" in note for imported in found for note in imported.notes)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert "observation.images.film; PyAV decodes them: pip install d3ray[lerobot]." in all_of(folder)[1][0].notes[0]
+    monkeypatch.undo()
+    video = next(folder.rglob("*.mp4"))
+    video.write_bytes(video.read_bytes()[:-200])
+    with pytest.raises(DataError, match=r"\.mp4 (is a video that is missing, cut short or damaged|has no frame at)"):
+        all_of(folder)
