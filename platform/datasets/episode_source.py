@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,13 +42,25 @@ class EpisodeSource(Datasource):
         for mine in self._grouped(parallelism):
             size = sum(part.bytes for _, part in mine)
             metadata = BlockMetadata(num_rows=None, size_bytes=size, input_files=None, exec_stats=None)
-            tasks.append(ReadTask(partial(_read, mine), metadata, per_task_row_limit=per_task_row_limit))
+            tasks.append(ReadTask(_Reader(mine), metadata, per_task_row_limit=per_task_row_limit))
         return tasks
 
     def _grouped(self, at_least: int) -> list[list[tuple[int, Part]]]:
         each = max(1, min(PART_BYTES, -(-self.estimate_inmemory_data_size() // max(at_least, 1))))
         group = (np.cumsum([part.bytes for _, part in self._parts]) - 1) // each
         return [[self._parts[i] for i in np.flatnonzero(group == k).tolist()] for k in np.unique(group).tolist()]
+
+
+class _Reader:
+    """Reads some parts, a block each."""
+
+    __name__ = "read_episodes"  # by which Ray warns of a task that is large; parts may hold flags and places of many episodes
+
+    def __init__(self, parts: list[tuple[int, Part]]) -> None:
+        self._parts = parts
+
+    def __call__(self) -> Iterator[Any]:
+        return _read(self._parts)
 
 
 def _read(parts: list[tuple[int, Part]]) -> Iterator[Any]:

@@ -142,13 +142,18 @@ def plan_d4rl(
             notes.append(moved_up(int(np.count_nonzero(end[:-1]))))
     stretches = list(_stretches(end, None if n_bytes is None else max(1, n_bytes // row_bytes)))
     parts = tuple(
-        partial(_read_stretch, path, rename, rows, terminated[rows], truncated[rows], discrete_action, follows)
+        partial(_read_stretch, path, rename, rows, _bits(terminated[rows], truncated[rows]), discrete_action, follows)
         for rows in stretches
     )
     limits_known = bool({"timeouts", "episode"} & set(there)) or timeout_at is not None
     about = {"format": "d4rl", "file": Path(path).name, **metadata}
     sizes = tuple(row_bytes * (rows.stop - rows.start) for rows in stretches)
     return Plan(parts, sizes, about, tuple(notes), partial(_said, limits_known=limits_known))
+
+
+def _bits(*flags: Array) -> Array:
+    """[K, ⌈N / 8⌉]: they travel with the parts, to any worker."""
+    return np.packbits(flags, axis=1)
 
 
 def _stretches(end: Array, n: int | None) -> Iterator[slice]:
@@ -166,12 +171,12 @@ def _read_stretch(
     path: Path | str,
     rename: Mapping[str, str],
     rows: slice,
-    terminated: Array,
-    truncated: Array,
+    ends: Array,
     discrete_action: bool | None,
     follows: bool,
 ) -> Imported:
-    """The steps in some rows, which are whole episodes."""
+    """The steps in some rows, which are whole episodes; `ends` are bits of terminated and truncated."""
+    terminated, truncated = np.unpackbits(ends, axis=1, count=rows.stop - rows.start).astype(bool)
     with open_hdf5(path) as file:
         there = find_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
         wanted = ("observations", "actions", "rewards", *(("next_observations",) if follows else ()))

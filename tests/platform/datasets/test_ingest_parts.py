@@ -151,14 +151,15 @@ def part(seed: int) -> StepTable:
 
 
 def reads(k: int, folder: str, deaths: int) -> Callable[[], tuple[StepTable, str]]:
-    """Part k; the worker that reads part 1 is killed so many times."""
+    """Part k; the worker that reads part 1 is killed so many times. A part may hold megabytes."""
+    held = np.random.default_rng(k).random(200_000)
 
     def read() -> tuple[StepTable, str]:
         died = len(os.listdir(folder))  # noqa: PTH208
         if k == 1 and died < deaths:
             open(f"{folder}/{died}", "x").close()  # noqa: PTH123
             os.kill(os.getpid(), signal.SIGKILL)
-        rng = np.random.default_rng(k)
+        rng = np.random.default_rng(k * len(held) // len(held))
         table = steps_from_arrays(rng.normal(size=(50, 2)), rng.normal(size=(50, 1)), rng.normal(size=50), rng.random(50) < 0.2)
         return table, f"part {k}"
 
