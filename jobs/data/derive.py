@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, did_you_mean
 from ..command.base import JobConfig, Result, option
 from ..command.console import progress
 
@@ -41,6 +42,14 @@ class DeriveConfig(JobConfig):
         "success, cost-to-goal, delayed, sign, clip",
         example="reward - 1",
     )
+    map: str | None = option(
+        None,
+        "function or class of batches that makes columns, as module:name; see Dataset.map_batches",
+        example="encoders:Encoder",
+    )
+    map_arguments: dict[str, Any] = option(dict, "for the constructor of that class, as {width: 64}")
+    map_gpus: float | None = option(None, "GPUs of each of the actors that call its objects", gt=0, example=1)
+    map_actors: int = option(1, "how many actors call them", ge=1)
     seed: int = option(0, "of the mix, the split and the order", ge=0)
     name: str | None = option(None, "the dataset's name; null: the target's last part")
     n_shards: int | None = option(None, "files of the dataset; null: one for each GiB", ge=1)
@@ -63,21 +72,10 @@ class DeriveResult(Result):
 def run(config: DeriveConfig) -> DeriveResult:
     """Writes everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
     from ...data.dataset import Dataset
-    from ...platform.datasets.derive import write_dataset
 
     names = [config.source] if isinstance(config.source, str) else list(config.source)
     sources = [Dataset.open(name) for name in names]
-    derived = derive(config, sources)
-    dataset = write_dataset(
-        derived,
-        config.target,
-        name=config.name or config.target.rstrip("/").rpartition("/")[2] or "dataset",
-        n_shards=config.n_shards,
-        compression=config.compression,
-        overwrite=config.overwrite,
-        parallel=config.parallel,
-        progress=progress,
-    )
+    dataset = _written(config, derive(config, sources))
     n, returns = sum(source.n_transitions for source in sources), dataset.statistics.return_
     made = (
         f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes of {n:,} transitions, "
@@ -85,6 +83,38 @@ def run(config: DeriveConfig) -> DeriveResult:
     )
     look = {"dataset": config.target, "more": f"d3ray inspect {config.target}"}
     return DeriveResult(made=made, look=look, dataset=dataset)
+
+
+def _written(config: DeriveConfig, derived: Dataset) -> Dataset:
+    about: dict[str, Any] = {
+        "name": config.name or config.target.rstrip("/").rpartition("/")[2] or "dataset",
+        "n_shards": config.n_shards,
+        "compression": config.compression,
+        "overwrite": config.overwrite,
+        "progress": progress,
+    }
+    if config.map is None:
+        from ...platform.datasets.derive import write_dataset
+
+        return write_dataset(derived, config.target, parallel=config.parallel, **about)
+    from ...platform.datasets.map_batches import map_batches
+
+    pool = {"num_gpus": config.map_gpus, "concurrency": config.map_actors, "arguments": config.map_arguments}
+    return map_batches(derived, _named(config.map), config.target, **pool, **about)
+
+
+def _named(text: str) -> Any:
+    """What `module:name` means. Raises ConfigError."""
+    from ...platform.settings.config import import_plugins
+
+    module, _, name = text.partition(":")
+    if not (module and name):
+        raise ConfigError(f"map is {text!r}; write module:name, as encoders:Encoder.")
+    import_plugins([module])
+    found: Any = getattr(sys.modules[module], name, None)
+    if found is None:
+        raise ConfigError(f"map is {text!r}: there is no {name!r} in that module{did_you_mean(name, vars(sys.modules[module]))}")
+    return found
 
 
 def derive(config: DeriveConfig, sources: list[Dataset]) -> Dataset:

@@ -45,6 +45,24 @@ def test_everything_at_once_in_the_order_of_the_options(tmp_path: Path, capsys: 
     assert lines[at + 7] == f"              dataset, fingerprint {a.fingerprint[:16]}…"
 
 
+def test_columns_come_from_a_class_of_ones_own(local_ray: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (local_ray / "own_encoders.py").write_text(
+        "class Encoder:\n"
+        "    def __init__(self, scale): self.scale = scale\n"
+        "    def __call__(self, batch): return {'observation': batch['observation'][:, :2] * self.scale}\n"
+    )
+    data = walk().write(tmp_path / "a")
+    arguments = [str(tmp_path / "a"), str(tmp_path / "new"), "keep=steps > 3", "map=own_encoders:Encoder"]
+    assert run_command("derive", [*arguments, "map_arguments={scale: 2}"]) == 0
+    found, kept = Dataset.open(tmp_path / "new"), data.filter("steps > 3")
+    np.testing.assert_array_equal(found.columns["observation"], kept.to_steps().columns["observation"][:, :2] * 2)
+    derived = found.provenance["derived"]
+    assert (derived["operation"], derived["parents"][0]["derived"]["operation"]) == ("map_batches", "filter")
+    for wrong, message in (("own_encoders:Encodr", "did you mean 'Encoder'"), ("own_encoders", "write module:name")):
+        assert run_command("derive", [*arguments[:2], f"map={wrong}", "overwrite=true"]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_mix_and_parts(tmp_path: Path) -> None:
     sources = [walk(400, seed).write(tmp_path / f"{seed}") for seed in (1, 2)]
     names = tuple(str(tmp_path / f"{seed}") for seed in (1, 2))
