@@ -193,59 +193,74 @@ def _steady_first(module: PortableModule, exact: PortableModule, drawn: Arrays, 
 
 
 def onnx_bytes(policy: Portable) -> bytes:
-    """The ONNX graph: checked by onnx and onnxruntime, without paths, the same bytes at every call."""
+    """The ONNX graph: checked by onnx and onnxruntime, without paths, the same bytes at every call.
+
+    Traced first, which takes a hundredth of a second. What a trace cannot hold, as an operator of its own or a shape that follows
+    from the batch, is made by torch.export, which reads four seconds of modules before its first graph.
+    """
+    with _explained(policy, "ONNX"):
+        for make in (_traced, _exported):
+            try:
+                return _checked(policy, make(policy))
+            except (MemoryError, ConfigError):
+                raise
+            except Exception:
+                if make is _exported:
+                    raise
+    raise AssertionError("unreachable")
+
+
+def _checked(policy: Portable, model: Any) -> bytes:
+    """The graph's bytes, if onnx and onnxruntime take it and it acts as the policy does."""
     import onnx
-    from onnxruntime import InferenceSession
+    import onnxruntime
 
-    with _explained(policy, "ONNX"), _translations_kept():
-        program = torch.onnx.export(
-            _program(policy),
-            (),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-            opset_version=OPSET,
-            input_names=list(policy.inputs),
-            output_names=list(policy.outputs),
-        )
-        assert program is not None
-        model = program.model_proto
-        _strip(model)
-        _name_batch(model.graph)
-        onnx.checker.check_model(model, full_check=True)
+    _strip(model)
+    _name_batch(model.graph)
+    onnx.checker.check_model(model, full_check=True)
     content = model.SerializeToString(deterministic=True)
-    session: Any = InferenceSession(content, providers=["CPUExecutionProvider"])
-
+    runtime: Any = onnxruntime  # whose types are of another version
+    quiet = runtime.SessionOptions()
+    quiet.log_severity_level = 4  # what a graph cannot do is raised; it need not be printed too
+    session = runtime.InferenceSession(content, quiet, providers=["CPUExecutionProvider"])
     policy.check(lambda inputs: session.run(list(policy.outputs), inputs), "The ONNX graph")
     return content
 
 
-_translations: dict[int, Any] = {}  # by opset
+def _traced(policy: Portable) -> Any:
+    """By TorchScript."""
+    import onnx
+
+    module, named = policy.module, [*policy.inputs, *policy.outputs]
+    buffer: Any = io.BytesIO()  # which it takes, though it says path alone
+    example = module.arguments(_example(policy))
+    torch.onnx.export(
+        cast("nn.Module", module),
+        (example, {}) if isinstance(example, dict) else (example,),  # a dict at the end would be arguments by name
+        buffer,
+        dynamo=False,
+        opset_version=OPSET,
+        input_names=list(policy.inputs),
+        output_names=list(policy.outputs),
+        dynamic_axes={name: {0: "batch"} for name in named},
+    )
+    return onnx.load_from_string(buffer.getvalue())
 
 
-@contextmanager
-def _translations_kept() -> Generator[None]:
-    """Has torch read the sources of its 500 translations once a process: anew for every graph it takes half of a small one's time.
-
-    For our graphs alone, which add none. There is no option for it; should the name go, torch reads them as before.
-    """
-    try:
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
-    except ImportError:
-        yield
-        return
-    read: Any = ONNXRegistry.__dict__["from_torchlib"]
-
-    def from_torchlib(cls: Any, opset_version: int = OPSET) -> Any:
-        if opset_version not in _translations:
-            _translations[opset_version] = read.__get__(None, cls)(opset_version)
-        return _translations[opset_version]
-
-    setattr(ONNXRegistry, "from_torchlib", classmethod(from_torchlib))  # noqa: B010 - a method in place of a method
-    try:
-        yield
-    finally:
-        setattr(ONNXRegistry, "from_torchlib", read)  # noqa: B010
+def _exported(policy: Portable) -> Any:
+    """By torch.export."""
+    program = torch.onnx.export(
+        _program(policy),
+        (),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+        opset_version=OPSET,
+        input_names=list(policy.inputs),
+        output_names=list(policy.outputs),
+    )
+    assert program is not None
+    return program.model_proto
 
 
 def torchscript_bytes(policy: Portable) -> bytes:

@@ -80,5 +80,5 @@ def best_of(values: Values, n: int) -> tuple[Values, Tensor]:
 
 def taken(samples: Tensor, chosen: Tensor) -> Tensor:
     """One sample for each state: [n, B, ...] by [B] to [B, ...]."""
-    at = chosen.reshape(1, -1, *[1] * (samples.ndim - 2)).expand(1, *samples.shape[1:])
+    at = chosen.reshape(1, -1, *[1] * (samples.ndim - 2)).expand(1, -1, *samples.shape[2:])
     return samples.gather(0, at)[0]

@@ -89,7 +89,7 @@ class ActionVectors(nn.Module):
 
     def products(self, features: Tensor) -> Tensor:
         """Those of features [..., E] with each vector, [..., n]."""
-        return features @ self.weight.mT
+        return features @ self.weight.transpose(-2, -1)
 
 
 class DiscreteTrajectoryPolicy(nn.Module):

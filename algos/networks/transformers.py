@@ -108,7 +108,7 @@ class Attention(nn.Module):
         """[B, L, E] to [B, R, E]."""
         query = self._heads(each(self.query, x[:, read]))
         key, value = map(self._heads, each(self.key_value, x).chunk(2, -1))
-        logits = query @ key.mT * query.shape[-1] ** -0.5 + bias[..., read, :]
+        logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5 + bias[..., read, :]
         seen = self.dropout(logits.softmax(-1)) @ value  # [B, heads, R, E / heads]
         return each(self.out, seen.transpose(1, 2).flatten(2))
 

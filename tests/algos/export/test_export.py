@@ -224,29 +224,27 @@ def test_bytes_repeat_in_another_process(tmp_path: Path) -> None:
     algorithm.save(tmp_path / "saved")
     first = onnx_bytes(portable(algorithm.policy()))
     assert onnx_bytes(portable(algorithm.policy())) == first
-    code = "import d3ray; d3ray.load('saved').save_policy('policy.onnx')"
+    code = (  # and no module of torch.export's, which take seconds to read, is read for what can be traced
+        "import sys, d3ray; d3ray.load('saved').save_policy('policy.onnx'); assert 'onnxscript' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert (tmp_path / "policy.onnx").read_bytes() == first
 
 
-def test_torch_reads_its_translations_once_and_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
+def test_what_a_trace_cannot_hold_is_made_by_torch_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = portable(scaled("BC").policy())
+    first = onnx_bytes(policy)
 
-    read, times = ONNXRegistry.__dict__["from_torchlib"], list[int]()
+    def fails(policy: Any) -> Any:
+        raise RuntimeError("aten::own is not supported")
 
-    def counted(cls: Any, opset_version: int) -> Any:
-        times.append(opset_version)
-        return read.__get__(None, cls)(opset_version)
-
-    monkeypatch.setattr(graphs, "_translations", {})
-    monkeypatch.setattr(ONNXRegistry, "from_torchlib", classmethod(counted))
-    there = ONNXRegistry.__dict__["from_torchlib"]
-    algorithm = scaled("BC")
-    for name in ("first", "second"):
-        algorithm.save_policy(tmp_path / f"{name}.onnx")
-    assert times == [graphs.OPSET]
-    assert ONNXRegistry.__dict__["from_torchlib"] is there
-    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "second.onnx").read_bytes()
+    monkeypatch.setattr(graphs, "_traced", fails)
+    assert onnxruntime.InferenceSession(onnx_bytes(policy)).get_inputs()[0].shape[0] == "batch"
+    monkeypatch.setattr(graphs, "_exported", fails)
+    with pytest.raises(ConfigError, match="BC cannot be written as ONNX: aten::own is not supported"):
+        onnx_bytes(policy)
+    monkeypatch.undo()
+    assert onnx_bytes(policy) == first
 
 
 def test_exporting_disturbs_no_training() -> None:
