@@ -58,7 +58,7 @@ class RecurrentBC(Algorithm):
     Config: ClassVar = RecurrentBCConfig
     actions: ClassVar = "continuous"
     has_td_errors: ClassVar = False
-    exemptions: ClassVar = {**UNUSED, "sampler": "stretches are drawn uniformly"}
+    exemptions: ClassVar = UNUSED
 
     def wants(self, config: Any) -> Stretches:
         return Stretches(config.batch_size, config.length, config.burn_in)
