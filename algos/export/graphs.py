@@ -195,19 +195,16 @@ def _steady_first(module: PortableModule, exact: PortableModule, drawn: Arrays, 
 def onnx_bytes(policy: Portable) -> bytes:
     """The ONNX graph: checked by onnx and onnxruntime, without paths, the same bytes at every call.
 
-    Traced first, which takes a hundredth of a second. What a trace cannot hold, as an operator of its own or a shape that follows
-    from the batch, is made by torch.export, which reads four seconds of modules before its first graph.
+    Traced, which needs no module that is not there already. What a trace cannot hold, as an operator of its own or a shape that
+    follows from the batch, is made by torch.export, which reads four seconds of modules before its first graph.
     """
     with _explained(policy, "ONNX"):
-        for make in (_traced, _exported):
-            try:
-                return _checked(policy, make(policy))
-            except (MemoryError, ConfigError):
-                raise
-            except Exception:
-                if make is _exported:
-                    raise
-    raise AssertionError("unreachable")
+        try:
+            return _checked(policy, _traced(policy))
+        except (MemoryError, ConfigError):
+            raise
+        except Exception:
+            return _checked(policy, _exported(policy))
 
 
 def _checked(policy: Portable, model: Any) -> bytes:
@@ -219,10 +216,9 @@ def _checked(policy: Portable, model: Any) -> bytes:
     _name_batch(model.graph)
     onnx.checker.check_model(model, full_check=True)
     content = model.SerializeToString(deterministic=True)
-    runtime: Any = onnxruntime  # whose types are of another version
-    quiet = runtime.SessionOptions()
+    quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 4  # what a graph cannot do is raised; it need not be printed too
-    session = runtime.InferenceSession(content, quiet, providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(content, quiet, providers=["CPUExecutionProvider"])
     policy.check(lambda inputs: session.run(list(policy.outputs), inputs), "The ONNX graph")
     return content
 
