@@ -1,4 +1,4 @@
-"""Folders of files, local or behind a URI that pyarrow.fs opens, with atomic writes and errors in one sentence."""
+"""Folders of files, local or behind a URI that a store opens, with atomic writes and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import os
 import secrets
 import shutil
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import StorageError
+from .stores.arrow_fs import open_arrow
+from .stores.base import Readable, Store
+from .stores.s3 import open_s3
 
 PIECES = ".d3ray-pieces-"  # begins the name of a folder of pieces; a writer's mark ends it
-_PIECE = 1 << 22  # bytes copied at once
 
 
 @contextmanager
@@ -39,31 +41,23 @@ def _reason(error: OSError) -> str:
 
 
 class Place:
-    """A folder. `local` is its path where it is on this machine; elsewhere it is read and written through pyarrow.fs.
+    """A folder. `local` is its path where it is on this machine; elsewhere it is read and written through a store.
 
     Args:
         where: path or URI.
         mark: 8 hexadecimal digits in the names of the dataset files that one write makes there; none where nothing is replaced.
 
     Raises:
-        StorageError: the URI is of a kind that pyarrow.fs does not know, or its server cannot be used.
+        StorageError: the URI is of a kind that no store knows, or its server cannot be used.
     """
 
     def __init__(self, where: str | Path, mark: str = "") -> None:
         text, self.mark = str(where), mark
         scheme, found, rest = text.partition("://")
         self.local: Path | None = None
-        self._files: Any = None
+        self._store: Store
         if found and scheme != "file":
-            import pyarrow as pa
-            from pyarrow import fs
-
-            try:
-                self._files, self._root = fs.FileSystem.from_uri(text)
-            except (pa.ArrowInvalid, ValueError) as error:
-                raise StorageError(f"{text} cannot be opened: {str(error).splitlines()[0].rstrip('.')}.") from None
-            except (OSError, ImportError) as error:
-                raise StorageError(f"{text} cannot be reached: {str(error).splitlines()[0].rstrip('.')}.") from None
+            self._store, self._root = open_s3(text) if scheme == "s3" else open_arrow(text)
             self.name = text.rstrip("/")
         else:
             self.local = Path(rest if found else text).expanduser().absolute()
@@ -75,14 +69,18 @@ class Place:
     def __reduce__(self) -> tuple[Any, ...]:
         return Place, (self.name, self.mark)
 
+    def address(self, name: str) -> str:
+        """How something in the folder is written: of a URI, `s3://bucket/folder/name?region=…`."""
+        place, mark, options = self.name.partition("?")
+        return f"{place}/{name}{mark}{options}"
+
     def names(self) -> list[str]:
         """Names of what is in the folder; none where there is no folder."""
         with storage_errors("listed", self.name):
             if self.local is not None:
                 return sorted(path.name for path in self.local.iterdir()) if self.local.is_dir() else []
-            from pyarrow import fs
-
-            return sorted(info.base_name for info in self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True)))
+            folders, files = self._store.list(self._root)
+            return sorted({*folders, *(file.key.rpartition("/")[2] for file in files)})
 
     def tree(self) -> list[str]:
         """The files in the folder at any depth that are not hidden, by their paths below it; none where there is no folder."""
@@ -90,13 +88,7 @@ class Place:
             if self.local is not None:
                 below = [path.relative_to(self.local) for path in self.local.rglob("*") if path.is_file()]
             else:
-                from pyarrow import fs
-
-                if self._files.get_file_info(self._root).type != fs.FileType.Directory:
-                    return []
-                selector = fs.FileSelector(self._root, allow_not_found=True, recursive=True)
-                found = [info for info in self._files.get_file_info(selector) if info.is_file]
-                below = [PurePosixPath(info.path).relative_to(self._root.rstrip("/")) for info in found]
+                below = [PurePosixPath(found.key).relative_to(self._root) for found in self._store.walk(self._root)]
         return sorted(path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts))
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
@@ -105,61 +97,59 @@ class Place:
             return {name: _size(self.local / name) for name in names}
         wanted = list(names)
         with storage_errors("read", self.name):
-            infos = self._files.get_file_info([self._at(name) for name in wanted])
-        return {name: info.size if info.is_file else None for name, info in zip(wanted, infos, strict=True)}
+            looked = self._store.look([self._at(name) for name in wanted])
+        return {name: None if found is None else found.size for name, found in zip(wanted, looked, strict=True)}
 
     def read(self, name: str) -> bytes | None:
         """A small file's content; None where it is missing."""
-        with storage_errors("read", f"{self.name}/{name}"):
+        with storage_errors("read", self.address(name)):
             try:
-                if self.local is not None:
-                    return (self.local / name).read_bytes()
-                with self._files.open_input_file(self._at(name)) as file:
-                    return file.read()
+                return (self.local / name).read_bytes() if self.local is not None else self._store.read(self._at(name))
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def write(self, name: str, content: bytes) -> None:
         """A file that is whole or not there: written aside and renamed, or in one PUT."""
-        with storage_errors("written", f"{self.name}/{name}"):
+        with storage_errors("written", self.address(name)):
             if self.local is not None:
                 write_atomically(self.local / name, content)
             else:
-                with self._files.open_output_stream(self._at(name)) as file:
-                    file.write(content)
+                self._store.write(self._at(name), content)
 
     def touch(self, name: str) -> None:
         """An empty file."""
         if self.local is None:
             self.write(name, b"")
         else:
-            with storage_errors("written", f"{self.name}/{name}"):
+            with storage_errors("written", self.address(name)):
                 (self.local / name).touch()
 
     def put(self, file: Path, name: str) -> None:
         """Moves a local file here."""
-        with storage_errors("written", f"{self.name}/{name}"):
+        with storage_errors("written", self.address(name)):
             if self.local is not None:
                 file.replace(self.local / name)
-                return
-            with file.open("rb") as source, self._files.open_output_stream(self._at(name)) as target:
-                shutil.copyfileobj(source, target, _PIECE)
-            file.unlink()
+            else:
+                self._store.upload(file, self._at(name))
+                file.unlink()
 
-    def open(self, name: str) -> Any:
-        """A file of this folder as pyarrow's `NativeFile`, to be read at any place. Raises StorageError."""
-        with storage_errors("opened", f"{self.name}/{name}"):
+    def open(self, name: str) -> Readable:
+        """A file of this folder, to be read in pieces. Raises StorageError."""
+        with storage_errors("opened", self.address(name)):
             if self.local is not None:
                 import pyarrow as pa
 
                 return pa.OSFile(str(self.local / name))
-            return self._files.open_input_file(self._at(name))
+            return self._store.open(self._at(name))
 
     def fetch(self, name: str, target: Path) -> None:
-        """Copies a file of this folder to a local one. Raises FileNotFoundError where it is missing."""
-        source = self._files.open_input_file(self._at(name))
-        with source, storage_errors("written", target), target.open("wb") as file:
-            shutil.copyfileobj(source, file, _PIECE)
+        """Copies a file of a remote folder to a local one. Raises FileNotFoundError where it is missing."""
+        try:
+            self._store.download(self._at(name), target)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(f"{self.address(name)} cannot be copied to {target}: {_reason(error)}.") from error
 
     def make(self) -> None:
         """Creates the folder, with its parents."""
@@ -167,17 +157,16 @@ class Place:
             if self.local is not None:
                 self.local.mkdir(parents=True, exist_ok=True)
             else:
-                self._files.create_dir(self._root, recursive=True)
+                self._store.make(self._root)
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files; what is not there is deleted already."""
         with storage_errors("deleted", self.name):
-            for name in names:
-                if self.local is not None:
+            if self.local is None:
+                self._store.delete([self._at(name) for name in names])
+            else:
+                for name in names:
                     (self.local / name).unlink(missing_ok=True)
-                else:
-                    with suppress(FileNotFoundError):
-                        self._files.delete_file(self._at(name))
 
     def delete_all(self) -> None:
         """Deletes the folder with all that is in it; where there is none, it is deleted already."""
@@ -185,11 +174,10 @@ class Place:
             if self.local is not None:
                 shutil.rmtree(self.local, ignore_errors=True)
             else:
-                with suppress(FileNotFoundError):
-                    self._files.delete_dir(self._root)
+                self._store.delete_folder(self._root)
 
     def _at(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{name}"
+        return f"{self._root}/{name}" if self._root else name
 
 
 def _size(path: Path) -> int | None:

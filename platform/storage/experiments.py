@@ -33,13 +33,13 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
 from ..uris import without_secrets, without_secrets_in
-from .folders import Folder
+from .folders import Folder, json_bytes
 from .locks import Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -141,9 +141,13 @@ class Trial:
         """Keeps what the tracking server has."""
         self.folder.write_json("delivered.json", {str(seed): dict(note) for seed, note in delivered.items()})
 
-    def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
-        """Keeps how the seeds ended."""
-        self.folder.write_json("status.json", {str(seed): without_secrets_in(ended) for seed, ended in status.items()})
+    def settle(self, status: Mapping[int, Mapping[str, Any]], check: Callable[[], None] | None = None) -> None:
+        """Keeps how the seeds ended, unless `check` raises: see `Folder.write_checked`."""
+        ended = json_bytes({str(seed): without_secrets_in(about) for seed, about in status.items()})
+        if check is None:
+            self.folder.write("status.json", ended)
+        else:
+            self.folder.write_checked("status.json", ended, check)
 
     @property
     def retried(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_ch
 from ...algos.saving.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
 from ...data.storage.files import Place, storage_errors, write_atomically
+from ...data.storage.stores.side_by_side import side_by_side
 
 if TYPE_CHECKING:  # torch takes a second, and a command that only looks needs none
     from torch import Tensor
@@ -29,12 +30,11 @@ class Folder(Place):
     """A folder with folders below it: `storage / "experiment"`."""
 
     def __truediv__(self, name: str) -> Folder:
-        place, mark, options = self.name.partition("?")  # of a URI: `s3://bucket/results?region=…`
-        text = f"{place}/{name}{mark}{options}"
         if self.local is not None:
-            return Folder(text)
+            return Folder(self.local / name)
         below = Folder.__new__(Folder)  # on the same connection: finding a bucket's region is a request
-        below.local, below.name, below._files, below._root = None, text, self._files, f"{self._root.rstrip('/')}/{name}"
+        below.local, below.name, below.mark = None, self.address(name), self.mark
+        below._store, below._root = self._store, self._at(name)
         return below
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -57,15 +57,15 @@ class Folder(Place):
         try:
             return json.loads(content)
         except ValueError:
-            raise StorageError(f"{self.name}/{name} is damaged: it is not JSON.") from None
+            raise StorageError(f"{self.address(name)} is damaged: it is not JSON.") from None
 
     def write_json(self, name: str, value: Any) -> None:
         """A JSON file, whole or not there; the folder is made where it is missing."""
-        self.write(name, json.dumps(value, indent=1, allow_nan=False).encode())
+        self.write(name, json_bytes(value))
 
     def write(self, name: str, content: bytes) -> None:
         """A file that is whole or not there; the folder is made where it is missing."""
-        with storage_errors("written", f"{self.name}/{name}"):
+        with storage_errors("written", self.address(name)):
             if self.local is not None:
                 self.local.mkdir(parents=True, exist_ok=True)
                 write_atomically(self.local / name, content)
@@ -74,28 +74,18 @@ class Folder(Place):
 
     def written(self, name: str) -> float | None:
         """When a file was written, in seconds since 1970 by the clock of the storage; None where it is missing, or nobody knows."""
-        with storage_errors("read", f"{self.name}/{name}"):
+        with storage_errors("read", self.address(name)):
             if self.local is not None:
                 path = self.local / name
                 return path.stat().st_mtime if path.exists() else None
-            info = self._files.get_file_info(self._at(name))
-            return info.mtime_ns / 1e9 if info.is_file and info.mtime_ns else None
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Deletes files; what is not there is deleted already."""
-        for name in names:
-            try:
-                super().delete([name])
-            except StorageError:  # an object store may refuse the folder's marker, which pyarrow writes after the last file is gone
-                if self.local is not None or self.sizes([name])[name] is not None:
-                    raise
+            (found,) = self._store.look([self._at(name)])
+            return None if found is None else found.written
 
     def remove(self) -> None:
         """Deletes the folder and all that is in it; a local one disappears at once."""
         with storage_errors("deleted", self.name):
             if self.local is None:
-                with suppress(FileNotFoundError):
-                    self._files.delete_dir(self._root)
+                self._store.delete_folder(self._root)
             elif self.local.exists():
                 aside = self.local.with_name(f".deleted-{self.local.name}-{uuid4().hex[:8]}")
                 self.local.rename(aside)
@@ -112,8 +102,12 @@ class Folder(Place):
                 target.local.parent.mkdir(parents=True, exist_ok=True)
                 source.rename(target.local)
                 return
-        for file in sorted(path for path in source.rglob("*") if path.is_file()):
-            (target / "/".join(file.relative_to(source).parts[:-1]) if file.parent != source else target).put(file, file.name)
+        names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
+        for some in (
+            [name for name in names if name != MANIFEST],
+            [name for name in names if name == MANIFEST],
+        ):  # which makes it whole
+            side_by_side(lambda name: target.put(source / name, name), some)
         shutil.rmtree(source)
 
     @contextmanager
@@ -122,11 +116,15 @@ class Folder(Place):
         if self.local is not None:
             yield self.local
             return
-        from pyarrow import fs
-
         with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
-            with storage_errors("read", self.name):
-                fs.copy_files(self._root, scratch, source_filesystem=self._files)
+
+            def copy(name: str) -> None:
+                target = Path(scratch) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # it was deleted since it was listed, as on a disk
+                    self.fetch(name, target)
+
+            side_by_side(copy, self.tree())
             yield Path(scratch)
 
     @contextmanager
@@ -170,15 +168,50 @@ class Folder(Place):
             try:
                 for part in parts:
                     target.put(source / part, part)
-                before_rename()
+                target.write_checked(MANIFEST, (source / MANIFEST).read_bytes(), before_rename)
             except BaseException:
                 with suppress(StorageError):  # a store that is away: they lie there unnamed until the next checkpoint of the name
                     target.delete(parts)
                 raise
-            target.put(source / MANIFEST, MANIFEST)
             target.delete(file for file in earlier if file != MANIFEST)
 
-    # ---- locks
+    # ---- one of many writers
+
+    def versioned(self, name: str) -> tuple[bytes, str] | None:
+        """A file's content and its version, in an object store; None where it is missing."""
+        with storage_errors("read", self.address(name)):
+            try:
+                return self._store.read_versioned(self._at(name))
+            except FileNotFoundError:
+                return None
+
+    def write_version(self, name: str, content: bytes, version: str | None) -> str | None:
+        """A file in place of one version, or where there is none, in an object store, which decides between many that try.
+
+        Returns:
+            The new version; None, and nothing is written, where another one is there by now.
+        """
+        with storage_errors("written", self.address(name)):
+            if version is None:
+                return self._store.create(self._at(name), content)
+            return self._store.replace(self._at(name), content, version)
+
+    def write_checked(self, name: str, content: bytes, check: Callable[[], None]) -> None:
+        """A file, unless `check` raises; who passed it and is late overwrites nothing that was written since.
+
+        On a disk both happen under `commit_lock`. In an object store the file is written in place of the version that was there
+        before `check`: so what a worker writes is never replaced by one whose turn was over before it began.
+        """
+        if self.local is not None:
+            with self.commit_lock():
+                check()
+                self.write(name, content)
+            return
+        while True:
+            there = self.versioned(name)
+            check()
+            if self.write_version(name, content, None if there is None else there[1]) is not None:
+                return
 
     @contextmanager
     def commit_lock(self, *, take_over: bool = False) -> Generator[None]:
@@ -204,3 +237,8 @@ class Folder(Place):
             yield
         finally:
             lock.release()
+
+
+def json_bytes(value: Any) -> bytes:
+    """A JSON value as files hold it."""
+    return json.dumps(value, indent=1, allow_nan=False).encode()

@@ -1,22 +1,32 @@
 """A lock in an object store: a note that its holder renews, by a clock of its own and whatever else the holder is doing.
 
-Machines' clocks may differ by minutes. So nobody takes a note for old because of the time in it: the store's own clock says how
-old it is, and where a store does not tell, whoever wants the note watches it for as long as it is good.
+The note is only ever written in place of the version that its writer has seen, so of many who would take it one does. It says which
+process holds it: one of this machine that is no longer there holds nothing. Of another machine's processes nobody knows, and clocks
+of two machines may differ by minutes: the store's own clock says how old a note is, and where a store does not tell, whoever wants
+the note watches it for as long as it is good.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import threading
 import time
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psutil
+
 from ...data.errors import StorageError
-from .folders import Folder
+from .folders import Folder, json_bytes
 
 SECONDS = 60.0  # a note that was not renewed for so long is nobody's
-_RENEWAL_SECONDS = 15.0  # three renewals may fail; each is two requests
+_NAME = "lock"
+_RENEWAL_SECONDS = 15.0  # three renewals may fail; each is a request
 _POLL_SECONDS = 5.0  # of whoever waits for a note to grow old
 
 
@@ -43,10 +53,8 @@ class Clock:
 class Lease:
     """One holder of a folder behind a URI at a time. From `take` to `give_up` a thread renews the note.
 
-    Stores have no lock of their own, so between looking at the note and writing it a moment remains in which two may take it.
-
     Args:
-        folder: Where the note lies, as `lock`.
+        folder: Where the note lies, as `lock`. It stays when nobody holds it, and says so.
         clock: What time it is; None: the machine's.
 
     Attributes:
@@ -55,7 +63,7 @@ class Lease:
 
     def __init__(self, folder: Folder, clock: Clock | None = None) -> None:
         self.folder, self.lost = folder, False
-        self._clock, self._owner = clock or Clock(), uuid4().hex
+        self._clock, self._owner, self._version = clock or Clock(), uuid4().hex, ""
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -64,10 +72,8 @@ class Lease:
 
         Without it there is something to wait for only where the note looks old and the store does not tell when it was written.
         """
-        if not self._is_old(wait):
-            return False
-        self._write()
-        if not self._is_ours():  # somebody wrote at the same time, and later
+        note, version = self._look()
+        if not self._is_to_be_had(note, version, wait) or not self._write(self._note(), version):
             return False
         self.lost = False
         self._ended.clear()
@@ -76,27 +82,25 @@ class Lease:
         return True
 
     def give_up(self) -> None:
-        """Ends the renewals, and deletes the note where it is still ours."""
+        """Ends the renewals, and says in the note that nobody holds it, where it is still ours."""
         self._ended.set()
         if self._keeper is not None:
             self._keeper.join()  # else it might write the note once more
             self._keeper = None
-        if self._is_ours():
-            self.folder.delete(["lock"])
+        if not self.lost:
+            self._write({"owner": None}, self._version)
 
     def is_free(self) -> bool:
         """Whether nobody holds it now, as far as can be told at once: where the store does not tell, by this machine's clock."""
-        if (note := self._note()) is None:
+        note, _ = self._look()
+        if note is None or _is_dead(note):
             return True
         return self._looks_old(note) and ((age := self._age()) is None or age >= SECONDS)
 
     def renew(self) -> bool:
         """Says that the holder is alive; False, and nothing said, where somebody else has taken the note. Raises StorageError."""
-        if not self._is_ours():
-            self.lost = True
-            return False
-        self._write()
-        return True
+        self.lost = not self._write(self._note(), self._version)
+        return not self.lost
 
     def _keep(self) -> None:
         going = True
@@ -104,19 +108,19 @@ class Lease:
             with suppress(StorageError):  # a store that is away: it is asked again
                 going = self.renew()
 
-    def _is_old(self, wait: bool) -> bool:
-        """Whether the note is old, or is not renewed until it is."""
-        if (first := self._note()) is None:
+    def _is_to_be_had(self, note: Any, version: str | None, wait: bool) -> bool:
+        """Whether the note is nobody's, or is not renewed until it is."""
+        if note is None or _is_dead(note):
             return True
         age = self._age()
         left = SECONDS - (age or 0.0)
-        if left > 0 and not wait and (age is not None or not self._looks_old(first)):
+        if left > 0 and not wait and (age is not None or not self._looks_old(note)):
             return False
         end = self._clock.monotonic() + left
         while (left := end - self._clock.monotonic()) > 0:
             self._clock.wait(self._ended, min(left, _POLL_SECONDS))
-            if (note := self._note()) != first:
-                return note is None
+            if self._look()[1] != version:  # it lives; or somebody else has it, or gave it up just now
+                return False
         return True
 
     def _looks_old(self, note: Any) -> bool:
@@ -132,17 +136,64 @@ class Lease:
         with suppress(StorageError):
             self.folder.write(now_written, b"What time is it?")
             try:
-                now, then = self.folder.written(now_written), self.folder.written("lock")
+                now, then = self.folder.written(now_written), self.folder.written(_NAME)
             finally:
                 self.folder.delete([now_written])
             return None if now is None or then is None else now - then
         return None
 
-    def _is_ours(self) -> bool:
-        return (self._note() or {}).get("owner") == self._owner
+    def _look(self) -> tuple[Any, str | None]:
+        """The note, None where nobody has it; and its version, None where there is none."""
+        if (found := self.folder.versioned(_NAME)) is None:
+            return None, None
+        try:
+            note = json.loads(found[0])
+        except ValueError:
+            raise StorageError(f"{self.folder.address(_NAME)} is damaged: it is not JSON.") from None
+        return (note if note["owner"] else None), found[1]
 
-    def _note(self) -> Any:
-        return self.folder.read_json("lock")
+    def _note(self) -> dict[str, Any]:
+        return {
+            "owner": self._owner,
+            "time": self._clock.now(),
+            **_this_process(),
+            "turn": uuid4().hex[:8],
+        }  # a version may be a hash
 
-    def _write(self) -> None:
-        self.folder.write_json("lock", {"owner": self._owner, "time": self._clock.now()})
+    def _write(self, note: dict[str, Any], version: str | None) -> bool:
+        """Writes the note in place of a version; False where it is another one by now."""
+        content = json_bytes(note)
+        written = self.folder.write_version(_NAME, content, version)
+        if written is None:  # by us, where the answer to a first try was lost
+            there = self.folder.versioned(_NAME)
+            written = there[1] if there is not None and there[0] == content else None
+        self._version = written or self._version
+        return written is not None
+
+
+def _is_dead(note: dict[str, Any]) -> bool:
+    """Whether the holder was a process of this machine, and is no more."""
+    if note.get("machine") != _machine():
+        return False
+    try:
+        return psutil.Process(note["pid"]).create_time() != note["started"]
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False
+
+
+def _this_process() -> dict[str, Any]:
+    pid = os.getpid()
+    return {"machine": _machine(), "pid": pid, "started": psutil.Process(pid).create_time()}
+
+
+@cache
+def _machine() -> str:
+    """This machine, from its start to its end; of containers, this one, for each counts its processes anew."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        counted = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:  # not Linux
+        boot, counted = str(round(psutil.boot_time())), ""
+    return f"{socket.gethostname()} {boot} {counted}".strip()

@@ -37,11 +37,23 @@ class Writer:
         self.trial = trial
         self.checkpoints = trial.folder / "checkpoints"
         with trial.folder.commit_lock(take_over=True):
-            self.attempt = self._attempt() + 1
-            trial.folder.write("attempt", str(self.attempt).encode())
+            self.attempt = self._begin()
             about = {"attempt": self.attempt, "host": socket.gethostname(), "machine": machine}
             trial.folder.write_json("worker.json", about)
             self._sweep()
+
+    def _begin(self) -> int:
+        """The number of this attempt, which no other worker gets."""
+        folder = self.trial.folder
+        if folder.local is not None:  # under the lock of commits
+            attempt = self._attempt() + 1
+            folder.write("attempt", str(attempt).encode())
+            return attempt
+        while True:
+            content, version = folder.versioned("attempt") or (b"0", None)
+            attempt = int(content) + 1
+            if folder.write_version("attempt", str(attempt).encode(), version) is not None:
+                return attempt
 
     def _attempt(self) -> int:
         return int(self.trial.folder.read("attempt") or 0)
@@ -114,7 +126,7 @@ class Writer:
     def _guarded(
         self, folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], last: Callable[[], None]
     ) -> None:
-        """Writes a checkpoint; the attempt is looked at and the rename done under a lock, so nobody can come between."""
+        """Writes a checkpoint. On a disk the attempt is looked at and the rename done under a lock, so nobody can come between."""
         with ExitStack() as held:
 
             def before_rename() -> None:
@@ -130,6 +142,4 @@ class Writer:
 
     def settle(self, status: Mapping[int, Mapping[str, Any]]) -> None:
         """Keeps how the seeds ended. Raises FencedError."""
-        with self.trial.folder.commit_lock():
-            self.check()
-            self.trial.settle(status)
+        self.trial.settle(status, self.check)

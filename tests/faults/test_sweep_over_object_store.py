@@ -13,7 +13,7 @@ import pytest
 from d3ray import Dataset
 from d3ray.platform.storage.experiments import Experiment, Trial
 
-from .object_store import object_store
+from ..platform.object_store import object_store
 from .processes import Command, clean_environment
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,23 +27,30 @@ class ObjectStore:
 
     Attributes:
         requests: What it was asked: method, path, and the range of bytes.
+        delay: Seconds that each answer takes longer, as over a network; many may wait side by side.
     """
 
     def __init__(self) -> None:
         self._app: Any = DomainDispatcherApplication(create_backend_app)
-        self._lock, self.requests = threading.Lock(), list[tuple[str, str, str]]()
+        self._lock, self.requests, self.delay = threading.Lock(), list[tuple[str, str, str]](), 0.0
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         urlopen(Request(f"http://127.0.0.1:{self._server.server_port}/bucket", method="PUT")).close()
 
     def _answer(self, environ: Any, start_response: Any) -> Any:
+        time.sleep(self.delay)
         with self._lock:
             self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_RANGE", "")))
             return list(self._app(environ, start_response))
 
     def uri(self, path: str) -> str:
         """Of something in the bucket."""
-        return f"s3://bucket/{path}?endpoint_override=127.0.0.1:{self._server.server_port}&scheme=http&region=us-east-1"
+        return f"s3://bucket/{path}?{self.options}"
+
+    @property
+    def options(self) -> str:
+        """What the URI of a bucket of this server ends in."""
+        return f"endpoint_override=127.0.0.1:{self._server.server_port}&scheme=http&region=us-east-1"
 
     def close(self) -> None:
         """Ends the server."""

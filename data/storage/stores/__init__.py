@@ -1,0 +1,1 @@
+"""What folders behind a URI are read and written through."""
