@@ -5,9 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from .uris import without_secrets
+
 
 class D3rayError(Exception):
-    """Base of what d3ray raises for bad input. A command prints the message on stderr and exits with 2."""
+    """Base of what d3ray raises for bad input. A command prints the message on stderr and exits with 2.
+
+    Terminals, logs and folders keep such sentences, so addresses in them have no user, no password and no option that may be a
+    secret.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_secrets(text) if isinstance(text, str) else text for text in args))
 
 
 class DataError(D3rayError, ValueError):

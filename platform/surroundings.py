@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..data.uris import without_password
 from .storage.folders import Folder
-from .uris import without_password
 
 FILE = "surroundings.json"
 CARRIED = "D3RAY_GIT"  # a job on a cluster runs where there is no repository: what was submitted names it there

@@ -33,9 +33,10 @@ from ray.train._internal.session import _TrainingResult  # pyright: ignore[repor
 
 from ..algos.saving.checkpoint import read_checkpoint, write_checkpoint
 from ..data.errors import D3rayError, StorageError
+from ..data.uris import without_secrets
 from .settings.algorithms import check_name, subject_names
 from .storage.experiments import Trial
-from .storage.folders import Folder
+from .storage.folders import Folder, label
 from .storage.writer import Writer
 from .worker.trial_config import TrialConfig
 from .worker.trial_run import Rows, TrialRun, note_failure
@@ -52,14 +53,15 @@ class Training(tune.Trainable):
     _failure: BaseException | None = None
     _told: TrialConfig
 
-    def setup(self, config: dict[str, Any], places: Mapping[str, str] | None = None) -> None:
+    def setup(self, config: dict[str, Any], places: Mapping[str, str] | None = None, trials: Folder | None = None) -> None:
         """Sets up the trial; one with a folder of its own begins, or goes on from its newest checkpoint, with its first step.
 
         Args:
             config: A user's Tuner's, or the driver's.
             places: Datasets' places that hold credentials, by what stands in the config in their stead, which Tune keeps in files.
+            trials: Where the driver's trials have their folders, with credentials where there are some.
         """
-        self._places = places or {}
+        self._places, self._trials = places or {}, trials
         self._before: TrialRun | None = None
         self._identity: str | None = None
         self._reached: int | None = None
@@ -101,7 +103,10 @@ class Training(tune.Trainable):
         """The config of a user's Tuner or of d3ray's driver, checked."""
         if "trial" in config:
             told = config["trial"]
-            return TrialConfig.checked({**told, "dataset": self._places.get(told["dataset"], told["dataset"])}, title="trial")
+            told = {**told, "dataset": self._places.get(told["dataset"], told["dataset"])}
+            if self._trials is not None:
+                told["folder"] = (self._trials / label(str(told["folder"]))).name
+            return TrialConfig.checked(told, title="trial")
         given = {key: value for key, value in config.items() if key not in _KNOWN}
         if "seed" in config:
             given["seeds"] = (config["seed"],)
@@ -140,7 +145,7 @@ class Training(tune.Trainable):
 
     def _say_failed(self, settings: TrialConfig, error: BaseException) -> None:
         """The trial ends here, with a reason in its folder: Tune would only try the same again."""
-        logging.getLogger("d3ray").error("%s", "".join(traceback.format_exception(error)))
+        logging.getLogger("d3ray").error("%s", without_secrets("".join(traceback.format_exception(error))))
         if self.run is not None:
             self.run.fail(error)
             return

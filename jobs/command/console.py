@@ -1,4 +1,4 @@
-"""What jobs say while they work: results on stdout, progress and remarks on stderr."""
+"""What jobs say while they work, without credentials of addresses: results on stdout, progress and remarks on stderr."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from rich.console import Console
 from rich.text import Text
 
 from ...data.progress import progress
+from ...data.uris import without_secrets
 
 __all__ = ["note", "progress", "say"]
 
 
 def say(text: str | Text) -> None:
     """One line of a result on stdout, unwrapped, so that it can be searched and piped."""
-    Console(soft_wrap=True, highlight=False).print(text, markup=False)
+    Console(soft_wrap=True, highlight=False).print(without_secrets(text) if isinstance(text, str) else text, markup=False)
 
 
 def note(text: str) -> None:
     """One remark on stderr: what is happening, or what a user may want to know."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
+    Console(stderr=True, soft_wrap=True, highlight=False).print(without_secrets(text), markup=False)

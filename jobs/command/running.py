@@ -13,6 +13,7 @@ from types import ModuleType
 
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, did_you_mean
+from ...data.uris import without_secrets
 from .describe import example, help_text, print_config
 from .options import JobConfig, read_line, resolve
 
@@ -68,9 +69,9 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
             return 0
         result = module.run(config)
         if lines := result.summary():
-            print("\n".join(lines))
+            print(without_secrets("\n".join(lines)))
         if failed := getattr(result, "failed", ""):
-            print(failed, file=sys.stderr)
+            print(without_secrets(failed), file=sys.stderr)
         return getattr(result, "exit_status", 0) or (FAILED if failed else 0)
     except D3rayError as error:
         if os.environ.get("D3RAY_DEBUG", "") not in ("", "0"):
@@ -79,5 +80,5 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
         return BAD_INPUT
     except KeyboardInterrupt as interrupt:
         known = config if isinstance(config, JobConfig) else JobConfig()
-        print("\n" + (str(interrupt) or known.after_interrupt(command)), file=sys.stderr)
+        print("\n" + without_secrets(str(interrupt) or known.after_interrupt(command)), file=sys.stderr)
         return INTERRUPTED

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
+from ...data.uris import without_password
 from ..results.reading import NORMALIZED, RETURN, Configuration, SeedRun
 from ..storage.outbox import Line
 from ..tracking.measured import data_of, json_tag, lines_of, status_of
 from ..tracking.runs import Tracking
-from ..uris import without_password
 from .results import Benchmark, Cell, Origin, Protocol, labels_of
 
 _PAGE = 1000  # runs in a request

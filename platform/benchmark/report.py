@@ -14,6 +14,7 @@ from typing import Any
 
 from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
+from ...data.uris import without_password
 from ..report.charts import THEMES
 from ..report.page import data_uri, render
 from ..report.series import MOST
@@ -24,7 +25,6 @@ from ..storage.folders import Folder
 from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
-from ..uris import without_password
 from ..words import count
 from .charts import budget_figure, curves_figure, profiles_figure, short, styles
 from .formats import latex, markdown, scores_csv, statistics_csv

@@ -21,8 +21,8 @@ from ...data.catalog.local import nearest
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
+from ...data.uris import without_password
 from ..settings.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
-from ..uris import without_password
 from ..yaml_text import Key, read_yaml
 
 SUITES = Path(__file__).parent / "suites"

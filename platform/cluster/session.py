@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +15,8 @@ from ...data.errors import StorageError
 from .staging import LOAD_SECRETS, load_secrets
 from .token import keep_token_private
 
+# What object stores' clients read. Workers of a cluster get it without a word, where Tune would have Ray's agent log it.
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
 # Ray's ports for Prometheus are open to the whole network and ask for no token: those of its agent, its autoscaler and its
 # dashboard's process. A port that cannot be, its programs note in their logs and go on without.
 _NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
@@ -55,8 +57,8 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
     else:
         options = {name: value for name, value in options.items() if name in ("runtime_env", "namespace")}
     keep_token_private(make=address == "local")
-    if load_secrets():  # in the job's driver; its workers do the same as they start
-        options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": LOAD_SECRETS}
+    if (hook := _hook(address)) is not None:
+        options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": hook}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     stop = signal.getsignal(signal.SIGTERM)
     try:
@@ -79,6 +81,23 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
             yield
     finally:
         _shut_down()
+
+
+def _hook(address: str) -> str | Callable[[], None] | None:
+    """What each worker calls as it starts, so that it has the secrets of this process; None: it has them, or there are none."""
+    if load_secrets():  # in the job's driver; its workers do the same
+        return LOAD_SECRETS
+    here = {name: os.environ[name] for name in CREDENTIALS if name in os.environ}
+    return _setting(here) if here and address != "local" else None  # a Ray of this process's own inherits its environment
+
+
+def _setting(variables: Mapping[str, str]) -> Callable[[], None]:
+    """What sets variables of the environment. Ray hands it to workers in the cluster's memory, and its logs show its name alone."""
+
+    def set_variables() -> None:
+        os.environ.update(variables)
+
+    return set_variables
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import logging
 from types import TracebackType
 
 from ...data.errors import StorageError
+from ...data.uris import without_secrets
 from ..storage.folders import Folder
-from ..uris import without_secrets
 
 FILE = "faults.log"  # in the experiment's folder
 _LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")

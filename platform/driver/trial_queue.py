@@ -14,10 +14,11 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher as TuneSearcher
 
 from ...data.errors import StorageError
+from ...data.uris import without_password
 from ..cluster.growth import SEEN, growth, room_on
 from ..results.progress import OnProgress, Progress, overall
 from ..storage.experiments import Experiment, Trial
-from ..uris import without_password
+from ..storage.folders import label
 from .fault_log import FILE
 from .proposer import Proposer
 
@@ -248,4 +249,4 @@ def _settle_lost(trial: Trial, reason: str) -> None:
 
 
 def _identity(trial: TuneTrial) -> str:
-    return str(trial.config["trial"]["folder"]).partition("?")[0].rpartition("/")[2]
+    return label(trial.config["trial"]["folder"])

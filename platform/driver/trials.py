@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...data.storage.files import storage_errors
+from ..cluster.session import CREDENTIALS
 from ..results.progress import OnProgress, Progress
 from ..storage.experiments import Experiment, Trial
 from .proposer import Proposer
@@ -52,7 +53,7 @@ def run_trials(
         StorageError: something could not be written, as on a full disk, where a trial could not even say why it failed.
     """
     from ray import tune
-    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
+    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS, ENV_VARS_TO_PROPAGATE
     from ray.tune.schedulers import TrialScheduler
 
     from ..trainable import Training
@@ -61,6 +62,7 @@ def run_trials(
     from .trial_queue import TrialQueue, Watch
 
     DEFAULT_ENV_VARS.clear()  # with one of its own, for Lightning, no worker that waits would fit a trial, and a new one is started
+    ENV_VARS_TO_PROPAGATE.difference_update(CREDENTIALS)  # Ray logs what Tune hands on; `ray_session` does it without a word
     progress = Progress({})
     for trial in experiment.trials():
         progress.add(trial)
@@ -74,7 +76,8 @@ def run_trials(
             started(trial)
         return work.told(trial)
 
-    scheduler, places = work.scheduler(experiment), work.secret_places
+    scheduler = work.scheduler(experiment)
+    secret = {"places": places, "trials": experiment.folder / "trials"} if (places := work.secret_places) else {}
     queue = TrialQueue(
         proposer,
         hand_out,
@@ -91,7 +94,7 @@ def run_trials(
             guard.before(scheduler, on_trial_add=None, on_trial_complete=None, on_trial_error=None)
             guard.before(scheduler, on_trial_result=TrialScheduler.CONTINUE)
         tune.Tuner(
-            tune.with_resources(tune.with_parameters(Training, places=places) if places else Training, _resources),
+            tune.with_resources(tune.with_parameters(Training, **secret) if secret else Training, _resources),
             tune_config=tune.TuneConfig(
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...data.uris import without_secrets
 from ..settings.algorithms import streams
 from ..settings.config import ExperimentConfig
 from ..storage.experiments import Experiment, Trial
-from ..uris import without_secrets
 from ..worker.trial_config import trial_config
 from .proposer import Proposer
 
@@ -48,15 +48,17 @@ class Work:
 
         Args:
             trial: Which.
-            in_full: Whether the dataset's place has the credentials of this command, which no file may hold.
+            in_full: Whether places have the credentials of this command, which no file may hold.
         """
         told = {**trial_config(self.config, trial), **self.also}
-        return {**told, "dataset": self.secret_places.get(told["dataset"], told["dataset"])} if in_full else told
+        if not in_full:
+            return told
+        return {**told, "dataset": self.secret_places.get(told["dataset"], told["dataset"]), "folder": trial.folder.name}
 
     @property
     def secret_places(self) -> dict[str, str]:
-        """Places of datasets that hold credentials, by what is kept of them."""
-        return {kept: place for place in self.datasets if (kept := without_secrets(place)) != place}
+        """The storage and places of datasets that hold credentials, by what is kept of them."""
+        return {kept: place for place in (self.config.storage, *self.datasets) if (kept := without_secrets(place)) != place}
 
     @property
     def streams(self) -> bool:

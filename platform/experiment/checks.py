@@ -8,13 +8,13 @@ from typing import Any
 from ...algos.environments.make import make
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, did_you_mean
+from ...data.uris import without_secrets
 from ..cluster.session import node_count
 from ..places import Data
 from ..settings.config import ExperimentConfig
 from ..settings.evaluation import check_spaces, environment_to_play, measured
 from ..storage.experiments import check_name
 from ..tracking.runs import check_tracking
-from ..uris import without_secrets
 from ..worker.subjects import check_data as check_learning
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from ...data.errors import ConfigError
+from ...data.uris import without_secrets
 from ..tracking.estimate_gate import TAG
 from ..tracking.registered import is_registered, registry, tracking_uri
-from ..uris import without_secrets
 from .judgement import Judgement, Verdict
 
 

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...algos.judging.overfitting import stop_here
+from ...data.uris import without_password
 from ..results.experiment import mlflow_command
 from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
 from ..rllib.names import is_online
 from ..settings.config import ExperimentConfig
 from ..statistics import FEW
 from ..surroundings import describe_git, describe_machine
-from ..uris import without_password
 from ..words import count
 
 NONE = "–"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...data.uris import without_password
 from ..storage.experiments import Experiment, Status, Trial
-from ..uris import without_password
 
 
 @dataclass(frozen=True)

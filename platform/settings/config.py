@@ -12,9 +12,9 @@ from pydantic import ConfigDict, Field, model_validator
 from ...data.config import Config, recorded, setting
 from ...data.errors import ConfigError
 from ...data.spec import Environment
+from ...data.uris import without_password
 from ..places import environment_place
 from ..rllib.names import is_online, is_rllib
-from ..uris import without_password
 
 if TYPE_CHECKING:
     from ...algos.base import Algorithm

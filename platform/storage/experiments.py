@@ -38,7 +38,7 @@ from typing import Any, Literal, Self
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
-from ..uris import without_secrets, without_secrets_in
+from ...data.uris import without_secrets, without_secrets_in
 from .folders import Folder, json_bytes
 from .locks import Lock
 

@@ -48,7 +48,7 @@ class Folder(Place):
     @property
     def label(self) -> str:
         """The last part of its name."""
-        return self.name.partition("?")[0].rpartition("/")[2]
+        return label(self.name)
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds, None where it is missing. Raises StorageError when it is not JSON."""
@@ -242,3 +242,8 @@ class Folder(Place):
 def json_bytes(value: Any) -> bytes:
     """A JSON value as files hold it."""
     return json.dumps(value, indent=1, allow_nan=False).encode()
+
+
+def label(place: str) -> str:
+    """The last part of a path or URI."""
+    return place.partition("?")[0].rpartition("/")[2]

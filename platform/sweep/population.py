@@ -19,24 +19,29 @@ from ray.tune.schedulers.pbt import _PBTTrialState  # pyright: ignore[reportPriv
 from ...data.errors import StorageError
 from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial
-from ..storage.folders import Folder
+from ..storage.folders import label
 from ..worker.decisions import Exploit, exploits_of, note_exploit, results
 from .scheduler_config import PBT
 from .spaces import Space, Uniform
 
 
 class Folders:
-    """The folders of Tune's trials, each opened once."""
+    """The folders of Tune's trials, each opened once.
 
-    def __init__(self) -> None:
+    Args:
+        experiment: Whose trials; Tune's notes of them have no credentials.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._trials = experiment.folder / "trials"
         self._known: dict[str, Trial] = {}
 
     def of(self, trial: Any) -> Trial:
         """The folder of one. Raises StorageError."""
-        place = str(trial.config["trial"]["folder"])
-        if place not in self._known:
-            self._known[place] = Trial(Folder(place))
-        return self._known[place]
+        identity = label(trial.config["trial"]["folder"])
+        if identity not in self._known:
+            self._known[identity] = Trial(self._trials / identity)
+        return self._known[identity]
 
 
 class Population(PopulationBasedTraining):
@@ -67,7 +72,7 @@ class Population(PopulationBasedTraining):
             require_attrs=False,
         )
         self.chosen, self.objective, self.spaces, self.size = chosen, objective, spaces, size
-        self._folders = Folders()
+        self._folders = Folders(experiment)
         self._measured = {t.identity for t in experiment.trials() if t.is_settled or results(t, objective)}  # or past that
         self._failed: dict[str, int] = {}  # seeds that diverged, by identity
 

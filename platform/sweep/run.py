@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data.errors import ConfigError, did_you_mean
+from ...data.uris import without_secrets, without_secrets_in
 from ..driver.budget import Spent
 from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
@@ -24,7 +25,6 @@ from ..results.sweep import SweepResult, outcome, read_sweep
 from ..settings.config import ExperimentConfig
 from ..settings.evaluation import environment_to_play, measured
 from ..storage.experiments import CHOICE, Experiment, Trial, identity
-from ..uris import without_secrets, without_secrets_in
 from .config import SweepConfig
 from .schedulers import make_scheduler, told
 from .search_space import ALGORITHM, DATASET, Configuration, applied

@@ -71,7 +71,7 @@ def make_scheduler(
             return Population(chosen, chosen.steps(config), objective, spaces, experiment, chosen.population or population)
         case _:
             return None
-    stopping = Stopping(chosen.name, rule, objective)
+    stopping = Stopping(chosen.name, rule, objective, experiment)
     stopping.hear(experiment.trials())
     return stopping
 
@@ -94,12 +94,13 @@ class Stopping(FIFOScheduler):
         name: For reasons.
         rule: Ray's, which decides.
         objective: What makes a trial's result of its seeds' metrics.
+        experiment: Whose trials.
     """
 
-    def __init__(self, name: str, rule: TrialScheduler, objective: Objective) -> None:
+    def __init__(self, name: str, rule: TrialScheduler, objective: Objective, experiment: Experiment) -> None:
         super().__init__()
         self.name, self.rule, self.objective = name, rule, objective
-        self._folders = Folders()
+        self._folders = Folders(experiment)
         self._heard: dict[str, int] = {}  # the newest step of each trial, by its name
 
     def hear(self, trials: Sequence[Trial]) -> None:

@@ -19,13 +19,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...data.errors import D3rayError, StorageError
+from ...data.uris import without_password
 from ..results.best import by_configuration, objective_of, objective_value
 from ..statistics import summarise
 from ..storage.experiments import Experiment, Status, Trial, flatten
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines
 from ..surroundings import describe_machine, read_surroundings
-from ..uris import without_password
 from .metric_files import MetricFiles
 from .models import register
 from .place import FILE, is_at, shown

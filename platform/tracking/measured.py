@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError
+from ...data.uris import without_password
 from ..results.reading import Configuration, Results, SeedRun
 from ..storage.experiments import Status
 from ..storage.outbox import Line
-from ..uris import without_password
 from .registered import is_registered, registry, tracking_uri
 
 _INFINITE = sys.float_info.max  # what MLflow makes of infinity

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...data.uris import without_password
 from ..storage.experiments import Experiment
 from ..storage.folders import Folder
-from ..uris import without_password
 
 FILE = "tracking.json"
 

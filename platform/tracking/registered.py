@@ -12,7 +12,7 @@ from typing import Any
 
 from ...algos.export.package import is_package
 from ...data.errors import ConfigError, StorageError
-from ..uris import without_password
+from ...data.uris import without_password
 
 _URI = re.compile(r"models:/[^/@]+(@[^/@]+|/[^/@]+)")
 

@@ -60,9 +60,9 @@ from filelock import FileLock
 
 from ...data.errors import ConfigError, StorageError
 from ...data.storage.files import storage_errors
+from ...data.uris import without_password, without_secrets
 from ..storage.folders import Folder
 from ..storage.outbox import Line
-from ..uris import without_password, without_secrets
 from .database import make_database
 from .place import named as recorded_uri
 from .place import shown

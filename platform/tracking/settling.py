@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from ...data.errors import D3rayError
+from ...data.uris import without_secrets
 from ..storage.experiments import Experiment
 from ..storage.folders import Folder
-from ..uris import without_secrets
 from .delivery import deliver
 from .metric_files import MetricFiles
 from .place import FILE, is_at, shown

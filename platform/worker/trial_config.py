@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field
 
 from ...data.config import Config
+from ...data.uris import without_secrets
 from ..settings.config import CheckpointConfig, EvaluationConfig, ExperimentConfig
 from ..settings.objective import Objective
 from ..storage.experiments import Trial
-from ..uris import without_secrets
 
 _SHARE = "resources.json"  # of a trial's folder
 
@@ -60,7 +60,7 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
         "threads": max(1, int(config.resources.cpu)),
         "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},
         "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": gpu},
-        "folder": trial.folder.name,
+        "folder": without_secrets(trial.folder.name),
     }
 
 

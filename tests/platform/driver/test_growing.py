@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import TrialQueue, most_out
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
+
+from ..leaks import files_with
 
 ROOT = Path(__file__).parents[3]
 HEAD, WORKER = {"CPU": 0, "GPU": 0}, {"CPU": 8, "GPU": 1}
@@ -130,9 +134,11 @@ def test_a_node_that_may_come_is_waited_for_and_one_that_cannot_is_refused(head:
 
 
 @pytest.mark.timeout(200)
-def test_where_no_node_is_there_yet_one_is_asked_for() -> None:
+def test_where_no_node_is_there_yet_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its workers get this command's keys for object stores, without a word in Ray's logs."""
     Path("/tmp/ray").mkdir(exist_ok=True)  # without it Ray's own tests' cluster does not start
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret := token_hex(16))
     try:
         with ray_session(address=cluster.address):
             with pytest.raises(StorageError, match="No node with 1 CPU came up in 0 min"):
@@ -145,5 +151,9 @@ def test_where_no_node_is_there_yet_one_is_asked_for() -> None:
                 found = waiting.result()
             assert list(found) == [node["NodeID"] for node in ray.nodes() if node["Resources"].get("CPU")]
             assert len(found) == 1
+            assert ray.get(ray.remote(os.getenv).remote("AWS_SECRET_ACCESS_KEY")) == secret
+        session = cluster.head_node.get_session_dir_path()
+        assert (Path(session) / "logs" / "runtime_env_agent.log").is_file()
+        assert files_with(secret, Path(session)) == []
     finally:
         cluster.shutdown()

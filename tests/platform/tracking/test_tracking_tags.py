@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from d3ray import __version__
+from d3ray.data.uris import without_password, without_secrets, without_secrets_in
 from d3ray.platform import surroundings
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
@@ -25,7 +26,6 @@ from d3ray.platform.surroundings import (
     usable_cpus,
 )
 from d3ray.platform.tracking.runs import ServerAwayError, Tracking
-from d3ray.platform.uris import without_password, without_secrets, without_secrets_in
 from d3ray.platform.worker.system_metrics import SystemMetrics
 
 from .test_tracking import Case, storage, tracking
