@@ -18,7 +18,7 @@ from ..data.errors import ConfigError
 from ..data.masks import bare
 from ..data.replay import ReplayBuffer
 from .acting.fitted import policy, policy_module
-from .acting.inputs import raw_actions, raw_inputs, with_mask
+from .acting.inputs import as_batch, raw_actions, raw_inputs
 from .acting.policy import Policy, module_input
 from .devices import AnyDevice
 from .environments.make import is_given, make
@@ -101,12 +101,14 @@ class Algorithm(Estimator):
     def predict(self, x: Any, action_mask: Any = None) -> np.ndarray:
         """Greedy actions at raw observations [B, ...]: floats [B, A] in the environment's units, or int64 [B].
 
+        At a single observation, without the batch axis, it is a single action: [A], or an int64.
+
         Args:
             x: The observations; a mapping may have the mask as its key `action_mask`.
             action_mask: Bool [B, n], once fitted on data that have one: which actions are legal. None: all are.
 
         Raises:
-            DataError: a shape is wrong, no action is legal in a row, or the data had no mask.
+            DataError: a shape is wrong, a number is not finite, no action is legal in a row, or the data had no mask.
         """
         return self.policy().predict(x, action_mask)
 
@@ -117,7 +119,9 @@ class Algorithm(Estimator):
         """
         self._drawn = getattr(self, "_drawn", 0) + 1
         policy = self.policy()
-        return policy.draw(with_mask(policy.spec, x, action_mask), step=self._drawn, seed=self.seed)
+        shown, single = as_batch(policy.spec, x, action_mask)
+        action = policy.draw(shown, step=self._drawn, seed=self.seed)
+        return action[0] if single else action
 
     @overload
     def predict_value(self, x: Any, action: Any, with_std: Literal[False] = False) -> np.ndarray: ...
@@ -131,15 +135,19 @@ class Algorithm(Estimator):
         `with_std` adds their standard deviation, [B], a measure of what the data leave open: 0 for a critic alone, and more telling
         of larger ensembles with `bootstrap`.
 
-        Raises ConfigError where an algorithm learns no values, DataError where a shape is wrong.
+        At a single observation and a single action it is one number.
+
+        Raises ConfigError where an algorithm learns no values, DataError where a shape is wrong or a number is not finite.
         """
         fit = self.fitted
-        inputs = {name: torch.as_tensor(rows) for name, rows in raw_inputs(fit.spec, x).items()}
-        raw = raw_actions(fit.spec.action, action, len(next(iter(inputs.values()))))
+        shown, single = as_batch(fit.spec, x)
+        inputs = {name: torch.as_tensor(rows) for name, rows in raw_inputs(fit.spec, shown).items()}
+        raw = raw_actions(fit.spec.action, np.asarray(action)[None] if single else action, len(next(iter(inputs.values()))))
         with torch.no_grad():
             values = self.values(fit.nets(), fit.scaling.observation(bare(module_input(fit.spec, inputs))), fit.scaling.action(raw))
-        mean = values.mean(0).cpu().numpy()
-        return (mean, values.std(0, correction=0).cpu().numpy()) if with_std else mean
+        at: Any = 0 if single else slice(None)
+        mean = values.mean(0).cpu().numpy()[at]
+        return (mean, values.std(0, correction=0).cpu().numpy()[at]) if with_std else mean
 
     # ---- keeping
 
@@ -152,18 +160,23 @@ class Algorithm(Estimator):
         self._drawn = int(meta.get("drawn", 0))
         return super().load_state(tensors, meta)
 
-    def save(self, path: str | Path) -> None:
-        """Writes everything that training goes on from: a folder that `d3ray.load` opens."""
-        save(self, path)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes everything that training goes on from: a folder that `d3ray.load` opens.
+
+        Raises:
+            ConfigError: the path has the ending of a file; or something stands there, and `overwrite` does not say to replace it.
+            StorageError: it cannot be written, or what stands there is not what `save` writes.
+        """
+        save(self, path, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, device: AnyDevice = None) -> Self:
         """What `save` wrote. Raises StorageError when it is not whole, ConfigError when it is another algorithm's."""
         return cls._checked(load(path, device), path)
 
-    def save_model(self, path: str | Path) -> None:
+    def save_model(self, path: str | Path, *, overwrite: bool = False) -> None:
         """d3rlpy's name of `save`."""
-        self.save(path)
+        self.save(path, overwrite=overwrite)
 
     def load_model(self, path: str | Path) -> None:
         """Goes on from what `save` wrote: this object has its networks, optimisers, step and settings then.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from numbers import Integral
+from os import PathLike
 from typing import Any, NamedTuple, Self, Unpack, cast
 
 from torch import Tensor
@@ -64,7 +65,7 @@ class Stack:
 
     def fit(
         self,
-        dataset: Dataset | Sequence[Episode],
+        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
         n_steps: int = 500_000,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,
@@ -78,7 +79,7 @@ class Stack:
 
     def fitter(
         self,
-        dataset: Dataset | Sequence[Episode],
+        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
         n_steps: int = 500_000,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,

@@ -156,6 +156,10 @@ class Episode(Sequence[Transition]):
         """T."""
         return len(self.columns["reward"]) - 1
 
+    def __repr__(self) -> str:
+        end = "terminated" if self.terminated else "truncated"
+        return f"Episode({len(self)} steps, return {self.compute_return():g}, {end})"
+
     @overload
     def __getitem__(self, index: int) -> Transition: ...
     @overload

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ...data.errors import DataError
-from ...data.masks import ACTION_MASK, Masked, bare, mask_of, parted
+from ...data.masks import ACTION_MASK, Masked, bare, mask_of, masked, parted
 from ...data.spec import Box, Discrete, Leaf, Spec, space_columns, value_columns
 
 
@@ -27,6 +27,28 @@ def with_mask(spec: Spec, observation: Any, action_mask: Any) -> Any:
     return Masked(bare(observation), action_mask)
 
 
+def as_batch(spec: Spec, observation: Any, action_mask: Any = None) -> tuple[Any, bool]:
+    """An observation with its mask, if one was given, as a batch; and whether it was a single one, [*shape], which gets the axis.
+
+    Raises DataError as `with_mask`.
+    """
+    shown, columns = with_mask(spec, observation, action_mask), space_columns(spec.observation)
+    shown = parted(shown) if spec.action_mask else shown
+    seen, whole = bare(shown), "observation" in columns
+    parts = {"observation": seen} if whole else value_columns(seen)
+    if parts.keys() != columns.keys() or any(np.ndim(parts[name]) != len(leaf.shape) for name, leaf in columns.items()):
+        return shown, False
+
+    def one(x: Any) -> Any:
+        if not whole and isinstance(x, Mapping):
+            return {key: one(part) for key, part in cast("Mapping[str, Any]", x).items()}
+        if not whole and isinstance(x, tuple):
+            return tuple(map(one, cast("tuple[Any, ...]", x)))
+        return np.asarray(x)[None]
+
+    return masked(one(seen), None if mask_of(shown) is None else np.asarray(mask_of(shown))[None]), True
+
+
 def action_dtype(spec: Spec) -> str:
     """Type of the actions that an exported policy gives: that of the data."""
     if not isinstance(spec.action, Box):
@@ -41,8 +63,8 @@ def raw_inputs(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
     none is given none.
 
     Raises:
-        DataError: a key is missing or unknown, a shape is not (batch, *shape of the space), an image of bytes comes as floats, or
-            no action is legal.
+        DataError: a key is missing or unknown, a shape is not (batch, *shape of the space), a number is not finite, an image of
+            bytes comes as floats, or no action is legal.
     """
     shown = parted(observation) if spec.action_mask else observation
     inputs = _seen(spec, bare(shown))
@@ -79,10 +101,13 @@ def _mask(mask: Any, n: int, n_actions: int) -> np.ndarray:
 
 def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:
     if array.ndim != len(box.shape) + 1 or array.shape[1:] != box.shape:
-        hint = "; a single one needs a batch axis: x[None]" if array.shape == box.shape else ""
+        hint = "; a single one needs a batch axis here: x[None]" if array.shape == box.shape else ""
         wanted = ", ".join(("batch", *map(str, box.shape)))
         what = "Observations have" if name == "observation" else f"{name} has"
         raise DataError(f"{what} the shape {array.shape}; this policy takes ({wanted}){hint}.")
+    if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+        bad = ~finite.reshape(len(array), -1).all(1)
+        raise DataError(f"{name} is NaN or infinite in {bad.sum()} of {len(array)} rows, first in row {bad.argmax()}.")
     if isinstance(box, Box) and box.is_image and array.dtype.kind == "f":
         raise DataError(f"{name} is an image of bytes, 0 to 255, and {array.dtype} was given: hand in what was shown, unscaled.")
     return array

@@ -13,7 +13,7 @@ from ...data.frames import Padding
 from ...data.spec import Spec
 from .frames import facing
 from .graph_inputs import NoiseInput, StateInput
-from .inputs import named_inputs, raw_inputs, with_mask
+from .inputs import as_batch, named_inputs, raw_inputs, with_mask
 from .remembering import Remembering
 
 
@@ -62,18 +62,24 @@ class OnnxPolicy:
 
     def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
         """Raw observations [n, ...] to raw actions, legal ones by a mask [n, n_actions]."""
-        return state, self.predict(observation, action_mask)
+        return state, self._acted(with_mask(self.spec, observation, action_mask))
 
     def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
         """Actions at raw observations [B, ...], an array or a dict of them: [B, A] in the environment's units, or int64 [B].
 
-        `action_mask`, bool [B, n], says which are legal, where the policy's data have one; None: all.
+        That of a single observation, without the batch axis, is a single action. `action_mask`, bool [B, n], says which are legal,
+        where the policy's data have one; None: all.
 
         Raises:
-            DataError: their shape is wrong, or they are floats where the policy takes integers.
+            DataError: their shape is wrong, a number is not finite, or they are floats where the policy takes integers.
         """
-        inputs = raw_inputs(self.spec, with_mask(self.spec, observation, action_mask))
-        return self.run({name: _cast(name, rows, self._types[name]) for name, rows in inputs.items()})
+        shown, single = as_batch(self.spec, observation, action_mask)
+        action = self._acted(shown)
+        return action[0] if single else action
+
+    def _acted(self, observation: Any) -> np.ndarray:
+        rows = raw_inputs(self.spec, observation)
+        return self.run({name: _cast(name, part, self._types[name]) for name, part in rows.items()})
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Actions at inputs by name, in the graph's own types."""

@@ -22,7 +22,7 @@ from ..nets import Hyper, Nets
 from ..networks.vectors import Observation
 from ..ports import Ports, drawn, noises, started
 from .frames import facing
-from .inputs import raw_inputs, with_mask
+from .inputs import as_batch, raw_inputs, with_mask
 
 
 class Acting(Protocol):
@@ -160,10 +160,10 @@ class Policy:
 
     def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
         """Raw observations [n, ...] to raw actions, legal ones by a mask [n, n_actions]."""
-        return state, self.predict(observation, action_mask)
+        return state, self._answer(self.module, with_mask(self.spec, observation, action_mask))
 
     def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """Greedy actions at raw observations [B, ...], an array or a dict of them.
+        """Greedy actions at raw observations [B, ...], an array or a dict of them; the action at a single one [...].
 
         Args:
             observation: As `raw_inputs` takes it.
@@ -171,9 +171,11 @@ class Policy:
                 observations, or all.
 
         Raises:
-            DataError: a shape is wrong, no action is legal, or the policy knows no mask.
+            DataError: a shape is wrong, a number is not finite, no action is legal, or the policy knows no mask.
         """
-        return self._answer(self.module, with_mask(self.spec, observation, action_mask))
+        shown, single = as_batch(self.spec, observation, action_mask)
+        action = self._answer(self.module, shown)
+        return action[0] if single else action
 
     def propose(self, what: str, state: None, observation: Any, *, step: int, seed: int) -> tuple[None, np.ndarray]:
         """What an explorer departs from: "action", the greedy one; "draw", one drawn at (seed, step); "values", [B, A].
@@ -189,7 +191,7 @@ class Policy:
                 n_actions = cast("Discrete", self.spec.action).n
                 return state, self._answer(lambda x: self.module.values(x, n_actions), observation)
             case _:
-                return state, self.predict(observation)
+                return state, self._answer(self.module, observation)
 
     def check_departs(self, what: str) -> None:
         """Raises ConfigError where there is nothing of the kind that an explorer departs from."""

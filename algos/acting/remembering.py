@@ -11,7 +11,7 @@ from ...data.errors import ConfigError
 from ...data.masks import masked
 from ...data.spec import Spec
 from .graph_inputs import NoiseInput, StateInput
-from .inputs import named_inputs, raw_inputs, with_mask
+from .inputs import as_batch, named_inputs, raw_inputs, with_mask
 from .numbers import numbers
 
 REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
@@ -111,11 +111,15 @@ class Remembering:
         return {**state, REWARD: state[REWARD] + np.asarray(reward, np.float32)} if REWARD in state else state
 
     def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """Actions at raw observations [B, ...]. Refused where an action depends on what came before: raises ConfigError."""
+        """Actions at raw observations [B, ...], or at a single one.
+
+        Raises ConfigError where an action depends on what came before.
+        """
         if self.states:
             raise ConfigError(refusal(self.name))
-        rows = raw_inputs(self.spec, observation)
-        return self.step(self.start(len(next(iter(rows.values())))), observation, action_mask)[1]
+        shown, single = as_batch(self.spec, observation, action_mask)
+        action = self.step(self.start(len(next(iter(raw_inputs(self.spec, shown).values())))), shown)[1]
+        return action[0] if single else action
 
 
 class Asking:

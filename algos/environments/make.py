@@ -14,7 +14,7 @@ from ...data.errors import ConfigError
 from ...data.spec import Environment
 from .atari import AtariGame
 from .classic import ClassicEnvironment, is_environment
-from .packages import extra_of, register, wrapped
+from .packages import extra_of, missing_extra, register, wrapped
 from .spaces import spec_of
 from .vector import VectorEnvironment
 
@@ -109,12 +109,18 @@ def _by_id(environment: Environment, *, evaluating: bool) -> Any:
                 return AtariGame(environment, evaluating=evaluating)
             return wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))
     except gymnasium.error.UnregisteredEnv as error:
+        if extra := missing_extra(name):
+            raise ConfigError(f"{name} needs a package that is missing: pip install 'd3ray[{extra}]' brings it.") from error
         raise ConfigError(f"gymnasium knows no environment {name!r}{_nearest(name)}") from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         extra, why = extra_of(name), str(error).rstrip(".")
         if extra and "moved" not in why:  # else the advice is gymnasium's own, as to what was taken out of it
             why = f"{why.partition(',')[0]}; pip install 'd3ray[{extra}]' brings it"
         raise ConfigError(f"{name} needs a package that is missing: {why}.") from error
+    except gymnasium.error.DeprecatedEnv as error:
+        raise ConfigError(f"gymnasium has {name!r} no longer{_nearest(name)}") from error
+    except gymnasium.error.Error as error:  # such as an id that is none
+        raise ConfigError(f"gymnasium cannot make {name!r}: {str(error).splitlines()[0].rstrip('.')}.") from error
     except TypeError as error:
         raise ConfigError(f"{name} does not take {environment.kwargs}: {error}.") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
@@ -16,6 +17,7 @@ _EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
     "MinAtar/": "minatar",
 }
+_ROBOTICS = ("AdroitHand", "AntMaze_", "Fetch", "FrankaKitchen", "HandManipulate", "HandReach", "PointMaze_")  # ids begin so
 
 
 def register(name: str) -> None:
@@ -43,6 +45,11 @@ def extra_of(name: str) -> str | None:
     """The extra of d3ray that installs what an id needs; None where there is none."""
     module = str(gymnasium.registry[name].entry_point) if name in gymnasium.registry else ""
     return next((extra for start, extra in _EXTRAS.items() if module.startswith(start) or name.startswith(start)), None)
+
+
+def missing_extra(name: str) -> str | None:
+    """The extra whose package would make an id known, were it installed; None where that is not what is missing."""
+    return "robotics" if name.startswith(_ROBOTICS) and find_spec("gymnasium_robotics") is None else None
 
 
 def wrapped(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

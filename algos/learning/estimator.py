@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
+from os import PathLike
 from typing import Any, Self, Unpack, cast
 
 from torch import Tensor
@@ -104,7 +105,7 @@ class Estimator(Definition):
 
     def fit(
         self,
-        dataset: Dataset | Sequence[Episode],
+        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
         n_steps: int | None = None,
         n_steps_per_epoch: int | None = None,
         evaluators: Mapping[str, Evaluator] | None = None,
@@ -118,7 +119,7 @@ class Estimator(Definition):
 
     def fitter(
         self,
-        dataset: Dataset | Sequence[Episode],
+        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
         n_steps: int | None = None,
         n_steps_per_epoch: int | None = None,
         evaluators: Mapping[str, Evaluator] | None = None,
@@ -135,7 +136,8 @@ class Estimator(Definition):
         """The one training loop, an epoch at a time.
 
         Args:
-            dataset: Where transitions come from; a list of episodes, as scikit-learn's splitters make, is copied into one.
+            dataset: Where transitions come from, or the path, URI or name that `Dataset.open` takes; a list of episodes, as
+                scikit-learn's splitters make, is copied into one.
             n_steps: Gradient steps to do; None: 500,000, unless `n_epochs` says how many.
             n_steps_per_epoch: Gradient steps between two yields; epochs end at its multiples. None: 10,000, or with `n_epochs` as
                 many as there are batches in the data.

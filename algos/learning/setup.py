@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from os import PathLike
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -74,9 +75,11 @@ def config_for_spaces(algorithm: Definition, spec: Spec, name: str, *, as_seen: 
 
 
 def trained_on(algorithm: Definition, given: Any) -> Any:
-    """A dataset; episodes are copied into one, and what an algorithm opens itself is left as it is."""
+    """A dataset: what is given, what lies at a place, or a copy of episodes. What an algorithm opens itself is left as it is."""
     if isinstance(given, Dataset) or isinstance(algorithm.wants(algorithm.check_settings()), Opens):
         return given
+    if isinstance(given, str | PathLike):
+        return Dataset.open(cast("str | PathLike[str]", given))
     return MDPDataset.from_episodes(given)
 
 

@@ -18,12 +18,19 @@ from ..registry import algorithm_class
 from .checkpoint import read_checkpoint, write_checkpoint
 from .d3_files import load_d3
 
+_OF_FILES = (".d3", ".onnx", ".pt", ".pt2", ".pth", ".safetensors", ".zip")
 
-def save(algorithm: Estimator, path: str | Path) -> None:
-    """Writes everything that training goes on from. Raises StorageError; nothing is left half-written."""
+
+def save(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> None:
+    """Writes everything that training goes on from; nothing is left half-written. Arguments and errors as `Algorithm.save`."""
+    path = Path(path)
+    if path.suffix in _OF_FILES:
+        what = f"save writes a folder, which training goes on from, and {path} has the ending of a file"
+        raise ConfigError(f"{what}: call it {path.stem!r}, or write the policy alone by save_policy, as .onnx, .pt or .pt2.")
     tensors, meta = algorithm.state()
-    settings = {**meta, "seed": algorithm.seed}
-    write_checkpoint(Path(path), tensors, settings)
+    if not overwrite and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} is there already: save under another name, or say overwrite=True to replace it.")
+    write_checkpoint(path, tensors, {**meta, "seed": algorithm.seed})
 
 
 def load(path: str | Path, device: AnyDevice = None) -> Any:

@@ -265,3 +265,24 @@ def test_draws_go_on_once_it_was_saved_and_loaded(tmp_path):
     second, again = made.sample_action(x), d3ray.load(tmp_path / "saved")
     assert not np.allclose(first, second)
     np.testing.assert_array_equal(again.sample_action(x), second)
+
+
+@pytest.mark.parametrize("name", ["TD3", "DQN", "SAC"])
+def test_a_single_observation_gets_a_single_action(name: str) -> None:
+    """Without the batch axis, as d3rlpy's users write it; what comes is the row of the batch."""
+    algorithm = maker(getattr(d3ray, name))(seed=2).fit(DISCRETE if name == "DQN" else CONTINUOUS, 2)
+    batch = np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)
+    actions = algorithm.predict(batch)
+    for single in (batch[1], batch[1].tolist(), torch.from_numpy(batch[1])):
+        np.testing.assert_array_equal(algorithm.predict(single), actions[1])
+    assert np.shape(algorithm.sample_action(batch[1])) == actions.shape[1:]
+    values, spread = algorithm.predict_value(batch, actions, with_std=True)
+    np.testing.assert_allclose(algorithm.predict_value(batch[1], actions[1], with_std=True), (values[1], spread[1]), rtol=1e-6)
+
+
+def test_training_opens_a_dataset_by_its_place(tmp_path: Path) -> None:
+    CONTINUOUS.write(tmp_path / "data")
+    placed = [maker(d3ray.TD3)(seed=1).fit(place, 3).state()[0] for place in (tmp_path / "data", str(tmp_path / "data"))]
+    given = maker(d3ray.TD3)(seed=1).fit(CONTINUOUS, 3).state()[0]
+    assert all(same(state, given) for state in placed)
+    assert repr(CONTINUOUS.episodes[0]).startswith(f"Episode({len(CONTINUOUS.episodes[0])} steps, return ")

@@ -59,7 +59,10 @@ def test_what_is_not_trained_yet_says_so(use: Any) -> None:
     ("use", "message"),
     [
         (lambda a: a.predict(np.zeros((2, 4))), r"Observations have the shape \(2, 4\); this policy takes \(batch, 5\)"),
-        (lambda a: a.predict(np.zeros(5)), "needs a batch axis"),
+        (lambda a: a.predict(np.zeros(4)), r"shape \(1, 4\); this policy takes \(batch, 5\)"),
+        (lambda a: a.policy().step(None, np.zeros(5)), "needs a batch axis"),
+        (lambda a: a.predict(np.where(SEEN > 0, np.nan, SEEN)), r"^observation is NaN or infinite in \d of 6 rows, first in row "),
+        (lambda a: a.predict([0.0, 0.0, np.inf, 0.0, 0.0]), "observation is NaN or infinite in 1 of 1 rows, first in row 0"),
         (lambda a: a.sample_action(np.zeros((2, 4))), r"shape \(2, 4\)"),
         (lambda a: a.predict_value(np.zeros((2, 4)), np.zeros((2, 3))), r"shape \(2, 4\)"),
         (lambda a: a.predict_value(SEEN, np.zeros((6, 2))), r"Actions have the shape \(6, 2\); 6 observations go with \(6, 3\)"),
@@ -140,6 +143,22 @@ def test_shapes_and_steps_are_what_they_are_called() -> None:
         one_sentence(caught)
     with pytest.raises(ConfigError, match=r"grad_step is 1\.5; it counts gradient steps"):
         maker(d3ray.TD3)().create_impl((4,), 2).set_grad_step(1.5)
+
+
+def test_nothing_is_saved_over_what_is_there_or_as_a_file(tmp_path: Path) -> None:
+    algorithm, there = maker(d3ray.TD3)().fit(CONTINUOUS, 1), tmp_path / "model"
+    algorithm.save(there)
+    before = (there / "meta.json").read_bytes()
+    with pytest.raises(ConfigError, match=r"model is there already: save under another name, or say overwrite=True") as caught:
+        algorithm.fit(CONTINUOUS, 1).save(there)
+    one_sentence(caught)
+    assert (there / "meta.json").read_bytes() == before
+    algorithm.save_model(there, overwrite=True)
+    assert d3ray.load(there).step == 2
+    for name, cure in (("model.d3", "call it 'model'"), ("model.onnx", r"save_policy, as \.onnx")):
+        with pytest.raises(ConfigError, match=rf"^save writes a folder, .*{name} has the ending of a file: .*{cure}"):
+            algorithm.save(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 @pytest.fixture
@@ -250,7 +269,7 @@ def test_seeds_of_numpy_are_numbers_too(tmp_path: Path) -> None:
     np.testing.assert_allclose(load(tmp_path / "row").predict(SEEN), alone.predict(SEEN), atol=1e-5)
 
 
-@pytest.mark.parametrize(("data", "what"), [("d3ray/pendulum-replay", "'d3ray/pendulum-replay'"), (3, "a int"), ([1], "a list")])
+@pytest.mark.parametrize(("data", "what"), [(3, "a int"), ([1], "a list")])
 def test_data_are_a_dataset_or_its_episodes(data: Any, what: str) -> None:
     with pytest.raises(DataError, match=f"Data are a Dataset, .*, or a list of its episodes, not {what}") as caught:
         d3ray.BC().fit(data, 1)

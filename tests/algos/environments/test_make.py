@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,6 +128,9 @@ def test_spaces_that_cannot_be_recorded_are_refused_by_name() -> None:
         ("Pendulum-v7", "did you mean 'Pendulum-v1'?"),
         ("qqqq", "pprint_registry"),
         ("os:Thing-v0", "'os:Thing-v0' names a module"),
+        ("Pendulum-v0", "gymnasium has 'Pendulum-v0' no longer; did you mean 'Pendulum-v1'?"),
+        ("Hopper-v1", "gymnasium has 'Hopper-v1' no longer; did you mean 'Hopper-v5'?"),
+        ("no id", "gymnasium cannot make 'no id': Malformed environment ID"),
         (specs.Environment(id="CartPole-v1", kwargs={"gravity": 3}), "CartPole-v1 does not take {'gravity': 3}"),
         (lambda: 3, "made no environment"),
         (7, "7 is no environment"),
@@ -136,6 +140,12 @@ def test_what_cannot_be_made_is_explained(wrong: Any, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         make(wrong)
     assert message in str(error.value)
+
+
+@pytest.mark.skipif(find_spec("gymnasium_robotics") is not None, reason="the package is there")
+def test_an_id_of_a_package_that_is_missing_names_the_extra() -> None:
+    with pytest.raises(ConfigError, match=r"^AdroitHandDoor-v1 needs a package .*: pip install 'd3ray\[robotics\]' brings it"):
+        make("AdroitHandDoor-v1")
 
 
 def test_an_object_is_one_environment_only() -> None:

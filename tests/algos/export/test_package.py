@@ -236,7 +236,9 @@ def test_wrong_observations_are_refused(made: Path) -> None:
     with pytest.raises(DataError, match=r"shape \(4, 6\); this policy takes \(batch, 5\)"):
         policy.predict(np.zeros((4, 6)))
     with pytest.raises(DataError, match=r"needs a batch axis"):
-        policy.predict(np.zeros(5))
+        policy.step(None, np.zeros(5))
+    with pytest.raises(DataError, match=r"^observation is NaN or infinite in 1 of 4 rows, first in row 2\.$"):
+        policy.predict(np.where(np.arange(4)[:, None] == 2, np.nan, np.zeros((4, 5))))
     with pytest.raises(DataError, match="complex"):
         policy.predict(np.zeros((4, 5), complex))
 

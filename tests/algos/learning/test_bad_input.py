@@ -64,10 +64,10 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         DataError,
         "Observations have the shape (3, 4); this policy takes (batch, 5).",
     ),
-    "a lone observation": (
-        lambda: fitted(TD3).predict(np.zeros(5, np.float32)),
+    "a lone observation with several actions": (
+        lambda: fitted(TD3).predict_value(np.zeros(5, np.float32), np.zeros((2, 3), np.float32)),
         DataError,
-        "Observations have the shape (5,); this policy takes (batch, 5); a single one needs a batch axis: x[None].",
+        "Actions have the shape (1, 2, 3); 1 observations go with (1, 3).",
     ),
     "another action to value": (
         lambda: fitted(TD3).predict_value(np.zeros((3, 5), np.float32), np.zeros((3, 2), np.float32)),
