@@ -1,9 +1,10 @@
 # Each target sets itself up: it needs Python 3.11, 3.12 or 3.13 and make, nothing else.
 #
 #   make demo        train a first policy on a shipped dataset and show what came of it
-#   make test        lint and the tests (what continuous integration runs); types are checked beside the tests
+#   make test        lint and the tests, each of some seconds at most; types are checked beside the tests
+#   make test-long   the tests that take longer, alone: documents that train, kills, a browser; continuous integration runs both
+#   make test-all    every test, those of many minutes too
 #   make lint        ruff and the strict type checker
-#   make test-all    every test, the long ones too
 #   make test-gpu    the tests that need a GPU, alone; without one they skip
 #   make test-faults the tests that kill nodes, drivers and servers of a local cluster, alone; REPEAT=10 of them one after another
 #   make benchmark   benchmark-fidelity, -speed, -data and -learning, beside d3rlpy and PFRL; they take minutes to hours and write
@@ -30,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint style types test-all test-gpu test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
+.PHONY: demo test test-long lint style types test-all test-gpu test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -39,6 +40,9 @@ demo: $(INSTALLED)
 # The type checker is one process of a minute, and tests wait now and then for a Ray to start: it goes on meanwhile.
 test: style
 	@$(MAKE) --no-print-directory types & types=$$!; $(PYTEST) $(TESTS); tests=$$?; wait $$types && exit $$tests
+
+test-long: $(INSTALLED)
+	$(PYTEST) -m "long and not slow" $(TESTS)
 
 lint: style types
 

@@ -116,7 +116,9 @@ class LocalRay:
 
         if ray.is_initialized():
             return
-        (self.folder / "sitecustomize.py").write_text("import os\nos.fsync = lambda descriptor: None\n")  # as in this process
+        (self.folder / "sitecustomize.py").write_text(
+            "import gc, os\nos.fsync = lambda descriptor: None\ngc.set_threshold(50_000)\n"
+        )  # as in this process
         patch = self._open.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("PYTHONPATH", os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")]))
         patch.syspath_prepend(self.folder)

@@ -159,6 +159,7 @@ def test_a_preset_of_a_table_makes_an_algorithm(tmp_path: Path) -> None:
         OfTasks.from_preset("breakouts")
 
 
+@pytest.mark.long
 def test_tables_are_read_when_a_preset_is_asked_for() -> None:
     code = """
 import sys

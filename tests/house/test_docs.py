@@ -137,6 +137,7 @@ def write_d4rl(file: Path) -> None:
 NEED_D4RL = ("README.md", "datasets.md")  # show how such a file is ingested
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # a busy machine starts a Ray slowly
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_what_a_document_shows_runs(document: Path, tmp_path: Path) -> None:

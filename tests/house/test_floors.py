@@ -97,6 +97,7 @@ def large_folders(root: Path) -> dict[str, int]:
     return {folder: n for folder, n in sizes.items() if n > MOST}
 
 
+@pytest.mark.long
 def test_no_room_imports_from_above() -> None:
     assert imports_from_above(ROOT) == []
 
@@ -270,6 +271,7 @@ def test_the_blocker_blocks(tmp_path: Path) -> None:
     assert run_without(PLATFORM_ONLY, code, tmp_path) == "ray is blocked\n"
 
 
+@pytest.mark.long
 def test_an_algorithm_trains_without_ray_and_mlflow(tmp_path: Path) -> None:
     code = """
 import numpy as np

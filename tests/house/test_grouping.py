@@ -12,6 +12,8 @@ import pytest
 
 from .source_tree import ROOT
 
+pytestmark = pytest.mark.long
+
 TOY = """
 import os, pathlib, pytest, time
 

@@ -30,11 +30,13 @@ def test_the_root_and_the_floors_offer_the_same_names() -> None:
         algos.IQ  # pyright: ignore  # noqa: B018
 
 
+@pytest.mark.long
 def test_names_are_loaded_when_they_are_used() -> None:
     code = "import sys, d3ray; before = 'torch' in sys.modules; d3ray.IQL; print(before, 'torch' in sys.modules)"
     assert run(code) == "False True\n"
 
 
+@pytest.mark.long
 def test_the_doors_to_ray_data_import_ray_when_they_are_used() -> None:
     code = "import sys, d3ray; d3ray.from_ray, d3ray.to_ray, d3ray.map_batches; before = 'ray' in sys.modules; d3ray.ShardSink; "
     assert run(f"{code}print(before, 'ray' in sys.modules)") == "False True\n"
@@ -44,6 +46,7 @@ def test_the_doctor_is_a_function_whatever_was_imported_before() -> None:
     assert run("import d3ray.data.doctor; from d3ray import doctor; print(callable(doctor))") == "True\n"
 
 
+@pytest.mark.long
 def test_another_name_is_the_module_where_it_stands() -> None:
     code = (
         "import importlib\nfrom d3ray.data.moved import MOVED\n"

@@ -15,6 +15,8 @@ import pytest
 
 from .source_tree import FLOORS, ROOT
 
+pytestmark = pytest.mark.long
+
 SHIPPED = ROOT / "data" / "shipped" / "cartpole-replay"
 PARTS = ("__init__.py", "py.typed", "pyproject.toml", "README.md", "LICENSE", *FLOORS)
 

@@ -38,6 +38,7 @@ def unpicklers(module: Module) -> list[str]:
     return sorted({f"{module.path.relative_to(module.root)}:{line} {name}" for name, line in named if UNPICKLERS.search(name)})
 
 
+@pytest.mark.long
 def test_only_one_file_reads_pickles() -> None:
     found = [line for module in modules() if module.path.relative_to(ROOT) != THE_ONE_READER for line in unpicklers(module)]
     assert found == []

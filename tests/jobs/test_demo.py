@@ -7,6 +7,8 @@ import pytest
 from d3ray.jobs.command.running import run_command
 from d3ray.jobs.training.demo import DemoConfig, run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.usefixtures("local_ray")
 def test_the_demo_ends_with_scores_beside_the_datas_own(tmp_path: Path) -> None:

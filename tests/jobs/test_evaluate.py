@@ -144,6 +144,7 @@ def test_an_environment_with_arguments(package: Path) -> None:
     assert result.lengths.max() <= 5
 
 
+@pytest.mark.long
 def test_a_registered_model_plays_without_torch(package: Path, cartpole: Algorithm, tmp_path: Path) -> None:
     """Registered in a process of its own, as a driver does, with the package's files in `package/` of the model."""
     register = """

@@ -64,6 +64,7 @@ def session(pid: int) -> int | None:
     return None if state == "Z" else int(number)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_real_one_while_it_runs_and_after_it_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage, log = tmp_path / "results", tmp_path / "log.txt"

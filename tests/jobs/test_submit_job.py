@@ -29,6 +29,8 @@ from d3ray.platform.surroundings import git_state
 from ..platform.cluster.ray_head import RayHead, ray_head
 from ..platform.leaks import files_below
 
+pytestmark = pytest.mark.long
+
 D3RAY = [sys.executable, "-m", "d3ray.jobs"]
 LONG = ["collect", "Pendulum-v1", "n_steps=3_000_000"]  # a minute or two, and no more memory than a small dataset
 SECRET = "correct-horse-battery-staple"

@@ -86,6 +86,7 @@ def test_a_dataset_in_memory_is_copied(dataset: Dataset) -> None:
     check(dataset.split(0.3)[0], to_ray(dataset.split(0.3)[0]))
 
 
+@pytest.mark.long
 def test_it_can_be_read_while_trials_hold_every_cpu(dataset: Dataset, tmp_path: Path) -> None:
     folder = dataset.write(tmp_path / "set", n_shards=3)
 

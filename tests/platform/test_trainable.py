@@ -316,6 +316,7 @@ def ray_here(local_ray: Path) -> None:
     register()  # a cluster before this one, of another test, took the names with it
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_here")
 def test_population_based_training_moves_weights_and_not_identities(tmp_path: Path, data: Path) -> None:
     from ray import tune
@@ -359,6 +360,7 @@ def test_a_wrong_name_or_setting_is_refused_where_the_user_is() -> None:
         trainable("DQM")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_here")
 def test_the_example_runs(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A user's own Tuner with ASHA."""

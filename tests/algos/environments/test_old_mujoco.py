@@ -137,6 +137,7 @@ def test_both_end_at_the_same_limits(name: str) -> None:
     assert 0.2 < np.mean(found) < 0.8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["Hopper", "HalfCheetah"])
 @pytest.mark.parametrize("margins", ["of the older MuJoCo", "as they are"])
 def test_what_others_recorded_follows_from_v4_and_the_old_formulas(name: str, margins: str, test_data: Path) -> None:

@@ -118,6 +118,7 @@ def test_actions_are_in_raw_units(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_torchscript_and_programs_act_as_predict_where_there_is_no_d3ray(tmp_path: Path) -> None:
     code = """
 import sys, numpy as np, torch
@@ -219,6 +220,7 @@ def test_the_graph_is_one_file_without_paths_and_unused_networks(tmp_path: Path)
     )
 
 
+@pytest.mark.long
 def test_bytes_repeat_in_another_process(tmp_path: Path) -> None:
     algorithm = scaled("BC")
     algorithm.save(tmp_path / "saved")

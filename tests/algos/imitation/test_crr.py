@@ -48,6 +48,7 @@ def test_the_mean_needs_no_critic_and_no_numbers():
     np.testing.assert_allclose(made.predict(SEEN), mean.numpy(), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_the_numbers_are_inputs_of_the_export(tmp_path):
     """The package asks for them and chooses by them as training's policy does; each decision has others, each call the same."""
     made = trained(action_choice="softmax")

@@ -165,6 +165,7 @@ def test_it_learns_online_from_whole_episodes():
     assert np.isfinite(made.predict_value(np.zeros((2, 5), "f4"), np.zeros((2, 3), "f4"))).all()
 
 
+@pytest.mark.long
 def test_a_tiny_problem_is_solved():
     """The reward is -(a - 0.5)²; actions of the data are uniform. A policy that cloned them would stay at 0."""
     rng = np.random.default_rng(0)

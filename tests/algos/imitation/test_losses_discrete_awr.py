@@ -66,6 +66,7 @@ def test_the_likeliest_action_acts_and_draws_are_of_the_softmax():
     np.testing.assert_allclose(made.predict_value(seen, np.zeros(1, int)), value, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_good_actions_are_taken_up():
     """Three actions in equal shares, rewarded with -1, 0 and 1: a policy that cloned them would have shares of a third."""
     action, ends = np.arange(600) % 3, np.ones(600, bool)

@@ -82,6 +82,7 @@ def test_the_actor_is_iqls_and_the_value_steps_first():
         assert loss[i] == pytest.approx(-metrics["weight"][i] * metrics["log_prob"][i], rel=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beta", [0.5])
 def test_the_value_is_the_soft_maximum(beta):
     """A coin: reward 0 or 1. β log E[exp(Q / β)] is 0.72 for β = 0.5 and 0.52 for β = 5, where the mean is 0.5 and the best 1."""

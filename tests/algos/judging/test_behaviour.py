@@ -30,6 +30,7 @@ def test_of_discrete_actions_probabilities_are_those_that_acted() -> None:
     assert found.calibration < 0.03
 
 
+@pytest.mark.long
 def test_of_continuous_actions_densities_are_in_the_datas_units() -> None:
     """A ~ N(3 s, 2²) in units of which the scaler makes [-1, 1]."""
     rng, n = np.random.default_rng(1), 3000

@@ -99,6 +99,7 @@ def test_an_onnx_file_of_others_acts_by_scores_or_by_numbers(tmp_path: Path, col
             policy_of(tmp_path / name, data.spec)
 
 
+@pytest.mark.long
 def test_numbers_that_are_no_actions_are_refused(tmp_path: Path) -> None:
     data, shapes = tiny_dataset(discrete=True), ({0: torch.export.Dim("batch")},)
     graphs = {"share": Number(1.0, torch.float32), "large": Number(9.0, torch.int64)}

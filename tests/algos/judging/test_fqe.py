@@ -69,6 +69,7 @@ def chain(n: int = 4000, states: int = 4) -> Dataset:
     return Dataset.from_arrays(np.eye(states, dtype=np.float32)[seen], action, reward, ended, name="chain")
 
 
+@pytest.mark.long
 def test_the_value_of_a_policy_is_found_and_not_that_of_the_data_or_of_the_best() -> None:
     data, gamma = chain(), 0.8
     settings: Any = {

@@ -31,6 +31,7 @@ def published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D3RAY_CACHE", str(folder / "cache"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("published")
 def test_the_quick_start() -> None:
     from sklearn.model_selection import train_test_split
@@ -82,6 +83,7 @@ def test_soft_opc() -> None:
     assert any(episode.compute_return() >= 180 for episode in test_episodes)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("published")
 def test_cross_validation_and_grid_search() -> None:
     from sklearn.model_selection import GridSearchCV, cross_validate

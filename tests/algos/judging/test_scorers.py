@@ -74,6 +74,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_each_is_what_a_loop_over_transitions_gives(case: str) -> None:
     make, data = CASES[case]

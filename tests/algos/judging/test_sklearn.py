@@ -121,6 +121,7 @@ def test_what_fails_in_a_search_is_said_and_a_misspelt_setting_is_refused() -> N
         GridSearchCV(dqn, {"n_critics": [0]}, cv=2, scoring=td_error_scorer).fit(DATA.episodes, n_steps=1)
 
 
+@pytest.mark.long
 def test_processes_score_as_one_does() -> None:
     dqn = maker(d3ray.DQN)(seed=1, device="cpu")
     alone, side_by_side = (

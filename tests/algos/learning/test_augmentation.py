@@ -49,6 +49,7 @@ QUICK = {"AWR", "BC", "CQL", "DecisionTransformer", "DQN", "IQL", "Rainbow", "TD
 EVERY = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in algorithm_names()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EVERY)
 def test_stacks_rows_and_resumed_runs_keep_the_contract(name):
     algorithm = algorithm_class(name)

@@ -94,6 +94,7 @@ def test_rows_of_other_rates_are_held_alike() -> None:
         assert largest_difference(stack.seed(k).state()[0], alone.state()[0])[1] < 1e-13
 
 
+@pytest.mark.long
 def test_it_keeps_the_contract() -> None:
     testing.check_algorithm(ToyHold, onnx=False)
 

@@ -33,6 +33,7 @@ def check_near(compiled: dict[str, Tensor], eager: dict[str, Tensor], most: floa
         torch.testing.assert_close(compiled[name], tensor, rtol=most, atol=most, msg=lambda said, name=name: f"{name}: {said}")
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize(
     ("seeds", "encoder"),
@@ -55,6 +56,7 @@ def test_compiled_losses_teach_what_eager_ones_teach(seeds: tuple[int, ...], enc
     assert any(not torch.equal(further[name], compiled[name]) for name in further)
 
 
+@pytest.mark.long
 @needs_compiler
 def test_a_compiled_run_goes_on_bit_for_bit() -> None:
     testing.check_resumes_bit_for_bit(testing.maker(DQN, compile_graph=True, encoder={"hidden_units": [8]}), n_steps=3)
@@ -72,6 +74,7 @@ def test_every_algorithm_can_be_compiled(name: str) -> None:
         check_near(compiled, learned(make(), seeds)[0], 1e-7)
 
 
+@pytest.mark.long
 def test_programs_are_known_by_what_they_are_given() -> None:
     made = list[str]()
 
@@ -87,6 +90,7 @@ def test_programs_are_known_by_what_they_are_given() -> None:
     assert made == ["(4,)", "(4,)", "(2,)"]
 
 
+@pytest.mark.long
 def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
     with pytest.raises(ConfigError, match=r"^compile_graph: torch cannot compile critic_loss of critic on this machine, .*"):

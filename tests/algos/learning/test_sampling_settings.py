@@ -82,6 +82,7 @@ def assert_same_state(one: Algorithm, other: Algorithm) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.long
 def test_data_that_nobody_holds_are_freed() -> None:
     data = dataset()
     algorithm = dqn().fit(data, n_steps=1)

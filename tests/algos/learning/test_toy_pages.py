@@ -60,6 +60,7 @@ def test_rollouts_of_rows_are_those_of_their_seeds():
     assert len({policy for policy, _ in counts}) > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [1, 29, 40])
 def test_a_run_goes_on_in_the_middle_of_a_rollout(at):
     check_resumes(ToyPPO, Point(), 60, at)
@@ -94,6 +95,7 @@ def test_returns_of_a_rollout_are_those_of_a_loop():
             assert float(found[t, i]) == pytest.approx(total, rel=1e-12)
 
 
+@pytest.mark.long
 def test_it_learns_to_go_to_the_middle():
     rewards = [epoch.metrics["train/reward"] for epoch in ToyPPO(seed=3, kl=0.02, gamma=0.5).fitter(Point(), 800, 80)]
     assert rewards[-1] > -0.4 > -0.8 > rewards[0]
@@ -108,6 +110,7 @@ def test_what_makes_its_own_batches_is_not_read_on_held_out_data():
 # ---- a source that renews itself
 
 
+@pytest.mark.long
 def test_a_source_hears_of_each_epoch_before_it_and_sees_the_networks():
     check_rows(ToyAnchored, DATA, 50, observation_scaler="standard")
     check_resumes(ToyAnchored, DATA, 50, 29)
@@ -283,6 +286,7 @@ def test_calls_of_a_loss_in_a_step_draw_numbers_of_their_own(stacked):
         np.testing.assert_array_equal([row[16:] for row in rows], drawn)
 
 
+@pytest.mark.long
 def test_a_kind_that_repeats_does_the_same_in_a_stack_and_again():
     check_rows(ToyNoisy, DATA, 30)
     check_resumes(ToyNoisy, DATA, 30, 13)

@@ -19,6 +19,7 @@ def known(monkeypatch):
     assert register_q_function(Compressed) is Compressed
 
 
+@pytest.mark.long
 def test_dqn_with_it_keeps_the_contract():
     testing.check_algorithm(DQN, q_function="compressed", n_critics=2)
 

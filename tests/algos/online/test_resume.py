@@ -145,6 +145,7 @@ def killed_runs(folder):
         yield algorithm, buffer, epochs
 
 
+@pytest.mark.long
 def test_a_run_killed_at_a_random_point_ends_as_an_undisturbed_one(tmp_path):
     whole = [(algorithm, buffer, {e: told(m) for e, m in epochs}) for algorithm, buffer, epochs in killed_runs(None)]
     process = subprocess.Popen([sys.executable, __file__, str(tmp_path)], env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -62,6 +62,7 @@ def test_long_runs_and_exports_keep_the_contract(name: str) -> None:
     check_export_acts_as_predict(make)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", algorithm_names())
 def test_settings_keep_the_contract_together(name: str) -> None:
     for cell in cells(name, OF_AN_HEIR if heir_to(name) else MOST if name in ("SAC", "DQN") else OF_ANOTHER):

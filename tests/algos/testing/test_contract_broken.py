@@ -19,6 +19,7 @@ from .broken_algorithms import BROKEN
 IDS = [cls.__name__ for cls, _, _ in BROKEN]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("broken", "check", "message"), BROKEN, ids=IDS)
 def test_a_broken_algorithm_fails_its_check(broken: type[Any], check: Any, message: str) -> None:
     options = {"onnx": False} if check is testing.check_export_acts_as_predict else {}

@@ -33,6 +33,7 @@ def own() -> Iterator[Any]:
     del registry._registered["BetterBC"], sys.modules["own_algorithm"]
 
 
+@pytest.mark.long
 def test_it_keeps_the_contract(own: Any) -> None:
     testing.check_algorithm(own, onnx=False)
     assert len(SCRIPT.read_text().splitlines()) < 150

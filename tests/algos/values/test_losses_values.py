@@ -266,6 +266,7 @@ def on_a_bandit(**settings):
     return DiscreteSAC(**rates, **encoders, **settings).fit(data, 600, 600)
 
 
+@pytest.mark.long
 def test_with_a_fixed_temperature_the_policy_becomes_the_softmax_of_values():
     made = on_a_bandit(learn_temperature=False, initial_temperature=0.7)
     drawn = made.sample_action(np.ones((20_000, 1), np.float32))
@@ -276,6 +277,7 @@ def test_with_a_fixed_temperature_the_policy_becomes_the_softmax_of_values():
     assert made.predict(np.ones((1, 1), np.float32)).tolist() == [0]
 
 
+@pytest.mark.long
 def test_a_learnt_temperature_leads_to_the_entropy_that_is_aimed_at():
     made = on_a_bandit(entropy_share=0.6)
     found = made.policy().log_prob(np.ones((3, 1), np.float32), np.arange(3))

@@ -41,6 +41,7 @@ def test_a_healthy_dataset_is_silent() -> None:
     assert names(healthy().dataset(), FACTS) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["d3ray/cartpole-replay", "d3ray/pendulum-replay"])
 def test_the_shipped_datasets_are_silent(name: str) -> None:
     dataset = Dataset.open(name)
@@ -63,6 +64,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert report.to_dict()["findings"]
 
 
+@pytest.mark.long
 def test_a_planted_fault_brings_few_others_along() -> None:
     for name in ("rewards_late", "timeouts_as_terminals", "actions_normalised", "duplicate_episodes", "return_outliers"):
         dataset, facts = PLANTED[name]()

@@ -35,6 +35,7 @@ def look(file: Path, facts: EnvironmentFacts, **options: Any) -> dict[str, Findi
     return {one.name: one for one in report.findings if one.severity != "note" or one.name == "observations_clipped"}
 
 
+@pytest.mark.long
 def test_d3rlpys_rewards_in_the_next_row(test_data: Path) -> None:
     for name, facts in (("pendulum_replay.h5", PENDULUM), ("cartpole_replay.h5", CARTPOLE)):
         file = test_data / "d3rlpy" / name
@@ -64,6 +65,7 @@ def test_time_limits_of_imitation(test_data: Path) -> None:
     assert look(file, CARTPOLE, timeout_at=500) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["pendulum_expert_sac_50eps.zip", "pendulum_medium_sac_50eps.zip", "pendulum-v1_enormous"])
 def test_actions_that_rllib_normalised(test_data: Path, name: str) -> None:
     file = test_data / "rllib" / name

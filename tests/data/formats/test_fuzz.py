@@ -157,6 +157,7 @@ def _problem(sentence: str) -> str:
     return "" if sentence.endswith((".", "?", ".)")) else "no sentence"
 
 
+@pytest.mark.long
 def test_damaged_files_are_read_or_refused(files: dict[str, Path], tmp_path: Path) -> None:
     counts = fuzz(files, tmp_path, 200, seed=1)
     assert counts["refused"] > 50

@@ -214,6 +214,7 @@ def test_machines_that_share_a_cache_look_through_a_map_once_each(
     assert (len(builds), sorted(looked)) == (1, sorted(walk().columns))
 
 
+@pytest.mark.long
 def test_the_least_recently_used_goes_first_and_none_in_use(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     four = [walk(500, seed).write(tmp_path / f"{seed}", n_shards=2) for seed in range(4)]
     prints = [data.fingerprint for data in four]

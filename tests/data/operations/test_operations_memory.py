@@ -47,6 +47,7 @@ def peak(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "derive",
     [
@@ -60,6 +61,7 @@ def test_one_shard_is_in_memory_while_it_is_written(large: Path, tmp_path: Path,
     assert used < WHOLE / 4, f"{used:,} bytes of {WHOLE:,}"  # a shard, the blocks that are read for it, and those measured
 
 
+@pytest.mark.long
 def test_a_map_of_several_and_new_rewards_are_made_block_by_block(
     large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_map_of_several_and_new_rewards_are_made_block_by_block(
     assert np.isfinite(relabelled.episodes.returns).all()
 
 
+@pytest.mark.long
 def test_appending_keeps_the_parts_and_what_is_together_and_no_step_between() -> None:
     n, width, times = 4000, 25, 30
     arrays = np.zeros((n, width), np.float32), np.zeros((n, 1), np.float32), np.zeros(n), np.arange(1, n + 1) % 200 == 0

@@ -87,6 +87,7 @@ def check_rows(buffer: ReplayBuffer, first_unknown: int) -> int:
     return following
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("capacity", [64, pytest.param(4000, marks=pytest.mark.slow)])  # full soon, and never
 def test_a_buffer_on_disk_survives_sigkill_at_any_moment(tmp_path: Path, capacity: int) -> None:
     PersistentReplayBuffer(tmp_path / "buffer", capacity, WIDE).close()
@@ -126,6 +127,7 @@ def test_all_room_is_taken_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     buffer.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", FALLOCATE)
 def test_no_room_is_one_sentence(tmp_path: Path, call: str) -> None:
     command = [sys.executable, "-c", CRAMPED, str(tmp_path / "buffer"), call]

@@ -61,6 +61,7 @@ def write(folder: Path, n: int) -> None:
     Dataset.from_arrays(frames, np.arange(n) % 4, np.zeros(n), np.arange(n) % 500 == 499).write(folder)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="RssAnon is Linux's")
 @pytest.mark.parametrize("shards", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_dataset_of_four_times_the_allowed_memory_is_drawn_from_trained_on_and_scored(tmp_path: Path, shards: int) -> None:

@@ -263,6 +263,7 @@ def test_a_full_disk_leaves_no_half_database(
         assert [path.name for path in disk.iterdir()] == [".mlflow.db.lock"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 def test_a_full_disk_fails_the_trial_and_room_lets_it_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with small_disk(tmp_path / "disk", "3m") as disk:  # a checkpoint is 1.1 MB, and two are kept while a third is written

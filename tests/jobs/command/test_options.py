@@ -308,6 +308,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(json_values)
 def test_what_is_written_reads_back(value: Any) -> None:
     text = to_text(value)

@@ -27,6 +27,8 @@ from d3ray.platform.results.experiment import collect
 from d3ray.platform.settings.config import Limits
 from d3ray.platform.storage.experiments import Experiment
 
+pytestmark = pytest.mark.long
+
 SMALL = {"hidden_units": [8]}
 
 

@@ -225,6 +225,7 @@ def test_runs_on_several_machines_are_told_apart(tracking: Tracking) -> None:
     assert re.search(r"<td>A</td>.*<td>A</td>.*<td>B</td>", text, re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_data_stands_beside_the_algorithms_and_is_never_the_best(tracking: Tracking) -> None:
     data = {HOPPER: -20.272305 + (3234.3 + 20.272305) * 0.9, PENDULUM: -100.0}
     marks = {(d, label): f"{k}d47a{k}" * 10 for k, d in enumerate((HOPPER, WALKER, PENDULUM)) for label in ("IQL", "BC")}
@@ -352,6 +353,7 @@ def test_figures_are_of_what_there_is(tracking: Tracking) -> None:
 # ---- the command
 
 
+@pytest.mark.long
 def test_the_command_reports_a_benchmark_by_experiment_and_by_suite(
     tracking: Tracking, storage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

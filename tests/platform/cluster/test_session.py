@@ -34,6 +34,7 @@ print("collecting again:", gc.isenabled())
 """
 
 
+@pytest.mark.long
 def test_references_freed_by_another_thread_do_not_end_the_process() -> None:
     """Without care Ray ends such a process with status 1 while it shuts down; results not yet printed would be lost."""
     done = subprocess.run([sys.executable, "-c", _BUSY_THREAD], capture_output=True, text=True, timeout=120, check=False)
@@ -54,6 +55,7 @@ print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 """
 
 
+@pytest.mark.long
 def test_sigterm_interrupts_and_leaves_all_the_time_that_is_needed() -> None:
     """Ray's own handler aborts a process 3 s after it, in the middle of whatever it puts in order."""
     done = subprocess.run([sys.executable, "-c", _STOPPED], capture_output=True, text=True, timeout=120, check=False)
@@ -83,6 +85,7 @@ print(ray.is_initialized())
 """
 
 
+@pytest.mark.long
 def test_a_reader_that_is_interrupted_starts_no_other_ray() -> None:
     done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n0\nFalse\n"), done.stderr
@@ -102,6 +105,7 @@ with ray_session(num_cpus=1):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", ["", "os.environ['RAY_AUTH_MODE'] = 'token'"])
 def test_a_local_ray_asks_for_its_token_whatever_the_shell_says(after: str) -> None:
     """Also where Ray was imported before, when it reads the mode, and where the variable is set too late for it.

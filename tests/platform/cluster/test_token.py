@@ -84,6 +84,7 @@ with ray_session(num_cpus=1):
 """
 
 
+@pytest.mark.long
 def test_a_local_ray_takes_the_token_of_its_owner(token: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _SESSION], umask=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -328,6 +328,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert list(target.parent.iterdir()) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_in_parallel_leaves_nothing(tmp_path: Path) -> None:
     for k in range(60):
         npz(tmp_path / f"{k}.npz", steps(20_000, seed=k))

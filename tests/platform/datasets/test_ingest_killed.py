@@ -81,6 +81,7 @@ def sources(folder: Path, n_files: int = 3, n: int = 10_000) -> str:
     return f"{folder}/*.npz"
 
 
+@pytest.mark.long
 def test_killed_at_random_points_and_started_again_it_is_the_same(tmp_path: Path) -> None:
     pattern, out = sources(tmp_path / "logs"), tmp_path / "out"
     said = subprocess.run(

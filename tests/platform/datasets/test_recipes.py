@@ -131,6 +131,7 @@ def test_densities_are_those_of_who_acted(hopper: dict[str, Dataset], folder: Pa
         np.testing.assert_allclose(columns["log_prob"][inside], expected[inside], atol=5e-3)
 
 
+@pytest.mark.long
 def test_the_same_recipe_gives_the_same_dataset(
     hopper: dict[str, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ def test_dqn_explores_as_it_is_told_and_its_policies_as_it_did_in_the_end() -> N
     assert float(steps(found["random"])[0]["action"].mean()) == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.long
 def test_a_run_of_dqn_in_minatar_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left off after three of six evaluations in the middle of a game, which repeats actions at random."""
     pytest.importorskip("minatar")

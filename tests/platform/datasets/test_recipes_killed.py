@@ -26,6 +26,7 @@ def evaluations(cache: Path) -> int:
     return len(json.loads(files[0].read_bytes())) if files else 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)], ids=["killed", "interrupted"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals) -> None:
     monkeypatch.setenv("D3RAY_CATALOG", str(write_catalog(tmp_path / "catalog.json")))

@@ -133,6 +133,7 @@ def test_a_node_that_may_come_is_waited_for_and_one_that_cannot_is_refused(head:
     assert training_nodes({"CPU": 1, "GPU": 2}) == {}  # whatever comes there, nobody here knows
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_where_no_node_is_there_yet_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """And its workers get this command's keys for object stores, without a word in Ray's logs."""

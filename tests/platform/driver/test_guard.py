@@ -56,6 +56,7 @@ def test_a_full_disk_under_tunes_own_notes_is_a_sentence() -> None:
         raise ConnectionError
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("when", ["an epoch", "the end"])
 def test_an_error_in_a_callback_ends_the_run_as_itself(when: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

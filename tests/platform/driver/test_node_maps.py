@@ -89,6 +89,7 @@ def maps(cache: Path) -> set[str]:
     return {path.name for path in (cache / "node_maps").iterdir() if path.is_dir()}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_every_node_builds_its_map_while_trials_hold_every_cpu(caches: list[Path], tmp_path: Path) -> None:
     in_memory, where = walk(0), tmp_path / "set"
@@ -158,6 +159,7 @@ def test_each_node_evicts_what_was_used_longest_ago_and_nothing_in_use_and_repai
     assert all(b in maps(cache) for cache in caches)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_maps_of_several_datasets_are_there_before_trials_that_hold_every_cpu_ask(caches: list[Path], tmp_path: Path) -> None:
     sets = [walk(seed) for seed in range(11, 14)]

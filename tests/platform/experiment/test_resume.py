@@ -59,6 +59,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
         command.end()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # four commands, each with a Ray of its own
 def test_killed_anywhere_it_goes_on_bit_for_bit(tmp_path: Path, start: Callable[..., Command]) -> None:  # noqa: PLR0915 - a story
     rng = np.random.default_rng(0)

@@ -83,6 +83,7 @@ def attempt(storage: Path, *more: str) -> tuple[int, str, str]:
     return status, (trial / "attempt").read_text(), f"{run.info.status}: {run.data.tags.get('d3ray.reason')}"
 
 
+@pytest.mark.long
 def test_a_failure_is_tried_again_and_then_final(plugins: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (plugins / "bad_luck").touch()
     assert attempt(tmp_path, "retries=1") == (1, "1", "FAILED: RuntimeError: no luck")
@@ -113,6 +114,7 @@ def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_pa
     assert stat.S_IMODE((tmp_path / "unlucky/tune").stat().st_mode) == 0o700  # and nobody else could have written one
 
 
+@pytest.mark.long
 def test_a_trial_whose_workers_die_but_that_gets_on_is_trained(
     plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

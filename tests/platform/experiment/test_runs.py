@@ -178,6 +178,7 @@ def test_resuming_what_is_done_changes_nothing(
     assert "MLFLOW_TRACKING_URI" not in os.environ
 
 
+@pytest.mark.long
 def test_what_failed_says_why_and_goes_on_when_it_is_mended(local_ray: Path, place: Path) -> None:
     settings = config(place, name="stumbling", algorithm="Stumbles", seeds=(0,), evaluation=None, checkpoint={})
     (local_ray / "stumble").touch()

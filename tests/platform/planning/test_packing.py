@@ -176,6 +176,7 @@ def config(place: Path, **changes: Any) -> ExperimentConfig:
     return ExperimentConfig.checked({**base, **changes})
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_trials_that_run_out_of_memory_go_on_with_a_whole_gpu_each_on_its_own(place: Path) -> None:
     result = run_experiment(config(place))
@@ -198,6 +199,7 @@ def test_trials_that_run_out_of_memory_go_on_with_a_whole_gpu_each_on_its_own(pl
     assert json.loads((trial / "resources.json").read_text()) == {"gpu": 1.0}
 
 
+@pytest.mark.long
 def test_without_hardware_auto_gives_a_gpu_each_and_without_gpus_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What no GPU can be asked about: whoever says it has them and shows none to torch gets one trial a GPU."""
     settings = config(place, name="auto", algorithm="DQN", seeds=(0,), seeds_per_trial=1, resources={"cpu": 1, "gpu": "auto"})

@@ -144,6 +144,7 @@ def test_what_a_phase_cannot_do_is_given_back(monkeypatch: pytest.MonkeyPatch) -
     assert probe.finish() is gone
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 def test_a_plan_trains_a_little_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from d3ray.jobs.command.running import run_command

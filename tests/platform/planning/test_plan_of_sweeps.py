@@ -166,6 +166,7 @@ def test_a_kind_that_is_too_large_is_named_and_the_others_are_planned(plan: Any)
     assert found.notes == ["too large. They are taken to be like the others."]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_one_greedy_value_does_not_stop_a_sweep_that_packs_itself(place: Path) -> None:
     changes: dict[str, Any] = {"resources": {"cpu": 1, "gpu": "auto"}, "seeds": (0, 1)}

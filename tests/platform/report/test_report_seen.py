@@ -90,6 +90,7 @@ def browse(page: Path, *options: str) -> tuple[str, str]:
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if ":CONSOLE" in line)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_a_browser_shows_the_page_without_complaint(write: Write, tmp_path: Path) -> None:
     write("shown", {0: [1, 2, 3, 4], 1: [2, 3, 4, 5]}, uri="sqlite:////r/mlflow.db")

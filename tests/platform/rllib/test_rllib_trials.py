@@ -35,7 +35,7 @@ PPO = {
     "model": SMALL,
     "training": {"train_batch_size_per_learner": 100, "minibatch_size": 50, "num_epochs": 1},
 }
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -264,6 +264,7 @@ def test_weights_that_do_not_fit_are_left_alone(tmp_path: Path, data: Path) -> N
 # ---- under Tune
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_population_under_tune(local_ray: Path, tmp_path: Path, data: Path, n: int) -> None:
     """On two slots, where five take turns: they exploit one another, and each step is there once."""

@@ -300,6 +300,7 @@ class Listening:
         self.rule.on_trial_complete(controller, trial, result)
 
 
+@pytest.mark.long
 def test_asha_under_tune(local_ray: Path, tmp_path: Path, data: Path) -> None:
     """Two slots, six configurations: those below the best so far end at the first rung, and actors are used again."""
     sweep = Sweep(tmp_path, data, checkpoint={"every": 40})

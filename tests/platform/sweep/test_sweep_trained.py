@@ -78,6 +78,7 @@ def test_mlflow_has_a_parent_and_a_child_for_each_seed(trained: tuple[SweepConfi
         assert [metric.step for metric in history] == [20, 40]
 
 
+@pytest.mark.long
 def test_a_finished_sweep_goes_on_where_its_budget_is_raised(trained: tuple[SweepConfig, SweepResult, list[int]]) -> None:
     config, before, _ = trained
     with pytest.raises(ConfigError, match="say --resume to go on with it"):

@@ -16,6 +16,8 @@ from d3ray.platform.tracking.runs import Tracking
 from ..leaks import files_with
 from .test_tracking import CONFIGURATION, DATASET, Case, server, storage, tracking
 
+pytestmark = pytest.mark.long
+
 __all__ = ["server", "storage", "tracking"]  # fixtures
 
 KEY, SECRET = "planted-key", "planted-secret"

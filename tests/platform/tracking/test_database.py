@@ -31,6 +31,7 @@ def content(file: Path) -> dict[str, Any]:
     return {"schema": schema, **{name: [str(row).replace(place, "HERE") for row in rows] for name, rows in found.items()}}
 
 
+@pytest.mark.long
 def test_a_copy_is_what_mlflow_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 

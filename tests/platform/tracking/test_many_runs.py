@@ -135,6 +135,7 @@ def test_the_next_command_settles_what_a_command_did_not_deliver(storage: Path) 
     assert settle(str(storage), Tracking.open(str(storage))) == []
 
 
+@pytest.mark.long
 def test_a_report_shows_the_best_and_counts_the_rest(storage: Path, tmp_path: Path) -> None:
     page = Path(report(str(storage), [NAME], out=str(tmp_path)).page).read_text()
     n = CHILDREN // len(SEEDS)

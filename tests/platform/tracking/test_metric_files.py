@@ -207,6 +207,7 @@ for step in range(200, 10**6, 200):
 """
 
 
+@pytest.mark.long
 def test_a_killed_command_leaves_what_the_next_one_completes(tmp_path: Path) -> None:
     experiment = begin(tmp_path, "one")
     trial = write_trial(experiment, (0,))

@@ -160,6 +160,7 @@ def test_the_first_champion_must_be_better_than_its_data(model: Model, capsys: p
     assert model.aliases == {"candidate": "2", "champion": "2"}
 
 
+@pytest.mark.long
 def test_the_gate_compares_lower_bounds_of_equal_episodes(model: Model, packages: Path) -> None:
     model.train("fair")
     first = model.promote(seed=3)
@@ -194,6 +195,7 @@ def test_the_gate_compares_lower_bounds_of_equal_episodes(model: Model, packages
     assert model.aliases["champion"] == "2"
 
 
+@pytest.mark.long
 def test_a_rollback_undoes_promotions_one_by_one(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     assert model.command("rollback") == 2  # there is no such model yet
     model.train("bad", return_mean=1.0)

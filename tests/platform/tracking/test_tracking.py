@@ -216,6 +216,7 @@ def test_the_next_command_settles_what_died(tracking: Tracking, storage: Path) -
     assert {run.info.status for run in dead.runs(tracking).values()} == {"RUNNING"}
 
 
+@pytest.mark.long
 def test_two_processes_create_one_database(tmp_path: Path) -> None:
     script = "import sys; from d3ray.platform.tracking.runs import Tracking; print(Tracking.open(sys.argv[1]).experiment_id)"
     both = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -316,6 +317,7 @@ def server(tmp_path: Path, storage: Path, tracking: Tracking) -> Iterator[int]:
         process.wait()
 
 
+@pytest.mark.long
 def test_an_outage_stalls_nothing_and_loses_nothing(
     server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

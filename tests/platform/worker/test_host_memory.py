@@ -47,6 +47,7 @@ def still_there(first: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is told anything")
 def test_freed_memory_stays_with_a_trial_and_goes_back_from_a_users_process() -> None:
     assert still_there("TransitionSampler(Dataset.open(SHIPPED), 32).sample()") < 10_000
