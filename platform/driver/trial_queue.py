@@ -23,6 +23,7 @@ from .fault_log import FILE
 from .proposer import Proposer
 
 _SECONDS_BETWEEN_COUNTS = 5.0  # nodes come and go
+_SECONDS_BETWEEN_QUESTIONS = 2.0  # whether the experiment was cancelled
 
 
 def slots(wanted: dict[str, float]) -> int:
@@ -59,6 +60,7 @@ class TrialQueue(TuneSearcher):
             than run.
         grow_to: See `most_out`.
         max_concurrent: Trials that may be out at once, whatever there is room for; None: no limit.
+        cancelled: Whether no other trial is to begin.
     """
 
     def __init__(
@@ -69,10 +71,12 @@ class TrialQueue(TuneSearcher):
         take_turns: bool = False,
         grow_to: int | None = None,
         max_concurrent: int | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(metric="step", mode="max")
         self._proposer, self._config, self._take_turns = proposer, config, take_turns
         self._grow_to, self._max_concurrent = grow_to, max_concurrent
+        self._cancelled, self._is_cancelled, self._ask_at = cancelled, False, 0.0
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
         self._deaths: dict[str, tuple[int, int]] = {}  # of a trial: its newest checkpoint's step, workers that died since
@@ -85,6 +89,8 @@ class TrialQueue(TuneSearcher):
             return None
         if not self._take_turns and self._wanted is not None and len(self.trials) >= self._room(self._wanted):
             return None
+        if self._ends():
+            return None if self.trials else TuneSearcher.FINISHED
         try:
             trial = self._again.popleft() if self._again else self._proposer.next()
         except StopIteration:
@@ -96,6 +102,12 @@ class TrialQueue(TuneSearcher):
         if told["resources"] != self._wanted:
             self._wanted, self._until = told["resources"], 0.0
         return {"trial": told}
+
+    def _ends(self) -> bool:
+        """Whether somebody has cancelled the experiment, asked now and then: a trial that begins meanwhile ends at once."""
+        if not self._is_cancelled and time.monotonic() >= self._ask_at:
+            self._is_cancelled, self._ask_at = self._cancelled(), time.monotonic() + _SECONDS_BETWEEN_QUESTIONS
+        return self._is_cancelled
 
     def _room(self, wanted: dict[str, float]) -> int:
         """`most_out`, counted anew now and then."""

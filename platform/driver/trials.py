@@ -84,6 +84,7 @@ def run_trials(
         take_turns=getattr(scheduler, "takes_turns", False),
         grow_to=work.config.resources.grow_to,
         max_concurrent=work.max_concurrent,
+        cancelled=lambda: experiment.is_cancelled,
     )
     watch = Watch(queue, experiment, progress, on_progress)
     with _tune_folder(experiment) as folder, FaultLog(experiment.folder), Guard(folder) as guard:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...data.errors import StorageError
 from ..cluster.session import ray_session
 from ..driver.node_maps import prepare_node_maps
-from ..driver.proposer import Listed
+from ..driver.proposer import Listed, Proposer
 from ..driver.trials import prepare_environment, run_trials
 from ..driver.work import Work
 from ..places import open_place
@@ -76,19 +76,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
             trial.give_up_after(config.retries)
         proposer = work.proposer(experiment)
         with Delivery(tracking, experiment, experiment.trials(), MetricFiles(experiment, config.loggers)) as delivery:
-            unfinished = proposer.has_more()
-            if unfinished:
-                for trial in experiment.trials():
-                    if not trial.is_settled:
-                        trial.reopen()
-                prepare_environment()
-                with ray_session():
-                    packed = pack(work)
-                    recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
-                    wanted = packed.config.resources.wanted
-                    prepare_node_maps(*recorded, resources=wanted, recorded=recorded, mapped=not work.streams)
-                    delivery.start(runs=True)
-                    run_trials(experiment, Repacked(proposer, packed.told), packed, on_progress, started=delivery.add)
+            if proposer.has_more():
+                _train(work, experiment, proposer, delivery, on_progress)
             else:
                 delivery.start(runs=False)
             experiment.lock.check()
@@ -97,6 +86,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
             if experiment.state["status"] != (ended := conclude(experiment.trials()))[0]:
                 experiment.set_state(*ended)
             undelivered = delivery.finish()
+        if experiment.is_cancelled:
+            raise KeyboardInterrupt
         return collect(experiment, undelivered)
     except (KeyboardInterrupt, SystemExit):
         raise KeyboardInterrupt(_interrupted(experiment)) from None
@@ -110,13 +101,29 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         experiment.close()
 
 
+def _train(work: Work, experiment: Experiment, proposer: Proposer, delivery: Delivery, on_progress: OnProgress | None) -> None:
+    """Runs what a proposer gives, on a Ray, and delivers meanwhile."""
+    for trial in experiment.trials():
+        if not trial.is_settled:
+            trial.reopen()
+    prepare_environment()
+    with ray_session():
+        packed = pack(work)
+        recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
+        wanted = packed.config.resources.wanted
+        prepare_node_maps(*recorded, resources=wanted, recorded=recorded, mapped=not work.streams)
+        delivery.start(runs=True)
+        run_trials(experiment, Repacked(proposer, packed.told), packed, on_progress, started=delivery.add)
+
+
 def _interrupted(experiment: Experiment) -> str:
     """What to tell a user who pressed Ctrl-C."""
     trials = experiment.trials()
     finished = sum(about["status"] == "FINISHED" for trial in trials for about in trial.status.values())
     reached = max((trial.committed for trial in trials), default=-1)
     kept = f"checkpoints up to step {reached} are kept" if reached >= 0 else "no checkpoint was reached yet"
+    how = "Cancelled" if experiment.is_cancelled else "Interrupted"
     return (
-        f"Interrupted; {finished} of {sum(len(trial.seeds) for trial in trials)} seeds are done, {kept}. To go on, say the same "
-        "with --resume."
+        f"{how}; {finished} of {sum(len(trial.seeds) for trial in trials)} seeds are done, {kept}. To go on, say the same with "
+        "--resume."
     )

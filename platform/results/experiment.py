@@ -64,15 +64,21 @@ class ExperimentResult:
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
     """The status of an experiment whose trials have ended, and why it failed.
 
-    In a sweep a configuration that diverged, or that a scheduler stopped, is an outcome like any; the sweep fails where others
-    failed, or where nothing finished. What is left where a budget ended it, or data are missing now, a resume goes on with.
+    What a scheduler stopped, or somebody cancelled, is an outcome like any, and in a sweep so is a configuration that diverged;
+    the experiment fails where others failed, or where nothing finished. What is left where a budget ended it, where it was
+    cancelled, or data are missing now, a resume goes on with.
     """
     if left := sum(not trial.status for trial in trials):
         return "KILLED", f"{left} of {len(trials)} trials are left"
     ended = [(trial, seed, about) for trial in trials for seed, about in trial.status.items()]
-    failed = [(trial, seed, about) for trial, seed, about in ended if about["status"] != "FINISHED"]
+    killed = [about for _, _, about in ended if about["status"] == "KILLED"]
+    if open_ := [about for about in killed if not about.get("final")]:
+        return "KILLED", open_[0].get("reason", "")
+    failed = [(trial, seed, about) for trial, seed, about in ended if about["status"] == "FAILED"]
     if any(about["status"] == "FINISHED" for _, _, about in ended):
         failed = [one for one in failed if one[0].number is None or not one[2].get("final")]
+    elif not failed and killed:
+        return "KILLED", killed[0].get("reason", "")
     if not failed:
         return "FINISHED", ""
     trial, seed, about = failed[0]

@@ -3,6 +3,7 @@
 <storage>/<experiment>/
     experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run
     state.json                RUNNING, FINISHED, FAILED or KILLED
+    cancelled.json            somebody wants it to stop: every trial does at its next epoch, and no other begins
     faults.log                what Ray said of faults that were survived
     lock                      held by the command that runs the experiment
     replaced.json             keys of the runs of what it replaced, until the tracking server has deleted them
@@ -45,6 +46,7 @@ from .locks import Lock
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1
 CHOICE = "choice.json"  # in a trial's folder; see `Trial.choice`
+_CANCELLED = "cancelled.json"
 _REPLACED = "replaced.json"
 _KEPT = ("lock", _REPLACED)  # what outlives an experiment that is deleted
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
@@ -240,6 +242,7 @@ class Experiment:
                 )
             if there is not None and resume:
                 _check_same(name, there, configuration, dataset)
+                folder.delete([_CANCELLED])
                 now = there | {"configuration": dict(configuration)} | ({"tags": dict(tags)} if tags else {})
                 if there != now:  # in what may change
                     folder.write_json("experiment.json", now)
@@ -303,6 +306,15 @@ class Experiment:
         about = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         self.folder.write_json("state.json", {"status": status, "reason": without_secrets(reason), **about})
 
+    def cancel(self) -> None:
+        """Asks whoever runs it to stop: what was begun commits its epoch, and a resume goes on from there. Raises StorageError."""
+        self.folder.write_json(_CANCELLED, {"host": socket.gethostname(), "time": time.time()})
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked for that since it was begun or resumed."""
+        return is_cancelled(self.folder)
+
     @property
     def replaced(self) -> list[str]:
         """Keys of the runs of what it replaced, as long as the tracking server may have them."""
@@ -334,6 +346,11 @@ def identity(configuration: Mapping[str, Any], seeds: Sequence[int], number: int
         listed = f"{seeds[0]}-to-{seeds[-1]}-{hashlib.sha256(listed.encode()).hexdigest()[:6]}"
     counted = "" if number is None else f"{number:05d}-"
     return f"{counted}{label}-{hashlib.sha256(text.encode()).hexdigest()[:10]}-seed{'s' * (len(seeds) > 1)}-{listed}"
+
+
+def is_cancelled(experiment: Folder) -> bool:
+    """Whether somebody has asked for the end of the experiment of a folder."""
+    return experiment.read(_CANCELLED) is not None
 
 
 def check_name(name: str) -> None:

@@ -46,6 +46,12 @@ class Folder(Place):
         return Folder(f"{place.rpartition('/')[0]}/{name}{mark}{options}")
 
     @property
+    def above(self) -> Folder:
+        """The folder that this one lies in."""
+        place, mark, options = self.name.partition("?")
+        return Folder(f"{place.rpartition('/')[0]}{mark}{options}")
+
+    @property
     def label(self) -> str:
         """The last part of its name."""
         return label(self.name)

@@ -1,12 +1,12 @@
-"""What a scheduler decides about a trial lies in the trial's folder before it takes effect; the trial's worker does it.
+"""What is decided about a trial lies in the trial's folder before it takes effect; the trial's worker does it.
 
     stop.json       {"step", "reason"}: train up to this logging step and no further
     exploits.json   [{"step", "donor", "donor_step", "coefficients"}, …]: at this logging step go on from the donor's weights
     donated/step-…  the donor's checkpoint for the exploit of that logging step, until no checkpoint is left that lacks the exploit
 
-So a decision outlives the driver that made it and the worker that was to do it. All have one writer, the driver; a worker looks
-into them between two epochs. What it has done its next checkpoint says, and what a checkpoint lacks is done again, from the same
-weights, however far the donor has come meanwhile.
+A scheduler decides, and of the end of a trial whoever cancels it. A decision outlives the driver that made it and the worker that
+was to do it; a worker looks between two epochs. What it has done its next checkpoint says, and what a checkpoint lacks is done
+again, from the same weights, however far the donor has come meanwhile.
 """
 
 from __future__ import annotations

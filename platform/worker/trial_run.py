@@ -21,7 +21,7 @@ from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
 from ..settings.algorithms import streams
 from ..settings.config import import_plugins
 from ..settings.evaluation import environment_to_play, scorers
-from ..storage.experiments import Trial, is_better
+from ..storage.experiments import Trial, is_better, is_cancelled
 from ..storage.folders import Folder
 from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
@@ -44,12 +44,14 @@ class TrialRun:
     Attributes:
         failed: The seeds that failed and why; the others go on.
         writer: The trial's folder, where it has one.
-        stopped: Why a scheduler ended it; None: none has.
+        stopped: Why it ended early; None: it did not.
+        goes_on: Whether a resume goes on from there: the whole experiment was cancelled, and not this trial.
     """
 
     def __init__(self, config: TrialConfig) -> None:
         self.config = config
         self.writer: Writer | None = None
+        self._experiment: Folder | None = None
         self.failed: dict[int, dict[str, Any]] = {}
         self.best: dict[int, tuple[float, int]] = {}  # seed to (value, step)
         self.last: dict[int, dict[str, float]] = {seed: {} for seed in config.seeds}
@@ -58,6 +60,7 @@ class TrialRun:
         self._committed = -1
         self._taken_over = False
         self.stopped: str | None = None
+        self.goes_on = False
         self._exploited = 0  # how many of the exploits that were decided are done
         self._epochs: Iterator[Rows] | None = None
         self._evaluators: list[Returns | HeldOut] = []
@@ -256,7 +259,7 @@ class TrialRun:
         self.subject, self._taken_over = other.subject.set_params(**now.coefficients()), True
         return True
 
-    # ---- what a scheduler has decided
+    # ---- what others have decided
 
     def heed(self) -> None:
         """Does what was decided about the step that it has reached; to be called between two epochs.
@@ -264,14 +267,17 @@ class TrialRun:
         Raises:
             StorageError: the folder cannot be read, or the checkpoint that an exploit takes is gone.
         """
-        if self.writer is None or not self.config.heeds:
+        if self.writer is None or self._experiment is None:
             return
-        for exploit in exploits_of(self.writer.trial)[self._exploited :]:
-            if exploit.step <= self.step:
-                self._exploit(self.writer.trial, exploit)
+        if self.config.heeds:
+            for exploit in exploits_of(self.writer.trial)[self._exploited :]:
+                if exploit.step <= self.step:
+                    self._exploit(self.writer.trial, exploit)
         stop = stop_of(self.writer.trial)
         if stop is not None and self.step >= stop[0]:
             self.stopped = stop[1]
+        elif not self.done and is_cancelled(self._experiment):
+            self.stopped, self.goes_on = "cancelled", True
 
     def _exploit(self, trial: Trial, exploit: Exploit) -> None:
         """Goes on from the donor's weights with new coefficients, both written into the learner that there is."""
@@ -288,6 +294,7 @@ class TrialRun:
         """Begins an attempt and goes on from the newest checkpoint that is whole. Raises DataError where the data are others."""
         check_recorded(self.dataset, trial.dataset)
         self.writer = Writer(trial, describe_machine(this_machine()))
+        self._experiment = trial.folder.above.above
         self._outboxes = self.writer.begin_outboxes()
         if (found := self.writer.newest()) is not None:
             self.load(*found, own=True)
@@ -311,7 +318,7 @@ class TrialRun:
                 "step": self.step,
                 "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)},
             }
-            if warned := self.subject.fit_.divergence.warned.get(seed):
+            if self.step and (warned := self.subject.fit_.divergence.warned.get(seed)):
                 about["warning"] = warned
             if seed in self.best:
                 value, step = self.best[seed]
@@ -319,16 +326,17 @@ class TrialRun:
             if seed in self.failed:
                 ended[seed] = {**self.failed[seed], **about}
             elif self.stopped is not None:
-                if seed in self.best:
+                if seed in self.best and not self.goes_on:
                     self._write_policy(seed)
-                ended[seed] = {"status": "KILLED", "reason": self.stopped, "final": True, **about}
+                ended[seed] = {"status": "KILLED", "reason": self.stopped, "final": not self.goes_on, **about}
             else:
                 self._write_policy(seed)
                 ended[seed] = {"status": "FINISHED", **about}
         if self.writer is not None:
-            self.commit()
+            if self.step:  # else it was cancelled before it had begun
+                self.commit()
             self.writer.settle(ended)
-            if self.config.heeds:
+            if self.config.heeds and not self.goes_on:
                 (self.writer.trial.folder / "donated").remove()
         return ended
 
