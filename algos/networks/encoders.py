@@ -85,5 +85,5 @@ def _read(value: Any) -> Any:
     return KINDS.read(value)
 
 
-Encoder = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_read)]
+Encoder = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_read), KINDS]
 KeysEncoder.model_rebuild()

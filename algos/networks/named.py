@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import GetJsonSchemaHandler, ValidationError
 from pydantic_core import InitErrorDetails
 
 from ...data.config import Config
@@ -34,6 +35,7 @@ class Named:
         self.what, self.base, self.unnamed = what, base, unnamed
         self.known = {name: kind for kind in ours if (name := name_of(kind))}
         self._ours = tuple(self.known)
+        self._inside = ContextVar(f"{what} inside another", default=False)
 
     def register(self, kind: Kind) -> Kind:
         """Makes a user's own known. Raises ConfigError: it has no name, or the name is taken."""
@@ -65,6 +67,18 @@ class Named:
                 for one in error.errors(include_url=False)
             ]
             raise ValidationError.from_exception_data(self.what, details) from None
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The JSON Schema of a field of this annotation: one of the known kinds. Of one inside another it says the names alone."""
+        if self._inside.get():
+            return {"type": "object", "properties": {"name": {"enum": list(self.known)}}, "required": ["name"]}
+        token = self._inside.set(True)
+        try:
+            kinds = {name: handler(kind.__pydantic_core_schema__) for name, kind in self.known.items()}
+        finally:
+            self._inside.reset(token)
+        mapping = {name: kind["$ref"] for name, kind in kinds.items() if "$ref" in kind}
+        return {"oneOf": list(kinds.values()), "discriminator": {"propertyName": "name", "mapping": mapping}}
 
 
 def _a(noun: str) -> str:

@@ -17,4 +17,4 @@ from .qr import QR
 KINDS = Named("Q-function", QFunctionConfig, (Mean, QR, IQN, FQF, Categorical))
 register_q_function = KINDS.register  # makes a user's own Q-function known by its `name`; also a class decorator
 
-QFunction = Annotated[SerializeAsAny[QFunctionConfig], BeforeValidator(KINDS.read)]
+QFunction = Annotated[SerializeAsAny[QFunctionConfig], BeforeValidator(KINDS.read), KINDS]
