@@ -22,7 +22,7 @@ from ..experiment.run import carry_out
 from ..places import Data
 from ..results.experiment import ExperimentResult
 from ..results.progress import OnProgress
-from ..settings.config import Limits
+from ..settings.config import Limits, asked
 from ..storage.experiments import CHOICE, Experiment, Trial, check_name, check_settings, identity
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
@@ -128,6 +128,7 @@ def benchmark_work(config: SuiteConfig, data: Obtained) -> Work:
             "d3ray.suite_definition": config.definition(),
             "d3ray.missing": json.dumps(data.missing),
         },
+        asked=asked("benchmark", config, SuiteConfig),
     )
 
 

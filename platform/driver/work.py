@@ -31,6 +31,7 @@ class Work:
         data: The description of the experiment's own data; None: the first of `datasets`.
         tags: Of the experiment's run in MLflow, beside those that every run has.
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
+        asked: The job and its settings as they were given (`settings.config.asked`): with them another process goes on.
     """
 
     config: ExperimentConfig
@@ -42,6 +43,7 @@ class Work:
     data: Mapping[str, Any] | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     max_concurrent: int | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def told(self, trial: Trial, *, in_full: bool = False) -> dict[str, Any]:
         """What the worker of a trial is told: JSON.

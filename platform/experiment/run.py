@@ -16,7 +16,7 @@ from ..places import open_place
 from ..planning.packing import Repacked, pack
 from ..results.experiment import ExperimentResult, collect, conclude
 from ..results.progress import OnProgress
-from ..settings.config import ExperimentConfig
+from ..settings.config import ExperimentConfig, asked
 from ..storage.experiments import Experiment
 from ..surroundings import note_surroundings
 from ..tracking.delivery import Delivery
@@ -58,6 +58,7 @@ def train_work(config: ExperimentConfig) -> Work:
         configuration={**decided, "seeds": list(config.seeds), "seeds_per_trial": config.seeds_per_trial},
         datasets={config.dataset_place: about},
         proposer=lambda experiment: Listed([experiment.trial(decided, seeds) for seeds in config.groups()]),
+        asked=asked("train", config, ExperimentConfig),
     )
 
 
@@ -69,6 +70,8 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         config.storage_place, config.experiment, work.configuration, work.about, resume=resume, replace=replace, tags=work.tags
     )
     try:
+        if work.asked:
+            experiment.keep_settings(work.asked)
         keep_place(experiment, tracking.place)
         note_surroundings(experiment.folder)
         settle(config.storage_place, tracking)

@@ -277,6 +277,12 @@ class ExperimentConfig(Conditions, _Subject):
         }
 
 
+def asked(job: str, config: Conditions, kind: type[Conditions]) -> dict[str, Any]:
+    """A job and the settings of a kind that were given to it, JSON: without defaults, and without what a command adds to them."""
+    given = config.model_dump(mode="json", include=config.model_fields_set & set(kind.model_fields), exclude_unset=True)
+    return {"job": job, "config": given}
+
+
 def absolute(place: str) -> str:
     """A local path made absolute, a URI as it is."""
     return (

@@ -2,6 +2,7 @@
 
 <storage>/<experiment>/
     experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run
+    settings.json             the job and its settings as they were given last, and where: what goes on with it needs no more
     state.json                RUNNING, FINISHED, FAILED or KILLED
     cancelled.json            somebody wants it to stop: every trial does at its next epoch, and no other begins
     faults.log                what Ray said of faults that were survived
@@ -35,6 +36,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 from uuid import uuid4
 
@@ -47,6 +49,7 @@ Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1
 CHOICE = "choice.json"  # in a trial's folder; see `Trial.choice`
 _CANCELLED = "cancelled.json"
+_SETTINGS = "settings.json"
 _REPLACED = "replaced.json"
 _KEPT = ("lock", _REPLACED)  # what outlives an experiment that is deleted
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
@@ -305,6 +308,15 @@ class Experiment:
         self.lock.check()
         about = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         self.folder.write_json("state.json", {"status": status, "reason": without_secrets(reason), **about})
+
+    def keep_settings(self, asked: Mapping[str, Any]) -> None:
+        """Keeps what was asked for, without secrets, and the folder in which that was. Raises StorageError."""
+        self.folder.write_json(_SETTINGS, without_secrets_in({**asked, "working_directory": str(Path.cwd())}))
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """`job`, `config` and `working_directory`; None where an earlier version began it."""
+        return self.folder.read_json(_SETTINGS)
 
     def cancel(self) -> None:
         """Asks whoever runs it to stop: what was begun commits its epoch, and a resume goes on from there. Raises StorageError."""

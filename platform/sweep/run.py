@@ -22,7 +22,7 @@ from ..experiment.run import carry_out
 from ..places import Data, open_place
 from ..results.progress import OnProgress
 from ..results.sweep import SweepResult, outcome, read_sweep
-from ..settings.config import ExperimentConfig
+from ..settings.config import ExperimentConfig, asked
 from ..settings.evaluation import environment_to_play, measured
 from ..storage.experiments import CHOICE, Experiment, Trial, identity
 from .config import SweepConfig
@@ -212,6 +212,7 @@ def sweep_work(config: SweepConfig) -> Work:
         scheduler=lambda experiment: make_scheduler(config.scheduler, config, experiment, config.objective, spaces, population),
         also={"objective": config.objective.model_dump(mode="json"), **told(config.scheduler, list(spaces))},
         max_concurrent=config.searcher.max_concurrent,
+        asked=asked("sweep", config, SweepConfig),
     )
 
 
