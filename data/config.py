@@ -87,19 +87,27 @@ _EXPECTED = {  # by pydantic's name of what went wrong, where its own words are 
 
 def explain(config: type[BaseModel], error: ValidationError, title: str) -> str:
     """One sentence for the first thing wrong: whose setting, which value, what was expected or meant."""
-    first = error.errors()[0]
+    return _explained(config, error.errors()[0], title)[1]
+
+
+def explain_each(config: type[BaseModel], error: ValidationError, title: str) -> list[tuple[str, str]]:
+    """For everything wrong the setting's dotted name and a sentence."""
+    return [_explained(config, one, title) for one in error.errors()]
+
+
+def _explained(config: type[BaseModel], first: Any, title: str) -> tuple[str, str]:
     path, models = _walk(config, [str(part) for part in first["loc"]])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        return f"{title} has no setting {key!r}{did_you_mean(path[-1], models[0].model_fields if models else [])}"
+        return key, f"{title} has no setting {key!r}{did_you_mean(path[-1], models[0].model_fields if models else [])}"
     if first["type"] == "missing":
-        return f"{title} needs {key!r}: {_describe(models, path[-1])}."
+        return key, f"{title} needs {key!r}: {_describe(models, path[-1])}."
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     if first["type"] in ("tuple_type", "list_type") and isinstance(first["input"], str | int | float):
         message += f", as [{first['input']}]"
     first_letter = message[:1] if message[1:2].isupper() else message[:1].lower()  # an algorithm's name stays as it is
     message = f"{first_letter}{message[1:]}{'' if message.endswith(('?', '.')) else '.'}"
-    return f"{title}: {key} is {first['input']!r}; {message}" if key else f"{title}: {message}"
+    return key, f"{title}: {key} is {first['input']!r}; {message}" if key else f"{title}: {message}"
 
 
 def _walk(config: type[BaseModel], path: list[str]) -> tuple[list[str], list[type[BaseModel]]]:

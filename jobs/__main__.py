@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..data.errors import ConfigError, did_you_mean
-from .command.running import BAD_INPUT, ROOMS, job_names, load_job, run_command
+from .command.running import BAD_INPUT, FAILED, ROOMS, job_names, load_job, run_command
 
 _ABOUT = """Data-driven deep reinforcement learning on Ray: from logged experience to a policy.
 
@@ -83,10 +83,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from ..platform.cluster.staging import load_secrets
 
         load_secrets()
+    job = os.environ.pop("D3RAY_JOB", "")  # the folder of one that `d3ray.experiments` has started as a process
+    if job:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(50_000)  # of the million objects that torch, Ray and MLflow make as they are imported none is garbage
+    status = FAILED
     try:
         application()(arguments, prog_name="d3ray")
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else FAILED
+        raise
     finally:
+        if job:
+            from ..experiments.processes import note_end
+
+            note_end(job, status)
         gc.freeze()  # nor are they looked through as the process ends
 
 

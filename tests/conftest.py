@@ -157,8 +157,9 @@ def _no_ray(request: pytest.FixtureRequest, _local_ray: LocalRay) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Node maps and the like go to a folder of the test run, not to the user's cache."""
+    """Node maps, logs of jobs and the like go to folders of the test run, not to the user's."""
     os.environ["D3RAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,9 @@ class StatusConfig(JobConfig):
     watch: bool = option(False, "go on until the experiment does not run any more, or Ctrl-C")
     rows: int = option(20, "configurations, or seeds of the only one, that are listed at most", gt=0)
     format: Literal["text", "json"] = option("text", "json: everything about every trial, moments in seconds since 1970")
+    address: str | None = option(
+        None, "of a cluster whose storage is not seen from here, which is then asked: http://HOST:8265; null: nobody is"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +42,14 @@ def run(config: StatusConfig) -> StatusResult:
         ConfigError: there is no such experiment, or none at all; the nearest name is said.
         StorageError: the storage cannot be read.
     """
+    from ...experiments.told import Status
     from ...platform.results.reading import experiment_names
     from ...platform.results.status_reader import StatusReader
     from ...platform.settings.config import absolute
 
     storage = absolute(config.storage)
+    if config.address is not None:
+        return _asked(config)
     if config.experiment is None:
         if config.watch:
             raise ConfigError("watch follows one experiment: name it.")
@@ -58,11 +64,23 @@ def run(config: StatusConfig) -> StatusResult:
         with showing(reader.read) as over:
             over.wait()
     view = reader.read()
-    made = _json(view.as_json()) if config.format == "json" else _drawn(view, config.rows)
+    made = Status.of(view).model_dump_json(indent=1) if config.format == "json" else _drawn(view, config.rows)
     return StatusResult(made=made, views={view.name: view})
 
 
+def _asked(config: StatusConfig) -> StatusResult:
+    """What a cluster says."""
+    from ...experiments.clusters import Jobs
+
+    if config.watch:
+        raise ConfigError("watch reads the storage again and again, which a cluster is not asked to: leave address or watch out.")
+    named = [] if config.experiment is None else [config.experiment]
+    arguments = [*named, f"storage={config.storage}", f"rows={config.rows}", f"format={config.format}"]
+    return StatusResult(made=Jobs(config.address).ask("status", arguments), views={})
+
+
 def _all(storage: str, names: list[str], how: str) -> StatusResult:
+    from ...experiments.told import Status
     from ...platform.results.status_reader import StatusReader
     from ..views.view_text import summary
 
@@ -74,8 +92,8 @@ def _all(storage: str, names: list[str], how: str) -> StatusResult:
         except StorageError as error:  # one that is damaged does not hide the others
             told.append({"name": name, "trouble": [str(error)]} if how == "json" else f"{name}: {error}")
             continue
-        told.append({key: value for key, value in view.as_json().items() if key != "trials"} if how == "json" else summary(view))
-    return StatusResult(made=_json(told) if how == "json" else "\n".join(told), views=views)
+        told.append(Status.of(view).model_dump(mode="json", exclude={"trials"}) if how == "json" else summary(view))
+    return StatusResult(made=json.dumps(told, indent=1) if how == "json" else "\n".join(told), views=views)
 
 
 def _drawn(view: View, rows: int) -> str:
@@ -88,7 +106,3 @@ def _drawn(view: View, rows: int) -> str:
     with console.capture() as captured:
         console.print(Drawing(view, rows))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=1, allow_nan=False)

@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,6 +67,9 @@ class ListedJob:
     command: str
     started: datetime
     took: timedelta
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])  # as it was submitted: which experiment it runs
+    exit_status: int | None = None  # None while it runs
+    message: str = ""  # of Ray
 
 
 def _token() -> dict[str, str] | None:
@@ -120,13 +123,26 @@ class Cluster:
                 where = "" if node == "head" else f" on its node {node}"
                 raise StorageError(f"The cluster {self.address} lacks{where} what d3ray needs: {', '.join(packages)}.")
 
-    def submit(self, job: str, arguments: Sequence[str], *, cargo: Cargo, env: Mapping[str, str] | None = None) -> SubmittedJob:
-        """Starts `python -m d3ray.jobs JOB ARGUMENTS` on the cluster's head, with the commit that is here. Raises StorageError."""
+    def submit(
+        self,
+        job: str,
+        arguments: Sequence[str],
+        *,
+        cargo: Cargo,
+        env: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> SubmittedJob:
+        """Starts `python -m d3ray.jobs JOB ARGUMENTS` on the cluster's head, with the commit that is here. Raises StorageError.
+
+        `metadata` Ray shows of the job to whoever may submit.
+        """
         git = git_state()
         carried = {CARRIED: json.dumps(git)} if git else {}
-        return self._submit(job, [*_MODULE, job, *arguments], cargo, {**carried, **(env or {})})
+        return self._submit(job, [*_MODULE, job, *arguments], cargo, {**carried, **(env or {})}, metadata)
 
-    def _submit(self, name: str, entry: Sequence[str], cargo: Cargo, env: Mapping[str, str]) -> SubmittedJob:
+    def _submit(
+        self, name: str, entry: Sequence[str], cargo: Cargo, env: Mapping[str, str], metadata: Mapping[str, str] | None = None
+    ) -> SubmittedJob:
         variables = {
             "D3RAY_SUBMITTED": "1",
             "PYTHONUNBUFFERED": "1",
@@ -142,7 +158,8 @@ class Cluster:
 
         def ask() -> None:
             try:
-                self.client.submit_job(entrypoint=shlex.join(entry), submission_id=job.id, runtime_env=dict(runtime_env))
+                about: Any = {"submission_id": job.id, "runtime_env": dict(runtime_env), "metadata": dict(metadata or {})}
+                self.client.submit_job(entrypoint=shlex.join(entry), **about)
             except RuntimeError as error:
                 if "already exists" not in str(error):
                     raise
@@ -232,7 +249,10 @@ class Cluster:
             started = datetime.fromtimestamp((about.start_time or 0) / 1000)
             ended = datetime.fromtimestamp(about.end_time / 1000) if about.end_time else datetime.now()
             command = about.entrypoint.replace(shlex.join(_MODULE), "d3ray", 1)
-            listed.append(ListedJob(about.submission_id, about.status.value, command, started, ended - started))
+            status = about.status.value
+            code = _end(about).exit_status if status in _ENDED else None
+            more = about.metadata or {}, code, about.message or ""
+            listed.append(ListedJob(about.submission_id, status, command, started, ended - started, *more))
         return sorted(listed, key=lambda job: job.started, reverse=True)
 
     def job(self, name: str) -> SubmittedJob:

@@ -20,7 +20,6 @@ from ..statistics import summarise
 
 State = Literal["RUNNING", "PENDING", "FINISHED", "FAILED", "KILLED"]
 _ORDER: tuple[State, ...] = ("RUNNING", "PENDING", "KILLED", "FAILED", "FINISHED")  # one state for several trials: the first found
-_TOLD = ("name", "folder", "state", "reason", "advice", "created", "since", "now", "elapsed", "eta", "share", "updates", "rate")
 _RECENT = 5  # intervals between lines that a rate is the median of
 
 
@@ -292,30 +291,6 @@ class View:
         if self.state == "FAILED" and self.trials and all(trial.ended and trial.is_final for trial in self.trials):
             return ""  # what diverged would diverge again
         return "To go on from the last checkpoints, run the command that began it again with --resume."
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as JSON: moments in seconds since 1970, rates in updates a second."""
-        best = self.best
-        return {
-            **{name: getattr(self, name) for name in _TOLD},
-            **{name: getattr(self, name) for name in ("metric", "mode", "expected")},
-            "counts": self.counts,
-            "budget": {"limits": dict(self.budget), "spent": dict(self.spent)},
-            "best": None if best is None else {"number": best.number, "label": best.label, **_valued(best)},
-            "errors": [{"at": f.at, "number": f.number, "seeds": list(f.seeds), "reason": f.reason} for f in self.faults],
-            "trouble": list(self.trouble),
-            "trials": [_trial_json(trial) for trial in self.trials],
-        }
-
-
-def _valued(one: ConfigurationView) -> dict[str, Any]:
-    return {"value": one.value, "interval": one.interval, "seeds": len(one.scores), "step": one.step}
-
-
-def _trial_json(trial: TrialView) -> dict[str, Any]:
-    names = ("identity", "number", "label", "state", "reason", "is_final", "step", "n_steps", "rate", "at", "attempts")
-    seeds = [{"seed": s, "score": trial.scores.get(s), "reason": trial.failed.get(s, "")} for s in trial.seeds]
-    return {**{name: getattr(trial, name) for name in names}, "seeds": seeds}
 
 
 def _usual(trials: Sequence[TrialView]) -> Any:

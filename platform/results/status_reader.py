@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ...data.errors import StorageError
 from ..settings.objective import Objective
@@ -39,7 +39,17 @@ class StatusReader:
     """
 
     def __init__(self, storage: str, name: str) -> None:
-        self.experiment = find_experiment(storage, name)
+        self._begin(find_experiment(storage, name))
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Self:
+        """Of an experiment that was found. Raises StorageError."""
+        made = cls.__new__(cls)
+        made._begin(experiment)
+        return made
+
+    def _begin(self, experiment: Experiment) -> None:
+        self.experiment = experiment
         self._created = float(self.experiment.folder.read_json("experiment.json")["created"])
         self._about: dict[str, Trial] = {}  # by identity
         self._labels: dict[str, tuple[str, dict[str, str]]] = {}  # by identity: a name of its configuration, and what was chosen

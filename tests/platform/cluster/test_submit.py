@@ -17,16 +17,24 @@ from d3ray.jobs.cluster.submit import run as submit
 from d3ray.platform.cluster.check import missing
 from d3ray.platform.cluster.jobs import Cluster
 from d3ray.platform.cluster.secret_text import refuse_secrets, secret_in, secret_name
-from d3ray.platform.cluster.staging import PACKAGE, cargo, carried_config, local_module, requirements, stage_package
+from d3ray.platform.cluster.staging import _FLOORS, PACKAGE, cargo, carried_config, local_module, requirements, stage_package
 from d3ray.platform.yaml_text import read_yaml
 
 
 def test_the_staged_package_is_the_imported_one_and_nothing_beside_it(tmp_path: Path) -> None:
     staged = stage_package(tmp_path)
-    assert {path.name for path in staged.iterdir()} == {"__init__.py", "py.typed", "data", "algos", "platform", "jobs"}
+    assert {path.name for path in staged.iterdir()} == {
+        "__init__.py",
+        "py.typed",
+        "data",
+        "algos",
+        "platform",
+        "experiments",
+        "jobs",
+    }
     ours = {
         path.relative_to(PACKAGE)
-        for floor in ("data", "algos", "platform", "jobs")
+        for floor in _FLOORS
         for path in (PACKAGE / floor).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError
+from d3ray.experiments.told import Status
 from d3ray.platform.results import status_reader
 from d3ray.platform.results.progress import Progress, TrialProgress
 from d3ray.platform.results.status import View, rate_of
@@ -182,7 +183,7 @@ def test_what_is_half_made_or_damaged_hides_nothing_else(tmp_path: Path) -> None
     assert (look(tmp_path).state, look(tmp_path).reason) == ("PENDING", "its command is starting")
     experiment.close()
     assert look(tmp_path).state == "KILLED"
-    assert json.loads(json.dumps(look(tmp_path).as_json(), allow_nan=False))["trials"][0]["seeds"][0]["score"] == -400.0
+    assert json.loads(Status.of(look(tmp_path)).model_dump_json())["trials"][0]["seeds"][0]["score"] == -400.0
 
 
 def test_looking_changes_nothing_and_holds_nobody_up(tmp_path: Path) -> None:

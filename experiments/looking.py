@@ -1,0 +1,20 @@
+"""`python -m d3ray.experiments.looking JOB`: looks at the settings on stdin where plugins may be imported, and answers in JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import cast
+
+from .configs import look
+from .told import Checked, JobName
+
+
+def main() -> None:
+    """Prints what `look` gives as the last line: an object, or a list of problems."""
+    found = look(json.load(sys.stdin), cast("JobName", sys.argv[1]))
+    print("\n" + (found.model_dump_json() if isinstance(found, Checked) else json.dumps([one.model_dump() for one in found])))
+
+
+if __name__ == "__main__":
+    main()

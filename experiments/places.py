@@ -1,0 +1,73 @@
+"""Where an experiment runs: what a cluster and this machine have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from .told import Job, JobName
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job that is to run an experiment.
+
+    Attributes:
+        job: Which.
+        config: Its settings, JSON.
+        experiment, storage: What it runs.
+        flags: As `--resume`.
+        plugins: Modules that it needs.
+        files: Settings that name files of this machine.
+        working_directory: Where it runs; None: here, and on a cluster in a folder of Ray's.
+        env: Variables of its environment, which a cluster shows.
+        secrets: Those that it does not show.
+        check: Whether to look first whether a cluster can run d3ray.
+    """
+
+    job: JobName
+    config: Mapping[str, Any]
+    experiment: str
+    storage: str
+    flags: Sequence[str] = ()
+    plugins: Sequence[str] = ()
+    files: Sequence[str] = ()
+    working_directory: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str])
+    check: bool = True
+
+
+class Place(Protocol):
+    """Who runs jobs. All raise StorageError where it cannot be reached."""
+
+    @property
+    def address(self) -> str:
+        """Of the cluster; "this machine"."""
+        ...
+
+    def start(self, submission: Submission) -> Job:
+        """Starts a job, which outlives this process."""
+        ...
+
+    def jobs(self, experiment: str | None = None, storage: str | None = None) -> list[Job]:
+        """Those that ran, or run, an experiment of a storage; None: whichever."""
+        ...
+
+    def log(self, job: Job) -> str:
+        """What it has printed so far."""
+        ...
+
+    def stop(self, job: Job) -> None:
+        """Interrupts it as Ctrl-C would, and waits for its end; what it has not put in order after 15 s is killed."""
+        ...
+
+    def ask(self, command: str, arguments: Sequence[str]) -> str:
+        """What a command of d3ray prints there. Raises ConfigError with its sentence where it refuses."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """Deletes what is kept of a job that has ended."""
+        ...

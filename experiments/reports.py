@@ -1,0 +1,41 @@
+"""Pages about experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..data.errors import ConfigError
+from .told import Report
+
+
+def report(names: Sequence[str], *, storage: str = "./d3ray_results", out: str | None = None, metric: str | None = None) -> Report:
+    """Writes a page about an experiment, several compared, or a benchmark: scores, curves, conditions.
+
+    Args:
+        names: Of experiments; of a suite: its newest benchmark.
+        storage: Folder or URI of all results.
+        out: Folder of the page and its figures, or the page itself as NAME.html; None: a folder `report` in the experiment's own.
+        metric: The score; None: evaluation/return, or what was measured on held-out episodes instead.
+
+    Raises:
+        ConfigError: there is no such experiment or benchmark, or the metric was not measured; the nearest name is said.
+        DataError: an experiment has no trials yet.
+        StorageError: something cannot be read or written.
+    """
+    from ..platform.benchmark.report import is_benchmark, write
+    from ..platform.benchmark.suite import suite_of
+    from ..platform.report.experiment import report as compare
+    from ..platform.settings.config import absolute
+    from ..platform.storage.folders import Folder
+
+    place, to = absolute(storage), None if out is None else absolute(out)
+    suite = suite_of(names[0])  # of another name of a suite, the suite; an experiment's own name comes first
+    if len(names) == 1 and suite != names[0] and (Folder(place) / names[0]).read_json("experiment.json") is None:
+        names = (suite,) if is_benchmark(place, suite) else names
+    if len(names) == 1 and is_benchmark(place, names[0]):
+        if metric is not None:
+            raise ConfigError(f"{names[0]} is a benchmark, whose score is the return: leave metric={metric} out.")
+        made = write(place, names[0], out=to)
+    else:
+        made = compare(place, names, out=to, metric=metric)
+    return Report(of=list(names), page=made.page, folder=made.folder, files=list(made.files), remark=made.remark)

@@ -1,0 +1,72 @@
+"""What came of an experiment, from its folders alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..platform.results.best import best_configurations
+from ..platform.results.experiment import SeedResult as Seed
+from ..platform.results.experiment import collect
+from ..platform.results.reading import differences
+from ..platform.results.status_reader import StatusReader
+from ..platform.storage.experiments import Experiment, Trial
+from .told import Checkpoint, ConfigurationResult, Results, SeedResult
+
+
+def results_of(experiment: Experiment) -> Results:
+    """What came of an experiment. Raises StorageError."""
+    view = StatusReader.of(experiment).read()
+    found, trials = collect(experiment), {trial.identity: trial for trial in experiment.trials()}
+    seeds = {(seed.folder, seed.seed): seed for seed in found.seeds}
+    members = [[trials[one.identity] for one in each.trials if one.identity in trials] for each in view.configurations]
+    chosen = differences([each[0].configuration for each in members]) if len(members) > 1 else [{} for _ in members]
+    configurations = [
+        ConfigurationResult(
+            number=each.number,
+            label=each.label,
+            chosen=told,
+            algorithm=str(mine[0].configuration.get("algorithm", {}).get("name", "")),
+            dataset=str(mine[0].dataset["name"]),
+            settings=mine[0].configuration,
+            state=each.state,
+            value=each.value,
+            interval=each.interval,
+            seeds=[_seed(trial, seeds[trial.folder.name, seed]) for trial in mine for seed in trial.seeds],
+        )
+        for each, mine, told in zip(view.configurations, members, chosen, strict=True)
+    ]
+    places = {trial.identity: k for k, mine in enumerate(members) for trial in mine}
+    best = best_configurations(experiment.configuration, list(trials.values()))
+    return Results(
+        name=view.name,
+        state=view.state,
+        folder=view.folder,
+        metric=view.metric,
+        mode=view.mode,
+        configurations=configurations,
+        best={one.dataset: places[one.seeds[0][0].identity] for one in best if one.value is not None},
+        models=list(found.models),
+        tracking_uri=found.tracking_uri,
+        run_id=found.parent_run_id,
+        look=found.look,
+    )
+
+
+def _seed(trial: Trial, one: Seed) -> SeedResult:
+    best: Mapping[str, Any] | None = one.best
+    return SeedResult(
+        seed=one.seed,
+        trial=trial.identity,
+        status=one.status,
+        reason=one.reason,
+        is_final=one.final,
+        step=one.step,
+        metrics=one.metrics,
+        best=None if best is None else Checkpoint(**best),
+        score=one.score,
+        policy=one.policy,
+        run_id=one.run_id,
+        model_version=one.model_version,
+        warning=one.warning,
+    )

@@ -1,0 +1,68 @@
+"""Handing an experiment to whoever is to run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..data.errors import ConfigError
+from ..platform.storage.experiments import Experiment
+from ..platform.storage.folders import Folder
+from .configs import check
+from .places import Place, Submission
+from .processes import Processes
+from .told import Checked, Job, JobName
+
+RESULTS = "./d3ray_results"
+
+
+def start(
+    config: Mapping[str, Any],
+    job: JobName,
+    place: Place,
+    found: Checked | None = None,
+    *,
+    resume: bool = False,
+    replace: bool = False,
+    working_directory: str | None = None,
+    env: Mapping[str, str] | None = None,
+    secrets: Sequence[str] = (),
+    check_cluster: bool = True,
+) -> Job:
+    """Starts an experiment at a place. Arguments and errors as `submit`'s; `found` is what `check` has said of the config."""
+    if resume and replace:
+        raise ConfigError("resume goes on with the earlier run and replace deletes it; say one of them.")
+    found = found or check(config, job=job, working_directory=working_directory)
+    said = str(config.get("storage", RESULTS)).removeprefix("file://")
+    if not (isinstance(place, Processes) or Path(said).is_absolute() or "://" in said):
+        raise ConfigError(f"storage is {said!r}, a folder of whichever machine runs: say an absolute path, or a URI.")
+    _check_free(place, found, resume=resume, replace=replace)
+    if missing := [name for name in secrets if name not in os.environ]:
+        raise ConfigError(f"secrets names {', '.join(missing)}, which is not set in this process's environment.")
+    submission = Submission(
+        job=job,
+        config={**config, "storage": found.storage},
+        experiment=found.name,
+        storage=found.storage,
+        flags=[flag for flag, said in (("--resume", resume), ("--replace", replace)) if said],
+        plugins=found.plugins,
+        files=found.files,
+        working_directory=None if working_directory is None else Path(working_directory),
+        env=env or {},
+        secrets={name: os.environ[name] for name in secrets},
+        check=check_cluster,
+    )
+    return place.start(submission)
+
+
+def _check_free(place: Place, found: Checked, *, resume: bool, replace: bool) -> None:
+    """Raises ConfigError where a command could not begin, as far as can be seen from here."""
+    where, folder = f"The experiment {found.name!r} in {found.storage}", Folder(found.storage) / found.name
+    begun = folder.read("experiment.json") is not None
+    runs = begun and not Experiment(folder).lock.is_free()
+    if runs or any(job.is_alive for job in place.jobs(found.name, found.storage)):
+        raise ConfigError(f"{where} is running: wait for it, or cancel it first.")
+    if begun and not (resume or replace):
+        raise ConfigError(f"{where} is there already: resume it, replace it, or say another name.")
