@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import __version__
 from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
 from ..command.console import note
@@ -19,8 +18,6 @@ from ..command.running import load_job, run_command
 
 if TYPE_CHECKING:
     from ...platform.cluster.jobs import Cluster, JobEnd, SubmittedJob
-
-_CARRIED = ("MLFLOW_TRACKING_URI",)
 
 
 class SubmitConfig(JobConfig):
@@ -39,8 +36,8 @@ class SubmitConfig(JobConfig):
     working_dir: str | None = option(None, "folder that goes along and in which the job runs; null: none", example=".")
     env: dict[str, str] = option(
         dict,
-        f"environment variables for the job, which Ray shows to whoever may submit; {', '.join(_CARRIED)} goes along where it is "
-        "set here",
+        "environment variables for the job, which Ray shows to whoever may submit; MLFLOW_TRACKING_URI goes along where it is set "
+        "here",
     )
     secrets: tuple[str, ...] = option(
         (),
@@ -61,9 +58,10 @@ class SubmitResult(Result):
 
 def run(config: SubmitConfig) -> SubmitResult:
     """Submits and follows. Raises ConfigError or StorageError before anything runs where arguments or the cluster are unusable."""
-    from ...platform.cluster.jobs import Cluster
+    from ...experiments.clusters import Jobs, environment, metadata
     from ...platform.cluster.secret_text import refuse_secrets
-    from ...platform.cluster.staging import PACKAGE, cargo, carried_config
+    from ...platform.cluster.staging import cargo, carried_config
+    from ...platform.settings.config import Conditions
 
     if config.job in ("submit", "jobs", "up", "down"):
         raise ConfigError(f"submit runs jobs on a cluster; {config.job} works from here.")
@@ -75,17 +73,19 @@ def run(config: SubmitConfig) -> SubmitResult:
     way = "name the environment variable that holds it under secrets"
     for values in (list(config.arguments), resolved.model_dump(mode="json")):
         refuse_secrets(values, f"{title}:", way)
-    env, secrets = _variables(config, os.environ)
+    if missing := [name for name in config.secrets if name not in os.environ]:
+        raise ConfigError(f"d3ray submit: secrets names {', '.join(missing)}, which is not set in this shell's environment.")
+    env, secrets = environment(config.env, {name: os.environ[name] for name in config.secrets})
     arguments, files = carried_config(config.arguments, resolved.files() if isinstance(resolved, JobConfig) else ())
     working_dir = Path(config.working_dir) if config.working_dir is not None else None
-    cluster = Cluster(config.address)
+    about: Mapping[str, str] = {}
+    if isinstance(resolved, Conditions):  # it makes an experiment: status and cancel find the job by that
+        about = metadata(resolved.experiment, resolved.storage)  # pyright: ignore[reportAttributeAccessIssue] - each has one
+    place = Jobs(config.address, note)
+    cluster = place.cluster
     plugins: tuple[str, ...] = getattr(resolved, "plugins", ())
     with cargo(files=files, plugins=plugins, working_dir=working_dir, secrets=secrets) as load:
-        others = "".join(f", {module.name}" for module in load.modules[1:])
-        note(f"Sending d3ray {__version__} of {PACKAGE}{others} to {cluster.address}.")
-        if config.check_cluster:
-            cluster.check(load)
-        job = cluster.submit(config.job, arguments, cargo=load, env=env)
+        job = place.send(config.job, arguments, load, env, about, check=config.check_cluster)
     note(f"Job {job.id} runs: {shlex.join(['d3ray', config.job, *arguments])}")
     look = {"its log": job.command("logs"), "its end": job.command("wait"), "stop it": job.command("stop")}
     if not config.wait:
@@ -96,26 +96,6 @@ def run(config: SubmitConfig) -> SubmitResult:
         end = _interrupted(cluster, job)
     made, failed = told(job, end)
     return SubmitResult(made=made, look={"log": job.command("logs")}, failed=failed, exit_status=end.exit_status, job=job, end=end)
-
-
-def _variables(config: SubmitConfig, here: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The job's environment that Ray shows, and the one that it does not. Raises ConfigError."""
-    from ...platform.cluster.secret_text import secret_in, secret_name
-
-    for name, value in config.env.items():
-        if secret_name(name) or secret_in(value):
-            raise ConfigError(
-                f"d3ray submit: env.{name} looks like a secret, and Ray shows a job's environment; "
-                f"export {name} in your shell and submit with secrets=[{name}]."
-            )
-    if missing := [name for name in config.secrets if name not in here]:
-        raise ConfigError(f"d3ray submit: secrets names {', '.join(missing)}, which is not set in this shell's environment.")
-    secrets = {name: here[name] for name in config.secrets}
-    shown = dict(config.env)
-    for name in _CARRIED:
-        if here.get(name) and name not in shown and name not in secrets:
-            (secrets if secret_in(here[name]) else shown)[name] = here[name]
-    return shown, secrets
 
 
 def told(job: SubmittedJob, end: JobEnd) -> tuple[str, str]:

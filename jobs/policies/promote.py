@@ -9,7 +9,7 @@ from ...data.spec import Environment
 from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ...platform.tracking.promotion import Promotion
+    from ...experiments.told import Promotion
 
 
 class PromoteConfig(JobConfig):
@@ -43,15 +43,10 @@ def run(config: PromoteConfig) -> PromoteResult:
         DataError: the champion cannot act in the candidate's environment.
         StorageError: the server does not answer, or a package is not whole.
     """
-    from ...platform.tracking.estimate_gate import promote_by_estimate
-    from ...platform.tracking.promotion import promote
+    from ...experiments.policies import promote
 
-    place: Any = {"tracking": config.tracking, "storage": config.storage}
-    if config.by == "estimate":
-        found = promote_by_estimate(config.name, **place)
-    else:
-        environment = Environment(id=config.environment) if isinstance(config.environment, str) else config.environment
-        found = promote(config.name, episodes=config.episodes, seed=config.seed, environment=environment, **place)
+    played: dict[str, Any] = {"environment": config.environment, "episodes": config.episodes, "seed": config.seed}
+    found = promote(config.name, by=config.by, **played, tracking=config.tracking, storage=config.storage)
     if not found.passed:
         return PromoteResult(made="", failed=found.why, promotion=found)
     look = {"policy": f"models:/{config.name}@champion", "the one before": f"d3ray rollback {config.name}"}

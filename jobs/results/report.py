@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ...platform.benchmark.report import SuiteReport
-    from ...platform.report.experiment import Report
+    from ...experiments.told import Report
 
 
 class ReportConfig(JobConfig):
@@ -31,9 +29,9 @@ class ReportConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportResult(Result):
-    """The page, and the results that it is made from."""
+    """The page, and what lies beside it."""
 
-    report: Report | SuiteReport
+    report: Report
 
 
 def run(config: ReportConfig) -> ReportResult:
@@ -44,24 +42,10 @@ def run(config: ReportConfig) -> ReportResult:
         DataError: an experiment has no trials yet.
         StorageError: something cannot be read or written.
     """
-    from ...platform.benchmark.report import is_benchmark, write
-    from ...platform.benchmark.suite import suite_of
-    from ...platform.report.experiment import report
-    from ...platform.settings.config import absolute
-    from ...platform.storage.folders import Folder
+    from ...experiments.reports import report
 
-    out, storage = None if config.out is None else absolute(config.out), absolute(config.storage)
     names = (config.experiments,) if isinstance(config.experiments, str) else config.experiments
-    suite = suite_of(names[0])  # of another name of a suite, the suite; an experiment's own name comes first
-    if len(names) == 1 and suite != names[0] and (Folder(storage) / names[0]).read_json("experiment.json") is None:
-        names = (suite,) if is_benchmark(storage, suite) else names
-    if len(names) == 1 and is_benchmark(storage, names[0]):
-        if config.metric is not None:
-            raise ConfigError(f"{names[0]} is a benchmark, whose score is the return: leave metric={config.metric} out.")
-        made = write(storage, names[0], out=out)
-    else:
-        made = report(storage, names, out=out, metric=config.metric)
-    whose = ", ".join(names)
+    made = report(names, storage=config.storage, out=config.out, metric=config.metric)
     others = ", ".join(file.rpartition("/")[2] for file in made.files)
     look = {"page": made.page, "beside it": others}
-    return ReportResult(made=f"There is a report on {whose}.", look=look, failed=made.remark, report=made)
+    return ReportResult(made=f"There is a report on {', '.join(made.of)}.", look=look, failed=made.remark, report=made)

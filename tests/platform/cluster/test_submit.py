@@ -187,7 +187,7 @@ class Server:
     def __init__(self, failures: list[str]) -> None:
         self.failures, self.jobs = failures, list[str]()
 
-    def submit_job(self, *, entrypoint: str, submission_id: str, runtime_env: dict[str, Any]) -> None:
+    def submit_job(self, *, entrypoint: str, submission_id: str, runtime_env: dict[str, Any], metadata: dict[str, str]) -> None:
         if submission_id in self.jobs:
             raise RuntimeError(f"400: Job with submission_id {submission_id} already exists.")
         if not self.failures or "lost" in self.failures[0]:
