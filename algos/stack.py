@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from numbers import Integral
-from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple, Self, Unpack, cast
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from ..data.episodes import Episode
 from ..data.errors import ConfigError
 from ..data.seeds import checked_seed
 from .base import Algorithm
-from .learning.callbacks import Callback, Evaluator, Watching, watching
+from .learning.callbacks import Callback, Evaluator, Watching, check_arguments, watching
 from .learning.estimator import Estimator
 from .learning.fit import Fit
 from .learning.setup import trained_on
@@ -65,7 +66,7 @@ class Stack:
 
     def fit(
         self,
-        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
+        dataset: Dataset | Sequence[Episode] | str | Path,
         n_steps: int = 500_000,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,
@@ -73,13 +74,15 @@ class Stack:
         **watching: Unpack[Watching],
     ) -> Self:
         """Trains every seed for `n_steps` gradient steps more; arguments as `fitter`'s."""
+        own = [name for name in signature(Stack.fitter).parameters if name != "watch"]
+        check_arguments("fit", watching, (*own, *Watching.__annotations__))
         for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **watching):
             pass
         return self
 
     def fitter(
         self,
-        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
+        dataset: Dataset | Sequence[Episode] | str | Path,
         n_steps: int = 500_000,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,

@@ -39,7 +39,7 @@ def reason(error: BaseException, most: int = 150) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence: `"; did you mean 'x'?"`, or the choices when none is near, or `"."` when there are none."""
-    names = list(known)
+    names = list(dict.fromkeys(known))
     if near := difflib.get_close_matches(word, names):
         best = max(near, key=lambda name: (difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) == sorted(word)))
         return f"; did you mean {best!r}?"  # of names that are equally near the one whose letters were only swapped

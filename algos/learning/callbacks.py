@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol, TypedDict
 
 from ...data.dataset import Dataset
 from ...data.episodes import Episode
+from ...data.errors import ConfigError, did_you_mean
 from ...data.progress import Advance, draws_bars, progress
 from .fit import Fit
 
@@ -69,6 +70,14 @@ class Training(Watching, total=False):
     n_epochs: int | None
     scorers: Mapping[str, Score] | None
     eval_episodes: Dataset | Sequence[Episode] | None
+
+
+def check_arguments(called: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises ConfigError where an argument is none of those known; the nearest one is named."""
+    names = [name for name in known if name != "self"]
+    for name in given:
+        if name not in names:
+            raise ConfigError(f"{called} takes no {name!r}{did_you_mean(name, names)}")
 
 
 def scored(scorers: Mapping[str, Score], episodes: Any) -> Evaluator:

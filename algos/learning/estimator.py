@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import signature
 from numbers import Integral
-from os import PathLike
+from pathlib import Path
 from typing import Any, Self, Unpack, cast
 
 from torch import Tensor
@@ -20,7 +21,20 @@ from ..definition import Definition
 from ..ports import Ports, noises
 from ..wants import Wants
 from .batch_checks import check_batch
-from .callbacks import Callback, Epoch, Evaluator, Logger, Score, StepCallback, Training, Watching, scored, stops, watching
+from .callbacks import (
+    Callback,
+    Epoch,
+    Evaluator,
+    Logger,
+    Score,
+    StepCallback,
+    Training,
+    Watching,
+    check_arguments,
+    scored,
+    stops,
+    watching,
+)
 from .fit import Fit
 from .setup import trained_on
 from .transfer import copy_network, copy_optimizer, reset_optimizers
@@ -105,21 +119,22 @@ class Estimator(Definition):
 
     def fit(
         self,
-        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
+        dataset: Dataset | Sequence[Episode] | str | Path,
         n_steps: int | None = None,
         n_steps_per_epoch: int | None = None,
         evaluators: Mapping[str, Evaluator] | None = None,
         callbacks: Sequence[Callback] = (),
         **more: Unpack[Training],
     ) -> Self:
-        """Trains for `n_steps` gradient steps more; a second call goes on from the first. Arguments as `fitter`'s."""
+        """Trains for `n_steps` gradient steps more; a second call goes on from the first. Arguments and errors as `fitter`'s."""
+        check_arguments("fit", more, signature(Estimator.fitter).parameters)
         for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **more):
             pass
         return self
 
     def fitter(
         self,
-        dataset: Dataset | Sequence[Episode] | str | PathLike[str],
+        dataset: Dataset | Sequence[Episode] | str | Path,
         n_steps: int | None = None,
         n_steps_per_epoch: int | None = None,
         evaluators: Mapping[str, Evaluator] | None = None,

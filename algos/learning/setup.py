@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,8 +78,8 @@ def trained_on(algorithm: Definition, given: Any) -> Any:
     """A dataset: what is given, what lies at a place, or a copy of episodes. What an algorithm opens itself is left as it is."""
     if isinstance(given, Dataset) or isinstance(algorithm.wants(algorithm.check_settings()), Opens):
         return given
-    if isinstance(given, str | PathLike):
-        return Dataset.open(cast("str | PathLike[str]", given))
+    if isinstance(given, str | Path):
+        return Dataset.open(given)
     return MDPDataset.from_episodes(given)
 
 

@@ -29,7 +29,7 @@ from .npz.steps import is_npz, missing, open_npz, read_npz
 from .rlds.folder import is_rlds, read_rlds, rlds_files
 from .rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
 from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
-from .tabular.csv_table import csv_has, csv_parts, is_csv, read_csv
+from .tabular.csv_table import csv_parts, is_csv, is_table, read_csv
 from .tabular.flat_parquet import is_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
 from .tabular.open_bandit import is_open_bandit, read_open_bandit
@@ -149,13 +149,14 @@ def _say_what_is_missing(path: Path) -> None:
         elif is_zip(path):
             with open_npz(path) as archive:
                 name = "npz" if len(missing(archive)) == 1 else None
-        elif sum(csv_has(path)) > 2:
+        elif is_table(path):
             name = "csv"
     if name is not None:
         try:
             FORMATS[name].read(path)
         except DataError as error:
-            raise DataError(f"{error} Where it has another name, import with format={name} and rename.USUAL=NAME.") from None
+            hint = "" if name == "csv" else f" Where it has another name, import with format={name} and rename.USUAL=NAME."
+            raise DataError(f"{error}{hint}") from None
 
 
 def parts_of(folder: Path, format: str | None = None) -> list[Path]:
@@ -246,8 +247,11 @@ def plan(path: Path | str, format: str | None = None, *, n_bytes: int | None = N
     try:
         name = detect(path) if format is None else format
     except DataError as error:
-        hint = " Where columns are renamed, name the format as well." if options.get("rename") else ""
-        raise DataError(f"{error}{hint}") from None
+        if not options.get("rename"):
+            raise
+        if not is_table(Path(path)):
+            raise DataError(f"{error} Where columns are renamed, name the format as well.") from None
+        name = "csv"
     check_options(name, options)
     known, whole = FORMATS[name], Plan((partial(FORMATS[name].read, path, **options),), (0,))
     with _unforeseen(path, name):

@@ -33,14 +33,14 @@ _ENTRY = re.compile(r"(observation(?:/[^:]+)?|action|action_mask)(?::(\d+))?")
 
 def is_csv(path: Path) -> bool:
     """Whether the first line names episode, reward, an observation and an action."""
-    return all(csv_has(path))
-
-
-def csv_has(path: Path) -> list[bool]:
-    """Which of the four that a file needs its first line has: episode, reward, an observation, an action."""
     names = {_usual(name, {}) for name in header(path)[0]}
-    entries = [any(_entry(name, word) for name in names) for word in ("observation", "action")]
-    return ["episode" in names, "reward" in names, *entries]
+    return {"episode", "reward"} <= names and all(any(_entry(name, word) for name in names) for word in ("observation", "action"))
+
+
+def is_table(path: Path) -> bool:
+    """Whether the first line names several columns, whatever they are called."""
+    names, _ = header(path)
+    return len(names) > 2 and all(re.fullmatch(r"[^\W\d][\w .:/()\[\]%°-]*", name) for name in names)
 
 
 def csv_parts(folder: Path) -> list[Path]:
@@ -92,7 +92,7 @@ def read_csv(
     if not found:
         raise DataError(f"{source} does not begin with a line of UTF-8 text; save it as UTF-8.")
     names = [_usual(name, _checked(rename, found, source)) for name in found]
-    groups = _grouped(names, source)
+    groups = _grouped(names, source, found)
     are_images = groups.get("observation") == ["observation:0"] and _first_is_text(path, names.index("observation:0"), separator)
     text = {"episode", *(["observation:0"] if are_images else ())}
     numbers = [name for name in names if _known(name) and name not in text]
@@ -169,8 +169,11 @@ def _entry(name: str, word: str) -> bool:
     return bool(found and found[1].partition("/")[0] == word)
 
 
-def _grouped(names: list[str], source: str) -> dict[str, list[str]]:
-    """The columns of each array, `observation`, `observation/KEY` and `action`, in the order of their numbers."""
+def _grouped(names: list[str], source: str, header: list[str]) -> dict[str, list[str]]:
+    """The columns of each array, `observation`, `observation/KEY` and `action`, in the order of their numbers.
+
+    Of a file that lacks some, the error names all of them, what the file has under its own names, and how to say which is which.
+    """
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise DataError(f"{source} has the column {twice[0]!r} twice.")
     groups: dict[str, dict[int, str]] = {}
@@ -178,13 +181,11 @@ def _grouped(names: list[str], source: str) -> dict[str, list[str]]:
         if found := _ENTRY.fullmatch(name):
             groups.setdefault(found[1], {})[int(found[2])] = name
     observed = [group for group in groups if group.startswith("observation")]
-    for word, there in (
-        *((word, word in names) for word in ("episode", "reward")),
-        ("observation:0", bool(observed)),
-        ("action:0", "action" in groups),
-    ):
-        if not there:
-            raise DataError(f"{source} has no column {word!r}, only {_some(names)}.")
+    needed = {"episode": "episode" in names, "observation:0": bool(observed)}
+    needed |= {"action:0": "action" in groups, "reward": "reward" in names}
+    if lacking := [word for word, there in needed.items() if not there]:
+        which, say = "which is which" if len(lacking) > 1 else "which it is", " ".join(f"rename.{word}=NAME" for word in lacking)
+        raise DataError(f"{source} has no column {', '.join(map(repr, lacking))}, only {_some(header)}; say {which}: {say}.")
     if "observation" in groups and len(observed) > 1:
         raise DataError(f"{source} has both 'observation:0' and {groups[observed[1]]!r}; observations are one vector, or a dict.")
     for group, entries in groups.items():

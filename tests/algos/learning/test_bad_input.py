@@ -94,6 +94,16 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         DataError,
         "'tiny' has observations of shape [4], and this TD3 was fitted on observations of shape [5].",
     ),
+    "an argument that there is not": (
+        lambda: TD3().fit(CONTINUOUS, n_step=1),  # pyright: ignore[reportCallIssue]
+        ConfigError,
+        "fit takes no 'n_step'; did you mean 'n_steps'?",
+    ),
+    "an argument that there is not, for a stack": (
+        lambda: Stack(maker(TD3)(), (1, 2)).fit(CONTINUOUS, n_step=1),  # pyright: ignore[reportCallIssue]
+        ConfigError,
+        "fit takes no 'n_step'; did you mean 'n_steps'?",
+    ),
     "predicting before fit": (lambda: TD3().predict(np.zeros((1, 5))), ConfigError, UNFITTED),
     "sampling before fit": (lambda: TD3().sample_action(np.zeros((1, 5))), ConfigError, UNFITTED),
     "valuing before fit": (lambda: TD3().predict_value(np.zeros((1, 5)), np.zeros((1, 3))), ConfigError, UNFITTED),
