@@ -95,6 +95,8 @@ class RllibAlgorithm:
         """
         other = copy.copy(self)
         other.seed, other.dataset, other.environment = seed, dataset, environment
+        other.step = other.environment_steps = 0
+        other._built = other._transitions = other._folder = other._random = other._state = None  # what this one may have begun
         return other
 
     def learns_values(self) -> bool:

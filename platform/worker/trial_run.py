@@ -27,6 +27,7 @@ from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
 from ..surroundings import describe_machine, this_machine
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
+from .gpus import check_gpu
 from .host_memory import keep_freed_memory
 from .opened_data import check_recorded, in_memory, open_dataset
 from .returns import Every, Returns
@@ -67,6 +68,7 @@ class TrialRun:
         self._system = SystemMetrics() if config.system_metrics else None
         torch.set_num_threads(config.threads)
         keep_freed_memory()
+        check_gpu(config.resources.get("gpu", 0.0), config.device)
         if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
             torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
         import_plugins(config.plugins)
@@ -282,7 +284,7 @@ class TrialRun:
     def _exploit(self, trial: Trial, exploit: Exploit) -> None:
         """Goes on from the donor's weights with new coefficients, both written into the learner that there is."""
         tensors, meta = donated(trial, exploit)
-        self.close()
+        self._end_epochs()
         self.subject.set_params(**exploit.coefficients)
         self._taken_over = True
         self.load(tensors, meta, own=False, reached=self.step)
@@ -356,6 +358,8 @@ class TrialRun:
             with folder.commit_lock():
                 self.writer.check()
                 (folder / "policy").put_tree(scratch / "package", f"seed-{seed}")
+        if seed in self.best and hasattr(algorithm, "close"):  # one of RLlib's, built for this alone
+            algorithm.close()  # pyright: ignore[reportAttributeAccessIssue]
 
     def fail(self, error: BaseException) -> None:
         """Keeps why the trial ended early; what was committed stays, and `--resume` tries again."""
@@ -363,16 +367,21 @@ class TrialRun:
             note_failure(self.writer, error, self.failed)
 
     def close(self) -> None:
-        """Closes environments and ends the loop."""
+        """Closes environments and ends the loop; nothing is trained or measured afterwards."""
+        self._end_epochs()
+        if hasattr(self.subject, "close"):  # RLlib's algorithms have processes and threads of their own
+            self.subject.close()  # pyright: ignore[reportAttributeAccessIssue]
+        if self._system is not None:
+            self._system.close()
+
+    def _end_epochs(self) -> None:
+        """Ends the loop and what plays in it; the next epoch begins both anew."""
         if self._epochs is not None:
             with contextlib.suppress(Exception):
                 self._epochs.close()  # pyright: ignore[reportAttributeAccessIssue]
-        for one in (*self._evaluators, self.subject):
-            if hasattr(one, "close"):  # RLlib's algorithms have processes and threads of their own
-                one.close()  # pyright: ignore[reportAttributeAccessIssue]
+        for one in self._evaluators:
+            one.close()
         self._evaluators, self._epochs = [], None
-        if self._system is not None:
-            self._system.close()
 
 
 def _coefficients(settings: Config) -> dict[str, float]:

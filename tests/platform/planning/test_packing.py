@@ -24,6 +24,7 @@ from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
+from d3ray.platform.worker.gpus import BY_NAME_ONLY
 from d3ray.platform.worker.trial_config import trial_config
 from d3ray.platform.worker.trial_run import note_failure
 
@@ -155,6 +156,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
         patch.syspath_prepend(folder)
+        patch.setenv(BY_NAME_ONLY, "1")
         with ray_session(address="local", num_cpus=4, num_gpus=4):
             yield folder
     sys.modules.pop("hungry_plugin", None)

@@ -20,6 +20,7 @@ from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import sweep_work
+from d3ray.platform.worker.gpus import BY_NAME_ONLY
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
@@ -47,6 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
         patch.syspath_prepend(folder)
+        patch.setenv(BY_NAME_ONLY, "1")
         with ray_session(address="local", num_cpus=CPUS, num_gpus=1):
             yield folder
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from d3ray import Dataset
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.export.package import read_package
+from d3ray.algos.saving.checkpoint import write_checkpoint
 from d3ray.data.spec import Environment
 from d3ray.platform.experiment.run import run_experiment
 from d3ray.platform.places import environment_place
@@ -24,6 +25,7 @@ from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.settings.evaluation import evaluation_seed
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.worker.subjects import load_best
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
@@ -161,6 +163,32 @@ def test_an_offline_algorithm_goes_on_bit_for_bit(place: Path, algorithm: dict[s
     for row, other in zip(rows, again, strict=True):
         assert row["train/total_loss"] == other["train/total_loss"]
     assert rows[0]["train/total_loss"] != rows[1]["train/total_loss"]  # of two seeds
+
+
+@pytest.mark.usefixtures("place")
+def test_packaging_the_best_checkpoint_leaves_what_was_reached_as_it_is(place: Path, tmp_path: Path) -> None:
+    """The last checkpoint of a trial is of its last step, whichever the policy was taken from."""
+    config = TrialConfig.checked(
+        {
+            **{"dataset": str(place / "tiny"), "n_steps": 20, "n_steps_per_epoch": 10, "seeds": (0,), "device": "cpu"},
+            "algorithm": {"name": "rllib/BC", "model": SMALL, "train_batch_size_per_learner": 32},
+        }
+    )
+    run = TrialRun(config)
+    run.epoch()
+    tensors, meta = run.one(0).state()
+    write_checkpoint(tmp_path / "best", tensors, meta)
+    run.epoch()
+    reached, _ = run.one(0).state()
+    best = load_best(run.one(0), tmp_path / "best", "cpu")
+    assert best.policy() is not None  # builds it, as a package does
+    ours, theirs = run.one(0).state()[0], best.state()[0]
+    (first, *_) = [name for name in reached if "rl_module" in name and name.endswith(".weight")]
+    assert torch.equal(theirs[first], tensors[first])
+    assert torch.equal(ours[first], reached[first])
+    assert not torch.equal(ours[first], theirs[first])
+    best.close()
+    run.close()
 
 
 @pytest.mark.slow

@@ -21,8 +21,10 @@ from d3ray.platform.sweep.schedulers import make_scheduler, told
 from d3ray.platform.sweep.spaces import Integers, Uniform
 from d3ray.platform.trainable import Training
 from d3ray.platform.worker.decisions import Exploit, exploits_of, note_exploit
+from d3ray.platform.worker.system_metrics import SystemMetrics
 from d3ray.platform.worker.trial_run import TrialRun
 
+from ...faults.processes import until
 from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, lend, plugins, write_dataset
 
 SPACES = {"score": Uniform(0.0, 1.0), "learning_rate": Uniform(1e-4, 1e-2, log=True)}
@@ -83,6 +85,7 @@ def test_an_exploit_takes_weights_and_leaves_the_trial_itself(tmp_path: Path, da
     best = epochs(TrialRun(sweep.worker(donor, **TOLD)), 30)
     run = epochs(TrialRun(sweep.worker(taker, **TOLD)), 20)
     learner, keys = run.subject.fit_.learner, dict(taker.runs)
+    run._system = SystemMetrics(lambda gpu: 50.0, seconds=0.001)
     note_exploit(taker, Exploit(20, donor.identity, 30, {"score": 0.7, "learning_rate": 5e-4}))
     run.heed()
     assert_same(weights(run), weights(best))
@@ -92,10 +95,13 @@ def test_an_exploit_takes_weights_and_leaves_the_trial_itself(tmp_path: Path, da
     assert learner.values["score"] == [0.7] * len(seeds)
     assert learner.values["learning_rate"] == [5e-4] * len(seeds)
     assert float(learner.hyper["score"].reshape(-1)[0]) == pytest.approx(0.7)
+    run._system()
+    until(lambda: "system/gpu_0_utilization_percentage" in run._system(), seconds=10)  # it goes on being measured
     run.heed()  # once
     assert (run.step, run.subject.step) == (20, 30)
     epochs(run, 80)
     assert Trial(taker.folder).runs == keys
+    run.close()
     for seed in seeds:
         assert curve(taker, "train/score", seed) == pytest.approx({10: 0.1, 20: 0.1} | dict.fromkeys(range(30, 90, 10), 0.7))
         assert curve(taker, "hyper/learning_rate", seed) == {10: 2e-3, 20: 2e-3} | dict.fromkeys(range(30, 90, 10), 5e-4)
