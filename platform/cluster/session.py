@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ...data.errors import StorageError
+from .growth import growth
 from .staging import LOAD_SECRETS, load_secrets
 from .token import keep_token_private
 
@@ -161,14 +162,29 @@ def _end_ray_data() -> None:
             thread.join(30)
 
 
-def node_count() -> int:
-    """How many machines the trials may run on: 1 where Ray is this machine's own. Raises StorageError as `ray_session`."""
-    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
+def is_own_ray() -> bool:
+    """Whether trials run on a Ray of this machine's own, and no cluster is named."""
+    return os.environ.get("RAY_ADDRESS", "") in ("", "local")
+
+
+def node_count(*, to_come: bool = False) -> int:
+    """How many machines the trials may run on: 1 where Ray is this machine's own. Raises StorageError as `ray_session`.
+
+    Args:
+        to_come: Whether those count that the cluster may start: as many as its autoscaler may, or one, where a head without CPUs
+            is alone and nobody here knows what comes.
+    """
+    if is_own_ray():
         return 1
     import ray
 
     with ray_session():
-        return sum(bool(node["Alive"]) for node in ray.nodes())
+        alive = [node for node in ray.nodes() if node["Alive"]]
+    if not to_come:
+        return len(alive)
+    may = growth()
+    waits = not any(node["Resources"].get("CPU") for node in alive)
+    return max(len(alive), 1 + (may.most if may else int(waits)))
 
 
 def quiet_ray_data() -> None:

@@ -35,6 +35,7 @@ def prepare_node_maps(
     resources: Mapping[str, float] | None = None,
     recorded: Mapping[str, str] | None = None,
     mapped: bool = True,
+    grows: bool = False,
 ) -> list[NodeMap]:
     """Builds the datasets' maps on every node that will train, all nodes at once; a node that has one already only opens it.
 
@@ -45,6 +46,7 @@ def prepare_node_maps(
         resources: of one trial, such as `{"CPU": 1, "GPU": 0.25}`; nodes that never have so much are left out.
         recorded: the fingerprint of each dataset by its place, as trials are told it; None: whatever the nodes have alike.
         mapped: false where trials stream: nodes only look whether they see the same datasets.
+        grows: as of `training_nodes`.
 
     Returns:
         The maps: of each dataset one a node.
@@ -59,7 +61,7 @@ def prepare_node_maps(
     from ray.exceptions import ActorUnschedulableError, NodeDiedError, TaskUnschedulableError, WorkerCrashedError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    nodes = training_nodes(resources)
+    nodes = training_nodes(resources, grows=grows)
     task = ray.remote(num_cpus=0, max_retries=1)(_prepare)
     places = [one for one in where if not is_environment_place(str(one))]  # there is nothing to map of those
     locations = [str(Path(one).expanduser().absolute()) if _is_path(one) else str(one) for one in places]
@@ -84,11 +86,11 @@ def prepare_node_maps(
     return [one for maps in of_each for one in maps]
 
 
-def training_nodes(resources: Mapping[str, float] | None = None) -> dict[str, str]:
+def training_nodes(resources: Mapping[str, float] | None = None, *, grows: bool = False) -> dict[str, str]:
     """Ray's id and address of every node that has as much of each resource, whether free or not.
 
     There is none yet where workers start when trials wait for them: where the autoscaler may start such a node, and where nobody
-    knows what it may start and no node has CPUs.
+    knows what it may start and no node has CPUs, or its user says that it `grows`.
 
     Raises:
         ConfigError: there is none, and none will come.
@@ -101,8 +103,11 @@ def training_nodes(resources: Mapping[str, float] | None = None) -> dict[str, st
     if not fit:
         may = growth()
         room = bool(may and may.room({"cpu": wanted.get("CPU", 0.0), "gpu": wanted.get("GPU", 0.0)}))
-        if not (room if may else all(not node["Resources"].get("CPU") for node in alive)):
-            raise ConfigError(f"No node of the Ray cluster has the resources of one trial: {_amounts(wanted)}.")
+        if not (grows or (room if may else all(not node["Resources"].get("CPU") for node in alive))):
+            raise ConfigError(
+                f"No node of the Ray cluster has the resources of one trial, {_amounts(wanted)}: the largest have "
+                f"{_largest(alive, wanted)}."
+            )
     return {node["NodeID"]: node["NodeManagerAddress"] for node in fit}
 
 
@@ -131,6 +136,12 @@ def first_nodes(resources: Mapping[str, float], seconds: float = _BOOT) -> dict[
 
 def _nothing() -> None:
     pass
+
+
+def _largest(nodes: Sequence[Mapping[str, Any]], wanted: Mapping[str, float]) -> str:
+    """The most that any node has of each resource that is wanted."""
+    most = {name: max((float(node["Resources"].get(name, 0)) for node in nodes), default=0.0) for name in wanted}
+    return ", ".join(f"{amount:g} {name}" for name, amount in most.items())
 
 
 def _amounts(resources: Mapping[str, float]) -> str:

@@ -13,13 +13,14 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher as TuneSearcher
 
-from ...data.errors import StorageError
+from ...data.errors import ConfigError, StorageError
 from ...data.uris import without_password
 from ..cluster.growth import SEEN, growth, room_on
 from ..results.progress import OnProgress, Progress, overall
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import label
 from .fault_log import FILE
+from .node_maps import training_nodes
 from .proposer import Proposer
 
 _SECONDS_BETWEEN_COUNTS = 5.0  # nodes come and go
@@ -61,6 +62,9 @@ class TrialQueue(TuneSearcher):
         grow_to: See `most_out`.
         max_concurrent: Trials that may be out at once, whatever there is room for; None: no limit.
         cancelled: Whether no other trial is to begin.
+
+    Attributes:
+        refuse: Called with a trial that no node will ever have room for, and why, in place of handing it out; None: it waits.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class TrialQueue(TuneSearcher):
         self._proposer, self._config, self._take_turns = proposer, config, take_turns
         self._grow_to, self._max_concurrent = grow_to, max_concurrent
         self._cancelled, self._is_cancelled, self._ask_at = cancelled, False, 0.0
+        self.refuse: Callable[[Trial, str], None] | None = None
+        self._fits = set[tuple[float, float]]()  # resources that a node had room for once: one that is gone may come back
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
         self._deaths: dict[str, tuple[int, int]] = {}  # of a trial: its newest checkpoint's step, workers that died since
@@ -91,14 +97,19 @@ class TrialQueue(TuneSearcher):
             return None
         if self._ends():
             return None if self.trials else TuneSearcher.FINISHED
-        try:
-            trial = self._again.popleft() if self._again else self._proposer.next()
-        except StopIteration:
-            return None if self.trials else TuneSearcher.FINISHED  # one that is out may have to be handed out again
-        if trial is None:
-            return None
+        while True:
+            try:
+                trial = self._again.popleft() if self._again else self._proposer.next()
+            except StopIteration:
+                return None if self.trials else TuneSearcher.FINISHED  # one that is out may have to be handed out again
+            if trial is None:
+                return None
+            told = self._config(trial)
+            if self.refuse is None or (why := self._why_never(told["resources"])) is None:
+                break
+            self.refuse(trial, why)
+            self._proposer.ended(trial)
         self.trials[trial_id] = trial
-        told = self._config(trial)
         if told["resources"] != self._wanted:
             self._wanted, self._until = told["resources"], 0.0
         return {"trial": told}
@@ -108,6 +119,17 @@ class TrialQueue(TuneSearcher):
         if not self._is_cancelled and time.monotonic() >= self._ask_at:
             self._is_cancelled, self._ask_at = self._cancelled(), time.monotonic() + _SECONDS_BETWEEN_QUESTIONS
         return self._is_cancelled
+
+    def _why_never(self, wanted: dict[str, float]) -> str | None:
+        """Why no node will ever have room for a trial: Ray would let it wait without a word. None: one has, had, or may have."""
+        key = wanted["cpu"], wanted["gpu"]
+        if key not in self._fits:
+            try:
+                training_nodes({"CPU": wanted["cpu"], "GPU": wanted["gpu"]}, grows=self._grow_to is not None)
+            except ConfigError as error:
+                return str(error)
+            self._fits.add(key)
+        return None
 
     def _room(self, wanted: dict[str, float]) -> int:
         """`most_out`, counted anew now and then."""
@@ -232,6 +254,11 @@ class Watch(tune.Callback):
                 without_password(self._experiment.folder.name),
                 FILE,
             )
+
+    def refuse(self, trial: Trial, why: str) -> None:
+        """One that is not handed out has failed."""
+        self._progress.add(trial)
+        self._end(trial.identity, why)
 
     def _end(self, identity: str, reason: str) -> None:
         one = self._progress.trials[identity]

@@ -87,6 +87,7 @@ def run_trials(
         cancelled=lambda: experiment.is_cancelled,
     )
     watch = Watch(queue, experiment, progress, on_progress)
+    queue.refuse = watch.refuse
     with _tune_folder(experiment) as folder, FaultLog(experiment.folder), Guard(folder) as guard:
         guard.before(queue, suggest=None, on_trial_result=None, on_trial_complete=None)
         guard.before(watch, on_trial_start=None, on_trial_result=None, on_trial_recover=None, on_trial_complete=None)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from ...algos.environments.make import make
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, did_you_mean
 from ...data.uris import without_secrets
-from ..cluster.session import node_count
+from ..cluster.session import is_own_ray, node_count
 from ..places import Data
+from ..settings.algorithms import streams
 from ..settings.config import ExperimentConfig
 from ..settings.evaluation import check_spaces, environment_to_play, measured
 from ..storage.experiments import check_name
@@ -19,9 +21,16 @@ from ..worker.subjects import check_data as check_learning
 
 
 def check_place(config: ExperimentConfig) -> None:
-    """Raises ConfigError where results or runs could not be kept."""
+    """Raises ConfigError where results or runs could not be kept, or not be seen by every machine that trains."""
     check_name(config.experiment)
-    check_tracking(config.storage_place, 1 if os.environ.get("MLFLOW_TRACKING_URI") else node_count())
+    here = "://" not in config.storage and not Path(config.storage).expanduser().is_absolute()
+    nodes = node_count(to_come=True) if here or not os.environ.get("MLFLOW_TRACKING_URI") else 1
+    check_tracking(config.storage_place, nodes)
+    if here and nodes > 1:
+        raise ConfigError(
+            f"storage is {config.storage}, a folder of this machine, and the cluster has or may start {nodes} nodes: say a URI, or "
+            "the absolute path of a folder that all of them share."
+        )
 
 
 def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
@@ -51,4 +60,5 @@ def check_data(config: ExperimentConfig, dataset: Data) -> None:
     known = measured(config.evaluation, environment, dataset, algorithm)
     if best is not None and best not in known and not (best.startswith("train/") or best.endswith("_loss")):  # the algorithm's own
         raise ConfigError(f"checkpoint.best: there is no metric {best!r}{did_you_mean(best, [*known, 'train/td_error'])}")
-    dataset.prepare()
+    if is_own_ray() and not streams(config.algorithm.settings):  # the head of a cluster need not hold what others train on
+        dataset.prepare()

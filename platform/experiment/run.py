@@ -113,8 +113,8 @@ def _train(work: Work, experiment: Experiment, proposer: Proposer, delivery: Del
     with ray_session():
         packed = pack(work)
         recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
-        wanted = packed.config.resources.wanted
-        prepare_node_maps(*recorded, resources=wanted, recorded=recorded, mapped=not work.streams)
+        wanted, grows = packed.config.wanted, packed.config.resources.grow_to is not None
+        prepare_node_maps(*recorded, resources=wanted, recorded=recorded, mapped=not work.streams, grows=grows)
         delivery.start(runs=True)
         run_trials(experiment, Repacked(proposer, packed.told), packed, on_progress, started=delivery.add)
 

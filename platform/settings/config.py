@@ -249,6 +249,12 @@ class ExperimentConfig(Conditions, _Subject):
         return without_password(self.dataset).rstrip("/").rpartition("/")[2].removesuffix(".d3ray") or "data"
 
     @property
+    def wanted(self) -> dict[str, float]:
+        """What a trial has to have, as Ray names it, with what its algorithm asks for beside."""
+        wanted = self.resources.wanted
+        return {**wanted, "CPU": wanted["CPU"] + float(self.algorithm.settings.get("env_runners", 0))}
+
+    @property
     def _environment(self) -> Environment:
         environment = self.evaluation.environment if self.evaluation else None
         return environment if isinstance(environment, Environment) else Environment(id=environment or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -14,12 +15,15 @@ import ray
 import yaml
 from ray.cluster_utils import Cluster
 
+from d3ray import Dataset
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.cluster.growth import Growth, NodeType, growth, room_on
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.node_maps import first_nodes, training_nodes
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import TrialQueue, most_out
+from d3ray.platform.experiment.checks import check_data, check_place
+from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 
@@ -124,13 +128,73 @@ def test_a_node_that_may_come_is_waited_for_and_one_that_cannot_is_refused(head:
     nodes_are(monkeypatch, HEAD, {"CPU": 8})
     assert training_nodes({"CPU": 1}) == {"1": "10.0.0.1"}
     assert training_nodes({"CPU": 1, "GPU": 1}) == {}  # a node without GPUs is there, one with a GPU may come
-    with pytest.raises(ConfigError, match="No node of the Ray cluster has the resources of one trial: 1 CPU, 2 GPU"):
+    with pytest.raises(
+        ConfigError, match="No node of the Ray cluster has the resources of one trial, 1 CPU, 2 GPU: the largest have 8 CPU, 0 GPU"
+    ):
         training_nodes({"CPU": 1, "GPU": 2})
     head.unlink()
-    with pytest.raises(ConfigError, match="has the resources of one trial: 1 CPU, 1 GPU"):
+    with pytest.raises(ConfigError, match="has the resources of one trial, 1 CPU, 1 GPU"):
         training_nodes({"CPU": 1, "GPU": 1})
     nodes_are(monkeypatch, HEAD)
     assert training_nodes({"CPU": 1, "GPU": 2}) == {}  # whatever comes there, nobody here knows
+
+
+def test_what_no_node_will_ever_have_room_for_fails_and_the_others_run(
+    head: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ray would let such a trial wait for ever. A node that was there once may come back."""
+    nodes_are(monkeypatch, {"CPU": 8})
+    head.unlink()
+    trials = [Trial.create(Folder(tmp_path / f"{k}"), {"n_steps": 1}, (k,), {}) for k in range(4)]
+    refused = dict[Trial, str]()
+
+    def queue(**options: Any) -> TrialQueue:
+        told = {trial: {"resources": {"cpu": 1 + 4 * k, "gpu": 0}} for k, trial in enumerate(trials)}
+        made = TrialQueue(Listed(trials), lambda one: told[one], **options)
+        made.refuse = refused.__setitem__
+        return made
+
+    first = queue()
+    assert [first.suggest(f"{k}") for k in range(2)] == [{"trial": {"resources": {"cpu": cpu, "gpu": 0}}} for cpu in (1, 5)]
+    nodes_are(monkeypatch, {"CPU": 2})  # the large one is away for a while
+    first.on_trial_complete("0")
+    first.given_up("1", 5)
+    assert first.suggest("2") == {"trial": {"resources": {"cpu": 5, "gpu": 0}}}
+    first.on_trial_complete("2")
+    assert first.suggest("3") == "FINISHED"
+    assert [trial.seeds for trial in refused] == [(2,), (3,)]
+    assert refused[trials[2]] == "No node of the Ray cluster has the resources of one trial, 9 CPU: the largest have 2 CPU."
+    refused.clear()
+    grows = queue(grow_to=9)
+    assert [grows.suggest(f"{k}") is not None for k in range(4)] == [True] * 4
+    assert refused == {}
+
+
+def test_a_head_that_is_alone_and_may_grow_takes_no_folder_of_its_own(
+    head: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither the results of workers, which could not see it, nor a map of data that it never trains on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("d3ray.platform.cluster.session.ray_session", nullcontext)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    nodes_are(monkeypatch, HEAD)
+    settings = {"dataset": "d3ray/cartpole-replay", "algorithm": "DiscreteBC", "evaluation": None}
+    config = ExperimentConfig.checked(settings)
+    why = r"storage is ./d3ray_results, a folder of this machine, and the cluster has or may start 5 nodes: say a URI"
+    with pytest.raises(ConfigError, match=why):
+        check_place(config)
+    check_place(ExperimentConfig.checked({**settings, "storage": str(tmp_path / "shared")}))
+    head.unlink()  # on Kubernetes nobody knows how many come, but trials do not run here
+    with pytest.raises(ConfigError, match="may start 2 nodes"):
+        check_place(config)
+    nodes_are(monkeypatch, {"CPU": 8})
+    check_place(config)
+
+    def refused(dataset: Dataset) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Dataset, "prepare", refused)
+    check_data(config, Dataset.open("d3ray/cartpole-replay"))
 
 
 @pytest.mark.long

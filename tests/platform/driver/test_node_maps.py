@@ -119,7 +119,7 @@ def test_every_node_builds_its_map_while_trials_hold_every_cpu(caches: list[Path
     (where / "data-00001-of-00003.arrow").write_bytes(b"")
     with pytest.raises(DataError, match=r"data-00001-of-00003\.arrow is truncated"):
         prepare_node_maps(where)
-    with pytest.raises(ConfigError, match="No node of the Ray cluster has the resources of one trial: 1 GPU"):
+    with pytest.raises(ConfigError, match="has the resources of one trial, 1 GPU: the largest have 0 GPU"):
         prepare_node_maps(where, resources={"GPU": 1})
 
 
