@@ -26,8 +26,9 @@ PAGE = 4096
 
 
 def one_core() -> None:
-    """Keeps this process, and what it starts, on one core."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    """Keeps this process, and what it starts, on one core, where the system can (macOS cannot)."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
 def read_hdf5(file: str) -> dict[str, float]:

@@ -263,7 +263,7 @@ def time_left(view: View) -> str:
     if view.trials and view.share >= 1:
         return "finishing"
     if view.eta is None:
-        return "time left: unknown before the first epoch"
+        return f"time left: unknown before {'training goes on' if view.updates else 'the first epoch'}"
     if view.eta == 0 and not view.may_stop:
         return "time left: unknown, this epoch takes longer than those before it"
     at = time.strftime("%H:%M" if view.eta < 20 * 3600 else "%d %b %H:%M", time.localtime(view.now + view.eta))

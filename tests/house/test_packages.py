@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,21 @@ def test_the_standard_library_keeps_its_platform(tmp_path: Path) -> None:
     elsewhere = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert seen == elsewhere
     assert str(ROOT) not in seen
+
+
+def test_every_dependency_is_imported() -> None:
+    """But for onnxscript, which torch's exporter imports."""
+    modules_of: dict[str, list[str]] = {}
+    for module, distributions in packages_distributions().items():
+        for name in distributions:
+            modules_of.setdefault(canonicalize_name(name), []).append(module)
+    text = "\n".join(module.path.read_text() for module in modules())
+    declared = [canonicalize_name(Requirement(one).name) for one in PROJECT["project"]["dependencies"]]
+
+    def is_imported(name: str) -> bool:
+        return any(re.search(rf"^\s*(from|import) {module}\b", text, re.MULTILINE) for module in modules_of[name])
+
+    assert [name for name in declared if not is_imported(name)] == ["onnxscript"]
 
 
 def test_every_folder_with_code_is_packaged() -> None:

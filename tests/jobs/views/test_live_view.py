@@ -15,6 +15,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,10 @@ def test_an_epoch_that_takes_longer_than_those_before_it_has_no_time_left_that_i
     view = StatusReader(str(tmp_path), "one").read()
     assert time_left(view.at(now + 5)).startswith("about 5 s left, until ")
     assert time_left(view.at(now + 15)) == "time left: unknown, this epoch takes longer than those before it"
+    resumed = replace(view, trials=tuple(replace(trial, state="PENDING") for trial in view.trials))  # no worker has begun yet
+    assert time_left(resumed) == "time left: unknown before training goes on"
+    fresh = replace(resumed, trials=tuple(replace(trial, step=0) for trial in resumed.trials))
+    assert time_left(fresh) == "time left: unknown before the first epoch"
 
 
 def test_words() -> None:
