@@ -70,6 +70,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         config.storage_place, config.experiment, work.configuration, work.about, resume=resume, replace=replace, tags=work.tags
     )
     try:
+        experiment.folder.remember()  # until workers begin, nobody else writes there
         if work.asked:
             experiment.keep_settings(work.asked)
         keep_place(experiment, tracking.place)
@@ -81,6 +82,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         with Delivery(tracking, experiment, experiment.trials(), MetricFiles(experiment, config.loggers)) as delivery:
             if proposer.has_more():
                 _train(work, experiment, proposer, delivery, on_progress)
+                experiment.folder.remember()
             else:
                 delivery.start(runs=False)
             experiment.lock.check()
@@ -109,6 +111,7 @@ def _train(work: Work, experiment: Experiment, proposer: Proposer, delivery: Del
     for trial in experiment.trials():
         if not trial.is_settled:
             trial.reopen()
+    experiment.folder.forget([trial.folder for trial in experiment.trials() if trial.is_settled])
     prepare_environment()
     with ray_session():
         packed = pack(work)

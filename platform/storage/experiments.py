@@ -41,6 +41,7 @@ from typing import Any, Literal, Self
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
+from ...data.storage.stores.side_by_side import side_by_side
 from ...data.uris import without_secrets, without_secrets_in
 from .folders import Folder, json_bytes
 from .locks import Lock
@@ -58,9 +59,9 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 class Trial:
     """The folder of a trial, for whoever reads it; `writer.Writer` is the one that writes."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, about: Mapping[str, Any] | None = None) -> None:
         self.folder = folder
-        about = folder.read_json("trial.json")
+        about = about or _about(folder)
         if about is None:
             raise StorageError(f"{folder} is no trial: it has no trial.json. Every machine that trains must see the storage.")
         self.key: str = about["key"]
@@ -85,11 +86,12 @@ class Trial:
         tags: Mapping[str, str] | None = None,
     ) -> Self:
         """The trial of a folder, made where there is none yet."""
-        if folder.read_json("trial.json") is None:
-            about = {"format": FORMAT, "key": uuid4().hex, "number": number, "configuration": dict(configuration)}
-            about |= without_secrets_in({"title": title, "tags": dict(tags or {})}) if tags or title else {}
-            runs = {str(seed): uuid4().hex for seed in seeds}
-            folder.write_json("trial.json", {**about, "dataset": without_secrets_in(dataset), "seeds": list(seeds), "runs": runs})
+        if (there := _about(folder)) is not None:
+            return cls(folder, there)
+        about = {"format": FORMAT, "key": uuid4().hex, "number": number, "configuration": dict(configuration)}
+        about |= without_secrets_in({"title": title, "tags": dict(tags or {})}) if tags or title else {}
+        runs = {str(seed): uuid4().hex for seed in seeds}
+        folder.write_json("trial.json", {**about, "dataset": without_secrets_in(dataset), "seeds": list(seeds), "runs": runs})
         return cls(folder)
 
     @property
@@ -270,7 +272,8 @@ class Experiment:
         """Every trial that was created, by name."""
         folder = self.folder / "trials"
         found = [folder / name for name in folder.names() if not name.startswith(".")]
-        return [Trial(one) for one in found if one.read_json("trial.json") is not None]
+        abouts = [one.read_json("trial.json") for one in found] if folder.local else side_by_side(_about, found)
+        return [Trial(one, about) for one, about in zip(found, abouts, strict=True) if about is not None]
 
     def trial(
         self,
@@ -347,6 +350,10 @@ class Experiment:
         """Gives up the lock."""
         if self.lock.held:
             self.lock.release()
+
+
+def _about(folder: Folder) -> Any:
+    return folder.read_json("trial.json")
 
 
 def identity(configuration: Mapping[str, Any], seeds: Sequence[int], number: int | None = None) -> str:

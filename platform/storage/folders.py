@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_ch
 from ...algos.saving.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
 from ...data.storage.files import Place, storage_errors, write_atomically
+from ...data.storage.stores.remembering import Remembering
 from ...data.storage.stores.side_by_side import side_by_side
 
 if TYPE_CHECKING:  # torch takes a second, and a command that only looks needs none
@@ -29,6 +30,11 @@ _HUNG_SECONDS = 10.0  # a rename takes far less: a worker that holds up its succ
 class Folder(Place):
     """A folder with folders below it: `storage / "experiment"`."""
 
+    def __init__(self, where: str | Path, mark: str = "") -> None:
+        super().__init__(where, mark)
+        if self.local is None:
+            self._store = Remembering(self._store)
+
     def __truediv__(self, name: str) -> Folder:
         if self.local is not None:
             return Folder(self.local / name)
@@ -39,6 +45,20 @@ class Folder(Place):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Folder, (self.name,)
+
+    def remember(self) -> None:
+        """From here on nobody else changes what lies in it: of an object store, it is read once. On a disk it is read as ever.
+
+        It holds for this folder and those that were made of it by `/`, until `forget`. Raises StorageError.
+        """
+        if self.local is None and isinstance(self._store, Remembering):
+            with storage_errors("listed", self.name):
+                self._store.remember(self._root)
+
+    def forget(self, done: Iterable[Folder] = ()) -> None:
+        """From here on others may change what lies in it, but for some folders in it."""
+        if self.local is None and isinstance(self._store, Remembering):
+            self._store.forget(folder._root for folder in done)
 
     def beside(self, name: str) -> Folder:
         """The folder of a name next to this one."""
@@ -147,10 +167,11 @@ class Folder(Place):
 
     def checkpoint_steps(self) -> list[int]:
         """Steps of the checkpoints in this folder, ascending; in an object store one counts once its manifest is there."""
-        steps = sorted(step for name in self.names() if (step := checkpoint_step(Path(name))) is not None)
         if self.local is not None:
-            return steps
-        return [s for s in steps if (self / checkpoint_name(s)).sizes([MANIFEST])[MANIFEST] is not None]
+            names = self.names()
+        else:  # one request
+            names = [name.removesuffix(f"/{MANIFEST}") for name in self.tree() if name.endswith(f"/{MANIFEST}")]
+        return sorted(step for name in names if (step := checkpoint_step(Path(name))) is not None)
 
     def read_checkpoint(self, step: int) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, bytes]]:
         """Tensors, meta and further parts. Raises StorageError when it is not whole."""

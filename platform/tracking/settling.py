@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from ...data.errors import D3rayError
+from ...data.storage.stores.side_by_side import side_by_side
 from ...data.uris import without_secrets
 from ..storage.experiments import Experiment
 from ..storage.folders import Folder
@@ -12,6 +16,8 @@ from .delivery import deliver
 from .metric_files import MetricFiles
 from .place import FILE, is_at, shown
 from .runs import ServerAwayError, Tracking
+
+T = TypeVar("T")
 
 _logger = logging.getLogger("d3ray")
 
@@ -23,29 +29,41 @@ def settle(storage: str, tracking: Tracking) -> list[str]:
     command died while it delivered, are delivered. An experiment whose runs are at another place is left to a command that uses
     that; this, and what cannot be read, locked or written, is logged in a line and ends nothing.
     """
-    found: list[str] = []
     root = Folder(storage)
-    for name in root.names():
-        if name.startswith("."):
-            continue
-        try:
-            if _settle(root / name, tracking):
-                found.append(name)
-        except Exception as error:  # of another experiment, perhaps another user's: not what this command is about
-            why = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}."
-            _logger.warning("The experiment %r in the same storage is passed over. %s", name, without_secrets(why))
-    return found
+    folders = [root / name for name in root.names() if not name.startswith(".")]
+    unsaid = (
+        side_by_side(partial(_passing_over, _unsaid), folders)
+        if root.local is None
+        else [_passing_over(_unsaid, one) for one in folders]
+    )
+    return [one.name for one in unsaid if one is not None and _passing_over(partial(_settle, tracking=tracking), one.folder)]
+
+
+def _passing_over(look: Callable[[Folder], T], folder: Folder) -> T | None:
+    """What a look at an experiment gives; None, and a line in the log, where it is in trouble."""
+    try:
+        return look(folder)
+    except Exception as error:  # of another experiment, perhaps another user's: not what this command is about
+        why = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}."
+        _logger.warning("The experiment %r in the same storage is passed over. %s", folder.label, without_secrets(why))
+        return None
+
+
+def _unsaid(folder: Folder) -> Experiment | None:
+    """The experiment of a folder, where nobody runs it and MLflow may not know how it ended; it is asked for many at once."""
+    if folder.read_json("experiment.json") is None:
+        return None
+    experiment = Experiment(folder)
+    status, note = experiment.state["status"], folder.read_json(FILE) or {}
+    if status != "RUNNING" and note.get("status", status) == status:
+        return None
+    return experiment if experiment.lock.is_free() else None  # asking needs no right to write, as taking does
 
 
 def _settle(folder: Folder, tracking: Tracking) -> bool:
-    """Whether a folder is an experiment that was to be settled, and is now."""
-    if folder.read_json("experiment.json") is None:
-        return False
+    """Whether an experiment was to be settled, and is now."""
     experiment = Experiment(folder)
-    status, note = experiment.state["status"], experiment.folder.read_json(FILE) or {}
-    unsaid = status == "RUNNING" or note.get("status", status) != status
-    if not unsaid or not experiment.lock.is_free():  # asking needs no right to write, as taking does
-        return False
+    status, note = experiment.state["status"], folder.read_json(FILE) or {}
     if not is_at(note, tracking.place):
         _logger.warning(
             "The experiment %r has ended, which its runs in MLflow's experiment %r at %s do not say yet. The next command that "
@@ -58,6 +76,7 @@ def _settle(folder: Folder, tracking: Tracking) -> bool:
     if not experiment.lock.acquire():
         return False
     try:
+        folder.remember()
         if status == "RUNNING":
             experiment.set_state("KILLED", "its command died")
         trials = experiment.trials()

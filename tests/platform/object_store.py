@@ -28,11 +28,13 @@ class ObjectStore:
     Attributes:
         requests: What it was asked: method, path, and the range of bytes.
         delay: Seconds that each answer takes longer, as over a network; many may wait side by side.
+        busy: Seconds in which it was working on one.
     """
 
     def __init__(self) -> None:
         self._app: Any = DomainDispatcherApplication(create_backend_app)
         self._lock, self.requests, self.delay = threading.Lock(), list[tuple[str, str, str]](), 0.0
+        self.busy = 0.0
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         urlopen(Request(f"http://127.0.0.1:{self._server.server_port}/bucket", method="PUT")).close()
@@ -41,7 +43,10 @@ class ObjectStore:
         time.sleep(self.delay)
         with self._lock:
             self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_RANGE", "")))
-            return list(self._app(environ, start_response))
+            begun = time.monotonic()
+            answer = list(self._app(environ, start_response))
+            self.busy += time.monotonic() - begun
+            return answer
 
     def uri(self, path: str) -> str:
         """Of something in the bucket."""
