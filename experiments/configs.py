@@ -57,7 +57,7 @@ def algorithm(name: str) -> AlgorithmAbout:
     return AlgorithmAbout(
         name=name,
         actions=found.actions,
-        about=(found.__doc__ or "").strip().partition("\n")[0],
+        about=(sys.modules[found.__module__].__doc__ or found.__doc__ or "").strip().partition("\n")[0],
         settings=found.Config.model_json_schema(),
         presets={preset: to_jsonable_python(dict(one.settings)) for preset, one in found.presets.items()},
         preset_sources={preset: one.source for preset, one in found.presets.items()},

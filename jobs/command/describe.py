@@ -133,6 +133,25 @@ def help_text(job: str, config_class: type[BaseModel], about: str) -> str:
     return "\n".join(lines)
 
 
+def algorithm_text(name: str) -> list[str]:
+    """An algorithm of d3ray's own: what it does, its presets, and each setting with type, default, meaning and source.
+
+    Raises ConfigError: there is none of that name.
+    """
+    from ... import experiments
+    from ...algos.registry import algorithm_class
+
+    about, config_class = experiments.algorithm(name), algorithm_class(name).Config
+    lines = [about.about, "", f"For {about.actions} actions."]
+    if about.preset_sources:
+        lines += ["", "Presets (algorithm.preset=NAME):", *(f"  {one}: {source}" for one, source in about.preset_sources.items())]
+    lines += ["", "Settings (algorithm.NAME=value):"]
+    for setting, field in config_class.model_fields.items():
+        source = f" ({source})" if (source := extra(field, "source")) else ""
+        lines += [f"  {setting}  ({_facts(field)}; default {to_text(default_of(field))})", f"      {field.description}{source}"]
+    return [*lines, ""]
+
+
 def example(job: str, config_class: type[BaseModel]) -> str:
     """A commented YAML config with every option at its default; reading it gives the config that it shows."""
     lines = [f"# d3ray {job} --config FILE", "# What is left out keeps the value that is shown here."]

@@ -14,7 +14,7 @@ from types import ModuleType
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, did_you_mean
 from ...data.uris import without_secrets
-from .describe import example, help_text, print_config
+from .describe import algorithm_text, example, help_text, print_config
 from .options import JobConfig, read_line, resolve
 
 _JOBS = Path(__file__).parents[1]
@@ -56,9 +56,12 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
     try:
         module, config_class = load_job(name)
         title = f"d3ray {name}"
-        action = read_line(config_class, arguments, title).action
+        line = read_line(config_class, arguments, title)
+        action, chosen = line.action, line.values.get(("algorithm",), line.values.get(("algorithm", "name")))
         if action == "help":
             print(help_text(name, config_class, job_names()[name]))
+            if isinstance(chosen, str):
+                print("\n".join(["", *algorithm_text(chosen)]))
             return 0
         if action == "example":
             print(example(name, config_class), end="")

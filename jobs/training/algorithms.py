@@ -1,0 +1,51 @@
+"""`d3ray algorithms [NAME]`: the algorithms that there are, and every setting of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...data.errors import ConfigError, did_you_mean
+from ..command.base import JobConfig, Result, option
+from ..command.console import say
+from ..command.describe import algorithm_text
+
+
+class AlgorithmsConfig(JobConfig):
+    """Which of them."""
+
+    name: str | None = option(
+        None, "of one algorithm: its presets, and its settings with their sources", operand=True, example="IQL"
+    )
+    actions: Literal["continuous", "discrete"] | None = option(None, "only those for actions of that kind; null: all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmsResult(Result):
+    """Their names."""
+
+    names: list[str]
+
+
+def run(config: AlgorithmsConfig) -> AlgorithmsResult:
+    """Prints them. Raises ConfigError: there is no such algorithm of d3ray's own."""
+    from ... import experiments
+
+    every = experiments.algorithms()
+    if config.name is not None:
+        if config.name not in every:
+            raise ConfigError(f"There is no algorithm {config.name!r}{did_you_mean(config.name, every)}")
+        for line in algorithm_text(config.name):
+            say(line)
+        return AlgorithmsResult(made="", look={"train": f"d3ray train DATASET algorithm={config.name}"}, names=[config.name])
+    known = [experiments.algorithm(name) for name in every if "/" not in name]
+    shown = [one for one in known if config.actions in (None, one.actions)]
+    width = max(len(one.name) for one in shown)
+    for one in shown:
+        say(f"{one.name:<{width}}  {one.actions:<10}  {one.about}")
+    if config.actions is None and (others := [name for name in every if "/" in name]):
+        say(f"RLlib's own: {', '.join(others)}")
+    say("")
+    return AlgorithmsResult(
+        made=f"{len(shown)} algorithms.", look={"settings": "d3ray algorithms NAME"}, names=[one.name for one in shown]
+    )
