@@ -18,6 +18,7 @@ from ...algos.judging.held_out import HeldOut
 from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
+from ..cluster.gpus import check_gpu
 from ..settings.algorithms import streams
 from ..settings.config import import_plugins
 from ..settings.evaluation import environment_to_play, scorers
@@ -27,7 +28,6 @@ from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
 from ..surroundings import describe_machine, this_machine
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
-from .gpus import check_gpu
 from .host_memory import keep_freed_memory
 from .opened_data import check_recorded, in_memory, open_dataset
 from .returns import Every, Returns

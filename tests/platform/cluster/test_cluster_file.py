@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import tomllib
@@ -9,11 +10,15 @@ from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch
 import yaml
 from jsonschema import ValidationError
 from ray.autoscaler._private.util import prepare_config, validate_config
+
+from d3ray.platform.cluster.gpus import NEEDED_DRIVER
 
 ROOT = Path(__file__).parents[3]
 
@@ -103,10 +108,66 @@ def test_images_are_of_the_ray_and_python_that_d3ray_runs_with(file: str) -> Non
     cluster = yaml.safe_load((ROOT / file).read_text())
     ray = re.search(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert ray is not None
-    for image in (cluster["docker"]["head_image"], cluster["docker"]["worker_image"]):
-        assert image.startswith(f"rayproject/ray:{ray[1]}-py311")
+    assert cluster["docker"]["head_image"] == f"rayproject/ray:{ray[1]}-py311"
     dockerfile = (ROOT / "examples/clusters/Dockerfile").read_text()
-    assert f"FROM rayproject/ray:{ray[1]}-py311" in dockerfile
+    built_on = re.search(r"^FROM (\S+)$", dockerfile, re.MULTILINE)
+    assert built_on
+    for image in (cluster["docker"]["worker_image"], built_on[1]):
+        assert image == f"rayproject/ray:{ray[1]}-py311-cu{CUDA}0"  # `-gpu` means CUDA 12.1
+
+
+CUDA = 13  # the major version that torch's wheel of PyPI is built for: `pip install --dry-run torch` names cuda-toolkit 13.0
+
+
+def test_every_machine_has_a_driver_that_the_cuda_of_torch_takes(cluster: dict[str, Any]) -> None:
+    """As far as a file can say it, and the first thing that a worker does is to look."""
+    pinned = re.search(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned
+    assert pinned[1] == "2.13", "look which CUDA it is built for, and which driver that needs"
+    assert torch.version.cuda is None or torch.version.cuda.startswith(f"{CUDA}.")
+    needs = NEEDED_DRIVER[CUDA]
+    (look,) = cluster["worker_setup_commands"]
+    assert f"CUDA {CUDA} needs NVIDIA driver {needs} or newer" in look
+    words = shlex.split(look)
+    assert words[1] == "-c"
+    with (
+        pytest.raises(AssertionError, match="no GPU that torch can use"),
+        mock.patch("torch.cuda.is_available", return_value=False),
+    ):
+        exec(words[2])
+    with mock.patch("torch.cuda.is_available", return_value=True):
+        exec(words[2])
+    assert f"NVIDIA driver {needs} or newer" in (ROOT / "docs/cluster.md").read_text()
+    for name, about in cluster.get("available_node_types", {}).items():
+        node = about["node_config"]
+        if cluster["provider"]["type"] == "aws":  # the newest, looked up by EC2: an id is of one region, and is withdrawn one day
+            assert node["ImageId"].startswith("resolve:ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-")
+        elif name != "head":
+            family = node["disks"][0]["initializeParams"]["sourceImage"].rpartition("/")[2]
+            driver = re.search(r"-nvidia-(\d+)$", family)
+            assert driver
+            assert int(driver[1]) >= needs
+
+
+@pytest.mark.slow  # Ray waits for rights to spread, which here there is nobody to do
+@pytest.mark.timeout(300)
+def test_rays_launcher_takes_the_images_of_aws_as_they_are(aws: dict[str, Any], tmp_path: Path) -> None:
+    """Keys, roles, groups and networks are made in a copy of AWS in memory; no machine is started."""
+    from moto import mock_aws
+    from ray.autoscaler._private.aws.config import bootstrap_aws
+
+    aws_in_memory = mock_aws(config={"iam": {"load_aws_managed_policies": True}})
+    with (
+        mock.patch.dict(os.environ, {"HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}),
+        aws_in_memory,
+    ):
+        (tmp_path / ".ssh").mkdir()
+        made = bootstrap_aws(prepared(aws))
+    for name, about in made["available_node_types"].items():
+        node = about["node_config"]
+        assert node["ImageId"] == aws["available_node_types"][name]["node_config"]["ImageId"]
+        assert node["SubnetIds"]
+        assert node["KeyName"]
 
 
 def test_every_head_notices_a_dead_node_as_soon(cluster: dict[str, Any], aws: dict[str, Any]) -> None:

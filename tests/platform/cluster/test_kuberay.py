@@ -2,6 +2,7 @@
 
 What is known stands below, in our words: names and kinds of fields of `ray.io/v1` as the API reference of KubeRay 1.6 lists them
 (docs.ray.io, "KubeRay CRD API reference"), and those of Kubernetes' pods that the files use (kubernetes.io, API reference 1.28).
+The files were also held against the operator's own schemas of both, as they were in August 2026, with unknown fields refused.
 """
 
 from __future__ import annotations
@@ -98,7 +99,20 @@ KINDS: dict[str, dict[str, Any]] = {
         "ttlSecondsAfterFinished": int,
     },
     "PodTemplate": {"metadata": "Metadata", "spec!": "PodSpec"},
-    "PodSpec": {"containers!": ["Container"], "volumes": ["Volume"], "nodeSelector": TEXTS, "serviceAccountName": str},
+    "PodSpec": {
+        "containers!": ["Container"],
+        "nodeSelector": TEXTS,
+        "serviceAccountName": str,
+        "tolerations": ["Toleration"],
+        "volumes": ["Volume"],
+    },
+    "Toleration": {
+        "effect": {"NoSchedule", "PreferNoSchedule", "NoExecute"},
+        "key": str,
+        "operator": {"Exists", "Equal"},
+        "tolerationSeconds": int,
+        "value": str,
+    },
     "Container": {
         "name!": str,
         "image!": str,
@@ -175,6 +189,28 @@ def test_clusters_on_kubernetes_ask_for_a_token_and_give_the_head_no_trials(kind
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         for container in group["template"]["spec"]["containers"]:
             assert not any("SECRET" in one["name"] or "PASSWORD" in one["name"] for one in container["env"])
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_gpu_pods_go_where_gpus_are_with_an_account_and_an_image_of_one_version(kind: str) -> None:
+    spec = read(kind)["spec"] if kind == "RayCluster" else read(kind)["spec"]["rayClusterSpec"]
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        assert pod["serviceAccountName"] == "d3ray"  # in place of keys, which may come as a secret all the same
+        for container in pod["containers"]:
+            assert re.search(r":\d+$", container["image"])
+            assert container["envFrom"] == [{"secretRef": {"name": "d3ray-credentials", "optional": True}}]
+        if group is not spec["headGroupSpec"]:
+            assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+
+
+def test_a_queue_can_admit_the_job_as_a_whole_and_a_deadline_ends_it() -> None:
+    job = read("RayJob")
+    assert "kueue.x-k8s.io/queue-name" in job["metadata"]["labels"]
+    assert job["spec"]["activeDeadlineSeconds"] > 0
+    assert "enableInTreeAutoscaling" not in job["spec"]["rayClusterSpec"]  # Kueue takes no cluster that changes its size
+    for group in job["spec"]["rayClusterSpec"]["workerGroupSpecs"]:
+        assert group["replicas"] == group["minReplicas"] == group["maxReplicas"]
 
 
 def test_the_job_on_kubernetes_is_stopped_as_a_submitted_one() -> None:

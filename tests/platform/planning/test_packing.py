@@ -15,6 +15,7 @@ import ray
 import torch
 
 from d3ray import Dataset
+from d3ray.platform.cluster.gpus import BY_NAME_ONLY
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import slots
@@ -24,7 +25,6 @@ from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import Writer
-from d3ray.platform.worker.gpus import BY_NAME_ONLY
 from d3ray.platform.worker.trial_config import trial_config
 from d3ray.platform.worker.trial_run import note_failure
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError
+from d3ray.platform.cluster.gpus import BY_NAME_ONLY
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.planning import plan as planning
 from d3ray.platform.planning.around import Tracked, tracked
@@ -20,7 +21,6 @@ from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import sweep_work
-from d3ray.platform.worker.gpus import BY_NAME_ONLY
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 

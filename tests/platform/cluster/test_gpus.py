@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.worker import gpus
-from d3ray.platform.worker.gpus import BY_NAME_ONLY, check_gpu, driver_version, gpu_state, why_none
+from d3ray.platform.cluster import gpus
+from d3ray.platform.cluster.gpus import BY_NAME_ONLY, check_gpu, driver_version, gpu_state, why_none
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 

@@ -14,7 +14,11 @@ from ...data.errors import ConfigError
 
 BY_NAME_ONLY = "RAY_FAKE_CLUSTER"  # Ray's variable of rehearsals, whose GPUs are numbers and no cards
 _DRIVER = Path("/proc/driver/nvidia/version")  # which containers of NVIDIA's see too
-_NEEDS = {11: 450, 12: 525, 13: 580}  # NVIDIA driver by CUDA's major version; docs.nvidia.com, "CUDA compatibility", minor versions
+NEEDED_DRIVER = {
+    11: 450,
+    12: 525,
+    13: 580,
+}  # NVIDIA's, by CUDA's major version; docs.nvidia.com, "CUDA compatibility"
 
 
 def check_gpu(wanted: float, device: str | None = None) -> None:
@@ -61,7 +65,7 @@ def why_none(state: dict[str, Any]) -> str:
     if state["cuda"] is None:
         return f"torch {state['torch']} is built without CUDA; install one that is"
     major = int(str(state["cuda"]).partition(".")[0])
-    needs = _NEEDS.get(major)
+    needs = NEEDED_DRIVER.get(major)
     built = f"torch {state['torch']} is built for CUDA {state['cuda']}"
     built += f", which needs NVIDIA driver {needs} or newer" if needs else ""
     if state["driver"] is None:
