@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...data.config import Config
 from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
 from ..command.console import note
@@ -18,6 +19,7 @@ from ..command.running import load_job, run_command
 
 if TYPE_CHECKING:
     from ...platform.cluster.jobs import Cluster, JobEnd, SubmittedJob
+    from ...platform.cluster.staging import Cargo
 
 
 class SubmitConfig(JobConfig):
@@ -45,6 +47,10 @@ class SubmitConfig(JobConfig):
         example=["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
     )
     check_cluster: bool = option(True, "look first whether the cluster's nodes have what d3ray needs")
+    check: bool = option(
+        False,
+        "run nothing but a minute's look at every node (driver, CUDA, torch, storage, clock) and at the tracking server",
+    )
     wait: bool = option(True, "show the job's log until it ends; without, the command returns at once")
 
 
@@ -85,6 +91,8 @@ def run(config: SubmitConfig) -> SubmitResult:
     cluster = place.cluster
     plugins: tuple[str, ...] = getattr(resolved, "plugins", ())
     with cargo(files=files, plugins=plugins, working_dir=working_dir, secrets=secrets) as load:
+        if config.check:
+            return _checked(cluster, resolved, load, env)
         job = place.send(config.job, arguments, load, env, about, check=config.check_cluster)
     note(f"Job {job.id} runs: {shlex.join(['d3ray', config.job, *arguments])}")
     look = {"its log": job.command("logs"), "its end": job.command("wait"), "stop it": job.command("stop")}
@@ -96,6 +104,19 @@ def run(config: SubmitConfig) -> SubmitResult:
         end = _interrupted(cluster, job)
     made, failed = told(job, end)
     return SubmitResult(made=made, look={"log": job.command("logs")}, failed=failed, exit_status=end.exit_status, job=job, end=end)
+
+
+def _checked(cluster: Cluster, resolved: Config, load: Cargo, env: Mapping[str, str]) -> SubmitResult:
+    """Looks at the cluster with the eyes of the job that was to be submitted."""
+    from ...platform.settings.config import Conditions, ResourcesConfig
+
+    cluster.check(load)
+    experiment = resolved if isinstance(resolved, Conditions) else None
+    wanted = experiment.resources if experiment else ResourcesConfig()
+    gpu = 1.0 if wanted.gpu == "auto" else wanted.gpu
+    storage = None if experiment is None else experiment.storage_place
+    end = cluster.inspect(storage, wanted.cpu, gpu, cargo=load, env=env, write=write)
+    return SubmitResult(made="", failed="" if end.status == "SUCCEEDED" else "Nothing was submitted.", end=end)
 
 
 def told(job: SubmittedJob, end: JobEnd) -> tuple[str, str]:

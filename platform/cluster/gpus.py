@@ -74,3 +74,9 @@ def why_none(state: dict[str, Any]) -> str:
         return f"{built}, and the driver is {state['driver']}: take an image of the machine with a newer one"
     shown = "is not set" if state["visible"] is None else f"is {state['visible']!r}"
     return f"{built}; the driver is {state['driver']}, and CUDA_VISIBLE_DEVICES {shown}"
+
+
+if __name__ == "__main__":
+    import json
+
+    print(json.dumps(gpu_state()), flush=True)

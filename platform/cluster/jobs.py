@@ -123,6 +123,25 @@ class Cluster:
                 where = "" if node == "head" else f" on its node {node}"
                 raise StorageError(f"The cluster {self.address} lacks{where} what d3ray needs: {', '.join(packages)}.")
 
+    def inspect(
+        self, storage: str | None, cpu: float, gpu: float, *, cargo: Cargo, env: Mapping[str, str], write: Callable[[str], None]
+    ) -> JobEnd:
+        """Looks at every node by a job of its own: its GPUs, the storage, the clock; and at the tracking server from the head.
+
+        Args:
+            storage: Folder or URI of the results; None: none is looked at.
+            cpu: CPUs of a trial.
+            gpu: GPUs of a trial.
+            cargo: What goes along.
+            env: Of the job that is to come.
+            write: Called with what the job prints.
+
+        Raises:
+            StorageError: the cluster cannot be reached.
+        """
+        told = json.dumps({"storage": storage, "cpu": cpu, "gpu": gpu})
+        return self.follow(self._submit("check", ["python", "-m", "d3ray.platform.cluster.inspection", told], cargo, env), write)
+
     def submit(
         self,
         job: str,

@@ -291,6 +291,32 @@ def _read_until(terminal: int, words: str) -> str:
     return seen
 
 
+@pytest.mark.long
+def test_a_check_looks_at_every_node_and_runs_nothing(head: RayHead, tmp_path: Path) -> None:
+    """With a storage that can be written; then one that cannot, a tracking server that is away, and a GPU that nobody has."""
+    train = ["train", "d3ray/cartpole-replay", "algorithm=DiscreteBC"]
+    good = submit(head, "--check", *train, f"storage={tmp_path / 'results'}")
+    assert good.returncode == 0, good.stdout + good.stderr
+    node = r"^\S+: 2 CPU, 0 GPU; driver \S+, torch \S+ for CUDA \S+ sees 0 GPU, storage written and read, clock [+-]0\.\d s$"
+    assert re.search(node, good.stdout, re.MULTILINE), good.stdout
+    assert (
+        "tracking: MLFLOW_TRACKING_URI is not set\ntrials of 1 CPU and 0 GPU at once: 2 now\nThe cluster can run it." in good.stdout
+    )
+    assert list((tmp_path / "results").iterdir()) == []
+    (tmp_path / "file").touch()
+    wrong = [*train, f"storage={tmp_path / 'file' / 'results'}", "resources.gpu=1"]
+    bad = submit(head, "--check", "check_cluster=false", *wrong, MLFLOW_TRACKING_URI="http://127.0.0.1:1")
+    assert bad.returncode == 1
+    faults = re.findall(r"^WRONG: (.*)$", bad.stdout, re.MULTILINE)
+    assert [fault.split(":")[0] for fault in faults] == [
+        "the storage cannot be used from the head",
+        "the tracking server http",
+        "no node has room for a trial of 1 CPU and 1 GPU.",
+    ], bad.stdout
+    assert bad.stderr.endswith("Nothing was submitted.\n")
+    assert {job["submission_id"].partition("-")[0] for job in head.ask("/api/jobs/")} >= {"check"}
+
+
 def test_what_the_cluster_lacks_is_named(head: RayHead, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in head.environment().items():
         if name.startswith("RAY_"):
