@@ -40,6 +40,7 @@ def when_begun(place: Path, seed: int, do: Any) -> OnProgress:
     return on_progress
 
 
+@pytest.mark.long
 def test_what_is_cancelled_ends_at_its_next_epoch(local_ray: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"Cancelled; 0 of 3 seeds are done, checkpoints up to step \d+ are kept"):
         run_experiment(config(tmp_path), on_progress=when_begun(tmp_path, 0, lambda experiment, trial: experiment.cancel()))
