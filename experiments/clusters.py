@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -86,12 +87,12 @@ class Jobs:
         self.cluster.stop(SubmittedJob(job.id, self.address))
 
     def ask(self, command: str, arguments: Sequence[str]) -> str:
-        """What a short job prints, without the line about its d3ray."""
+        """What a short job prints after the line about its d3ray; before it stand Ray's own."""
         log: list[str] = []
         with cargo() as load:
             job = self.cluster.submit(command, arguments, cargo=load)
         end = self.cluster.follow(job, log.append)
-        lines = [line for line in "".join(log).splitlines() if not line.startswith("d3ray ")]
+        lines = [*itertools.dropwhile(lambda line: not line.startswith("d3ray "), "".join(log).splitlines())][1:]
         if end.exit_status:
             raise ConfigError(lines[-1] if lines else f"d3ray {command} failed on {self.address}.")
         return "\n".join(lines)

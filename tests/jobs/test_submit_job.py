@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d3ray.data.errors import StorageError
+from d3ray import experiments
+from d3ray.data.errors import ConfigError, StorageError
+from d3ray.experiments.handle import ExperimentHandle
 from d3ray.platform.cluster.jobs import Cluster
 from d3ray.platform.cluster.staging import cargo
 from d3ray.platform.surroundings import git_state
@@ -327,3 +329,39 @@ def test_what_the_cluster_lacks_is_named(head: RayHead, monkeypatch: pytest.Monk
     assert str(refused.value) == (
         f"The cluster {head.address} lacks what d3ray needs: no-such-thing>=3, numpy>=99 (it has {np.__version__})."
     )
+
+
+def test_another_machine_finds_an_experiment_by_its_job(head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not see the storage: it asks the cluster how the experiment stands, and has it cancelled."""
+    for name, value in head.environment().items():
+        if name.startswith("RAY_"):
+            monkeypatch.setenv(name, value)
+    storage = str(tmp_path / "there")
+    settings = {"name": "far", "dataset": "d3ray/cartpole-replay", "algorithm": "DiscreteBC", "storage": storage}
+    times = {"n_steps": 1_000_000, "n_steps_per_epoch": 50}
+    with pytest.raises(ConfigError, match="a folder of whichever machine runs"):
+        experiments.submit({**settings, "storage": "results"}, address=head.address)
+    near = experiments.submit({**settings, **times}, address=head.address, check_cluster=False)
+    while near.status().updates == 0:
+        assert near.status().runs, near.logs()
+        time.sleep(0.2)
+    monkeypatch.setattr(ExperimentHandle, "_is_seen", False)
+    far = experiments.open("far", storage=storage, address=head.address)
+    found = far.status()
+    assert (found.state, found.name) == ("RUNNING", "far")
+    assert found.updates > 0
+    assert found.job is not None
+    assert (found.job.experiment, found.job.storage, found.job.state) == ("far", storage, "RUNNING")
+    with pytest.raises(StorageError, match="is not seen from this machine"):
+        far.results()
+    far.cancel()
+    monkeypatch.undo()
+    for name, value in head.environment().items():
+        if name.startswith("RAY_"):
+            monkeypatch.setenv(name, value)
+    ended = near.wait(timeout=120)
+    assert (ended.state, ended.reason) == ("KILLED", "cancelled")
+    assert ended.job is not None
+    assert ended.job.exit_status != 0
+    assert "Cancelled; 0 of 1 seeds are done" in near.logs()
+    assert ended.trials[0].step % 50 == 0 < ended.trials[0].step
