@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError
@@ -15,15 +16,16 @@ if TYPE_CHECKING:
     from ...algos.environments.vector import Policy, VectorEnvironment
 
 
+POLICY = (
+    "experiment (its best seed), trial, saved algorithm, checkpoint, policy package, models:/NAME@ALIAS, an .onnx file, "
+    "or d3rlpy's .d3"
+)
+
+
 class ActingConfig(JobConfig):
     """Which policy acts where."""
 
-    policy: str = option(
-        ...,
-        "experiment (its best seed), trial, saved algorithm, checkpoint, policy package, models:/NAME@ALIAS, or d3rlpy's .d3",
-        operand=True,
-        example="d3ray_results/hopper-first",
-    )
+    policy: str = option(..., POLICY, operand=True, example="d3ray_results/hopper-first")
     environment: Environment | str | None = option(
         None,
         "gymnasium id, or {id: …, kwargs: {…}}; null: the one that the experiment or the package names",
@@ -87,7 +89,8 @@ def opened(
     """A policy, for as long as the context lasts.
 
     Args:
-        source: As for `platform.tracking.policies.open_policy`, and so are seed, tracking and storage.
+        source: As for `platform.tracking.policies.open_policy`, and so are seed, tracking and storage; or an ONNX file of anyone's,
+            whose spaces are the environment's.
         environment: Where it is to act; None: where its experiment or package says.
         seed: Which one, where there are several.
         tracking: MLflow's tracking URI.
@@ -100,6 +103,15 @@ def opened(
     from ...algos.export.package import read_package
     from ...platform.tracking.policies import open_policy
 
+    if Path(source).suffix == ".onnx":
+        from ...algos.acting.foreign_onnx import ForeignOnnxPolicy
+        from ...algos.environments.make import make
+
+        place = chosen_environment(environment, None, source)
+        with make(place) as vector:
+            spec = vector.spec
+        yield Opened(ForeignOnnxPolicy.read(Path(source), spec), place, "ONNX", {})
+        return
     with open_policy(source, seed=seed, tracking=tracking, storage=storage) as found:
         if found.algorithm is not None:
             one = found.algorithm

@@ -1,33 +1,27 @@
-"""`d3ray evaluate PACKAGE`: the return of a policy package in an environment, played through onnxruntime alone."""
+"""`d3ray evaluate POLICY`: the return of a policy in an environment."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ...data.storage.files import storage_errors, write_atomically
 from ..command.base import JobConfig, Result, option
-from .acting import asked_for, check_fits, chosen_environment
-
-if TYPE_CHECKING:
-    from ...algos.acting.onnx_policy import OnnxPolicy
+from .acting import POLICY, asked_for, check_fits, opened
 
 
 class EvaluateConfig(JobConfig):
     """What is played where."""
 
-    package: str = option(..., "policy package folder, or models:/NAME@ALIAS", operand=True, example="policies/hopper")
+    policy: str = option(..., POLICY, operand=True, example="policies/hopper")
     environment: Environment | str | None = option(
         None,
-        "gymnasium id, or {id: …, kwargs: {…}}; null: the environment that the package names",
+        "gymnasium id, or {id: …, kwargs: {…}}; null: the one that the experiment or the package names",
         example="Hopper-v4",
         also="env_id",
     )
@@ -37,12 +31,13 @@ class EvaluateConfig(JobConfig):
     target_return: float | None = option(
         None, "return that a policy which acts for one is asked for; null: the first that it was trained to be asked for"
     )
+    policy_seed: int | None = option(None, "which seed, where POLICY holds several; null: the best of a trial or an experiment")
     n_envs: int | None = option(None, "environments played at once; null: as many as episodes, at most 10", gt=0)
     output: Path | None = option(None, "JSON file for the result")
     tracking: str | None = option(
         None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
     )
-    storage: str = option("./d3ray_results", "results folder whose MLflow database holds models:/…")
+    storage: str = option("./d3ray_results", "results folder whose experiments may be named alone, and its MLflow database")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,26 +54,24 @@ class EvaluateResult(Result):
 
 
 def run(config: EvaluateConfig) -> EvaluateResult:
-    """Plays the episodes.
+    """Plays the episodes; a policy that was exported acts through onnxruntime alone.
 
     Raises:
-        ConfigError: no environment is named or it cannot be made, or its spaces are not the policy's.
-        StorageError: the package is not whole, was changed, or cannot be fetched.
+        ConfigError: it is no policy, no environment is named or it cannot be made, or its spaces are not the policy's.
+        StorageError: it is not whole, was changed, or cannot be fetched.
     """
     from ...algos.environments.evaluate import evaluate
     from ...algos.environments.make import make
     from ...algos.environments.scores import reference_score
 
-    with _package(config) as folder:
-        from ...algos.export.package import read_package
-
-        policy = read_package(folder)
-    environment = chosen_environment(config.environment, policy.about["environment"], config.package)
-    acting = asked_for(policy, config.target_return, config.package)
-    n = min(config.episodes, config.n_envs or 10)
-    with make(environment, n=n, evaluating=True) as vector:
-        check_fits(policy, vector, environment.id)
-        played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed, epsilon=config.epsilon)
+    where: dict[str, Any] = {"seed": config.policy_seed, "tracking": config.tracking, "storage": config.storage}
+    with opened(config.policy, config.environment, **where) as one:
+        environment, algorithm = one.environment, one.algorithm
+        acting = asked_for(one.policy, config.target_return, config.policy)
+        n = min(config.episodes, config.n_envs or 10)
+        with make(environment, n=n, evaluating=True) as vector:
+            check_fits(one.policy, vector, environment.id)
+            played = evaluate(acting, vector, episodes=config.episodes, seed=config.seed, epsilon=config.epsilon)
     reference = reference_score(environment.id)
     normalized = None if reference is None else float(reference.score(played.mean))
     score = "" if reference is None else f"; {reference.label}: {normalized:.1f}"
@@ -95,30 +88,15 @@ def run(config: EvaluateConfig) -> EvaluateResult:
         label=None if reference is None else reference.label,
     )
     if config.output is not None:
-        _write(result, config, policy)
+        _write(result, config, algorithm)
     return result
 
 
-@contextmanager
-def _package(config: EvaluateConfig) -> Generator[Path]:
-    """The package's folder."""
-    from ...platform.tracking.registered import is_registered, registered_package
-
-    if is_registered(config.package):
-        with registered_package(config.package, config.tracking, config.storage) as folder:
-            yield folder
-        return
-    folder = Path(config.package)
-    if any((folder / name).is_file() for name in ("experiment.json", "trial.json")):
-        raise ConfigError(f"{folder} is no policy package: d3ray export {folder} TARGET makes one of its best policy.")
-    yield folder
-
-
-def _write(result: EvaluateResult, config: EvaluateConfig, policy: OnnxPolicy) -> None:
+def _write(result: EvaluateResult, config: EvaluateConfig, algorithm: str) -> None:
     assert config.output is not None
     content = {
-        "package": config.package,
-        "algorithm": policy.about["algorithm"],
+        "policy": config.policy,
+        "algorithm": algorithm,
         "environment": result.environment.model_dump(mode="json"),
         "episodes": config.episodes,
         "seed": config.seed,

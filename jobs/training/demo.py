@@ -102,7 +102,7 @@ def _evaluate(model: str, config: DemoConfig) -> float:
     from ..policies.evaluate import EvaluateConfig
     from ..policies.evaluate import run as evaluate
 
-    return evaluate(EvaluateConfig.checked({"package": model, "episodes": 20, "seed": 1_000, "storage": config.storage})).mean
+    return evaluate(EvaluateConfig.checked({"policy": model, "episodes": 20, "seed": 1_000, "storage": config.storage})).mean
 
 
 def _report(names: list[str], config: DemoConfig) -> str:

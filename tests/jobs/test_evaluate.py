@@ -71,7 +71,7 @@ def package(cartpole: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_a_package_plays_as_its_algorithm(package: Path, cartpole: Algorithm, tmp_path: Path) -> None:
-    result = run(EvaluateConfig(package=str(package), episodes=12, seed=5, output=tmp_path / "new" / "result.json"))
+    result = run(EvaluateConfig(policy=str(package), episodes=12, seed=5, output=tmp_path / "new" / "result.json"))
     played = evaluate(cartpole.policy(), "CartPole-v1", episodes=12, seed=5)
     assert result.returns.tolist() == played.returns.tolist()
     assert (result.mean, result.std, result.normalized) == (played.mean, played.std, None)
@@ -80,6 +80,15 @@ def test_a_package_plays_as_its_algorithm(package: Path, cartpole: Algorithm, tm
     assert content["returns"] == played.returns.tolist()
     assert (content["algorithm"], content["environment"]["id"], content["seed"]) == ("DQN", "CartPole-v1", 5)
     assert content["normalized"] is None
+
+
+@pytest.mark.parametrize("form", ["saved", "policy.onnx"])
+def test_every_form_of_a_policy_plays_the_same(form: str, cartpole: Algorithm, tmp_path: Path) -> None:
+    where = tmp_path / form
+    (cartpole.save_policy if where.suffix else cartpole.save)(where)
+    played = evaluate(cartpole.policy(), "CartPole-v1", episodes=4, seed=5)
+    result = run(EvaluateConfig(policy=str(where), environment="CartPole-v1", episodes=4, seed=5))
+    assert result.returns.tolist() == played.returns.tolist()
 
 
 def test_the_command_needs_no_torch(package: Path, cartpole: Algorithm) -> None:
@@ -125,10 +134,7 @@ def test_what_is_no_package_is_refused(
     package: Path, cartpole: Algorithm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command("evaluate", [str(tmp_path)]) == 2
-    assert "holds no policy package" in capsys.readouterr().err
-    (tmp_path / "experiment.json").write_text("{}")
-    assert run_command("evaluate", [str(tmp_path)]) == 2
-    assert "d3ray export" in capsys.readouterr().err
+    assert "is no policy: name a policy package, a saved algorithm, a checkpoint, a trial, an experiment" in capsys.readouterr().err
     write_package(cartpole, tmp_path / "nowhere")
     assert run_command("evaluate", [str(tmp_path / "nowhere")]) == 2
     assert "names no environment: write environment=ID" in capsys.readouterr().err
@@ -140,7 +146,7 @@ def test_what_is_no_package_is_refused(
 
 def test_an_environment_with_arguments(package: Path) -> None:
     short = Environment(id="CartPole-v1", kwargs={"max_episode_steps": 5})
-    result = run(EvaluateConfig(package=str(package), environment=short, episodes=2))
+    result = run(EvaluateConfig(policy=str(package), environment=short, episodes=2))
     assert result.lengths.max() <= 5
 
 

@@ -87,7 +87,7 @@ def test_from_collecting_to_a_package_that_stacks_what_it_is_shown(crossing: str
     assert [(port.type, port.shape[1:]) for port in session.get_inputs()] == [("tensor(uint8)", [3, SIDE, SIDE])]
     assert np.array_equal(session.run(["action"], {"observation": stacks})[0], learned.predict(stacks))
 
-    result = evaluate_package(EvaluateConfig(package=str(tmp_path / "package"), episodes=20))  # where it was recorded
+    result = evaluate_package(EvaluateConfig(policy=str(tmp_path / "package"), episodes=20))  # where it was recorded
     assert result.returns.tolist() == evaluate(learned.policy(), crossing, episodes=20).returns.tolist()
     assert result.mean >= 3.9  # of 5: at the first of five steps two frames that differ are still to come
 
