@@ -71,7 +71,8 @@ def describe(result: ExperimentResult) -> TrainResult:
         look |= {"model": f"models:/{result.model}@candidate", "make it the champion": f"d3ray promote {result.model}"}
     elif result.model:
         look["model"] = f"models:/{result.model}/{finished[0].model_version}"
-    failed = [seed for seed in result.seeds if seed.status != "FINISHED"]
+    # A trial that was cancelled alone is an outcome: its line says so.
+    failed = [seed for seed in result.seeds if seed.status != "FINISHED" and not (seed.status == "KILLED" and seed.final)]
     problems: list[str] = []
     if failed:
         reasons = "; ".join(f"seed {seed.seed}: {seed.reason}" for seed in failed)
