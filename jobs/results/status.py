@@ -43,6 +43,7 @@ def run(config: StatusConfig) -> StatusResult:
         StorageError: the storage cannot be read.
     """
     from ...experiments.told import Status
+    from ...platform.results.mlflow_pages import view_links
     from ...platform.results.reading import experiment_names
     from ...platform.results.status_reader import StatusReader
     from ...platform.settings.config import absolute
@@ -64,8 +65,10 @@ def run(config: StatusConfig) -> StatusResult:
         with showing(reader.read) as over:
             over.wait()
     view = reader.read()
-    made = Status.of(view).model_dump_json(indent=1) if config.format == "json" else _drawn(view, config.rows)
-    return StatusResult(made=made, views={view.name: view})
+    if config.format == "json":
+        return StatusResult(made=Status.of(view).model_dump_json(indent=1), views={view.name: view})
+    look = view_links(reader.experiment.folder.read_json("tracking.json") or {})
+    return StatusResult(made=_drawn(view, config.rows), look=look, views={view.name: view})
 
 
 def _asked(config: StatusConfig) -> StatusResult:

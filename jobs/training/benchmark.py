@@ -129,7 +129,7 @@ def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
     lines = [f"{experiment.name}: {cells}, {finished} of {count(len(experiment.seeds), 'seed')} trained."]
     lines += [f"  missing: {dataset}: {why}" for dataset, why in ran.missing.items()]
     look = {"report": ran.report.page, "scores": f"{ran.report.folder}/scores.csv"} if ran.report else {}
-    look |= {"folder": experiment.folder, "runs": experiment.look}
+    look |= {"folder": experiment.folder, "runs": experiment.look, **experiment.views}
     return BenchmarkResult(made="\n".join(lines), look=look, failed=_problems(ran), benchmark=ran)
 
 

@@ -63,7 +63,7 @@ def describe(result: ExperimentResult) -> TrainResult:
         )
         if seed.warning:
             lines.append(f"    warning: {seed.warning}")
-    look = {"folder": result.folder, "runs": result.look}
+    look = {"folder": result.folder, "runs": result.look, **result.views}
     if finished:
         place, mark, options = result.folder.partition("?")  # of a URI
         look["policies"] = f"{place}/trials/*/policy{mark}{options}"

@@ -19,7 +19,7 @@ from ..report.charts import THEMES
 from ..report.page import data_uri, render
 from ..report.series import MOST
 from ..report.text import NONE, decimals, listed, number, run_link
-from ..results.experiment import mlflow_command
+from ..results.mlflow_pages import mlflow_command
 from ..results.reading import SeedRun
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place

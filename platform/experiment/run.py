@@ -24,6 +24,7 @@ from ..tracking.metric_files import MetricFiles
 from ..tracking.place import keep_place, recorded_place
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
+from ..tracking.views import keep_views
 from .checks import check_data, check_place, describe_dataset
 
 
@@ -74,6 +75,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         if work.asked:
             experiment.keep_settings(work.asked)
         keep_place(experiment, tracking.place)
+        keep_views(tracking, experiment)
         note_surroundings(experiment.folder)
         settle(config.storage_place, tracking)
         for trial in experiment.trials():

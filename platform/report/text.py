@@ -11,7 +11,7 @@ from typing import Any
 
 from ...algos.judging.overfitting import stop_here
 from ...data.uris import without_password
-from ..results.experiment import mlflow_command
+from ..results.mlflow_pages import mlflow_command
 from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
 from ..rllib.names import is_online
 from ..settings.config import ExperimentConfig

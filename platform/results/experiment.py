@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ...data.uris import without_password
 from ..storage.experiments import Experiment, Status, Trial
+from .mlflow_pages import mlflow_command, view_links
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,7 @@ class ExperimentResult:
     parent_run_id: str | None
     models: tuple[str, ...]  # the registered models: one, where configurations learned from several datasets one for each
     undelivered: str = ""  # what the tracking server has not got, and why
+    views: Mapping[str, str] = field(default_factory=dict[str, str])  # links into MLflow's pages, by what they show
 
     @property
     def model(self) -> str | None:
@@ -126,11 +126,5 @@ def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
         parent_run_id=tracked.get("run"),
         models=tuple(models),
         undelivered=undelivered,
+        views=view_links(tracked),
     )
-
-
-def mlflow_command(uri: str) -> str:
-    """How to look at the runs: a command for a local database, an address for a server, without a password in it."""
-    if uri.startswith("sqlite:"):
-        return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
-    return without_password(uri)

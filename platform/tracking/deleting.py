@@ -6,6 +6,7 @@ from ...data.errors import ConfigError
 from ..storage.experiments import Experiment
 from .place import recorded_place
 from .runs import Tracking
+from .views import forget_views
 
 
 def delete(experiment: Experiment, storage: str) -> None:
@@ -26,6 +27,7 @@ def delete(experiment: Experiment, storage: str) -> None:
             tracking = Tracking.open(storage, note)
             with tracking.answers():
                 tracking.delete_runs(keys)
+                forget_views(tracking, experiment)
         experiment.forget_replaced()
         experiment.discard()
     finally:

@@ -171,7 +171,8 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
         if note.get("run") == parent and is_at(note, tracking.place):
             tracking.trust(parent)
         else:
-            experiment.folder.write_json(FILE, {"run": parent, "status": "RUNNING", **tracking.place})
+            kept = {"view": note["view"]} if "view" in note else {}
+            experiment.folder.write_json(FILE, {**kept, "run": parent, "status": "RUNNING", **tracking.place})
         known[experiment.key] = parent
     return known[experiment.key]
 

@@ -5,6 +5,7 @@
     experiment, experiment_id    MLflow's, by name and id
     in_storage      whether it is the storage's own database, wherever the storage is mounted or has been moved to
     run, status     the parent run, and the status that it was given last
+    view            key of its views of MLflow's pages, see `views.py`
 """
 
 from __future__ import annotations

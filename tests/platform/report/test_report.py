@@ -15,7 +15,7 @@ from d3ray.platform.report import charts, series
 from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES, Report, compose, report
 from d3ray.platform.report.tasks import group, panels
 from d3ray.platform.report.text import decimals, number, run_link
-from d3ray.platform.results.experiment import mlflow_command
+from d3ray.platform.results.mlflow_pages import mlflow_command
 from d3ray.platform.results.reading import RETURN, Configuration, read_results
 from d3ray.platform.storage.experiments import Experiment
 

@@ -1,0 +1,85 @@
+"""Links into MLflow's pages: the views that they open are tags of MLflow's experiment, and a browser shows what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d3ray.platform.results.mlflow_pages import view_links
+from d3ray.platform.tracking.place import keep_place
+from d3ray.platform.tracking.runs import Tracking
+from d3ray.platform.tracking.views import forget_views, keep_views
+
+from .test_tracking import Case, server, storage, tracking
+
+__all__ = ["server", "storage", "tracking"]  # fixtures
+
+
+def tags(tracking: Tracking) -> dict[str, str]:
+    return dict(tracking.client.get_experiment(tracking.experiment_id).tags)
+
+
+def test_an_experiment_has_views_with_its_metric_and_what_it_searches(tracking: Tracking, tmp_path: Path) -> None:
+    case = Case(tmp_path, "viewed")
+    keep_place(case.experiment, tracking.place)
+    case.experiment.configuration |= {
+        "search": {"algorithm.learning_rate": {"grid": [1e-3]}, "seeds": {"grid": [0]}},
+        "objective": {"metric": "holdout/td_error"},
+    }
+    key = f"d3ray-{case.experiment.key}"
+    keep_views(tracking, case.experiment)
+    there = tags(tracking)
+    table, curves = (json.loads(there[f"mlflow.sharedViewState.{name}"]) for name in (key, f"{key}-curves"))
+    assert table["searchFilter"] == "tags.`d3ray.kind` = 'seed' AND tags.`d3ray.experiment` = 'viewed'"
+    assert (table["orderByKey"], table["orderByAsc"]) == ("metrics.`holdout/td_error`", True)
+    columns = ["metrics.`holdout/td_error`", *(f"params.`{name}`" for name in ("algorithm", "algorithm.learning_rate", "seed"))]
+    assert table["selectedColumns"] == [*columns, "params.`dataset`"]
+    assert curves["groupBy"]["groupByKeys"] == [{"mode": "param", "groupByData": "algorithm.learning_rate"}]
+    assert {chart["metricKey"] for chart in curves["compareRunCharts"]} == {"holdout/td_error"}
+    every = json.loads(json.loads(there["mlflow.sharedViewState.d3ray-runs"])["state"])
+    assert (every["orderByKey"], every["orderByAsc"]) == ("metrics.`evaluation/return`", False)
+    note: Any = case.experiment.folder.read_json("tracking.json")
+    page = f"#/experiments/{tracking.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={key}"
+    assert view_links(note)["table"] == f"http://127.0.0.1:5000/{page}"
+    at = {**note, "uri": "https://me:secret@lab.example/mlflow/"}
+    assert view_links(at)["curves"] == f"https://lab.example/mlflow/{page}-curves&compareRunsMode=CHART"
+    assert view_links({}) == {}
+    tracking.client.set_experiment_tag(tracking.experiment_id, "mlflow.note.content", "ours")
+    keep_views(tracking, case.experiment)
+    assert tags(tracking)["mlflow.note.content"] == "ours"  # a user's own
+    forget_views(tracking, case.experiment)
+    assert [name for name in tags(tracking) if key in name] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser here")
+def test_a_browser_opens_the_table_and_the_curves(server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh one, which has never been told which pages of MLflow to show."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server}")
+    tracking = Tracking.open(str(tmp_path))
+    case = Case(tmp_path, "viewed")
+    keep_place(case.experiment, tracking.place)
+    keep_views(tracking, case.experiment)
+    case.train(10)
+    case.deliver(tracking)
+    links = view_links(case.experiment.folder.read_json("tracking.json"))
+
+    def shown(link: str) -> str:
+        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        command = [*browser, "--window-size=1600,1000", "--virtual-time-budget=20000", "--dump-dom", link]
+        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+        return re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", " ", text, flags=re.DOTALL)
+
+    table = shown(links["table"])
+    for heading in ("Model training", "evaluation/return", "algorithm", "seed"):
+        assert heading in table, table
+    assert "seed 0" in table or "viewed" in table
+    assert "evaluation/return" in shown(links["curves"])
+    assert "evaluation/return" not in shown(links["table"].replace("viewStateShareKey", "nothing"))  # as MLflow opens it by itself
