@@ -48,7 +48,6 @@ NOT_KEPT = {
     "check_estimators_unfitted": "an untrained algorithm raises ConfigError, for which nobody needs scikit-learn",
     "check_do_not_raise_errors_in_init_or_set_params": "a seed that is none is refused where it is given",
     "check_parameters_default_constructible": "defaults are frozen configs too, as Mean()",
-    "check_estimators_nan_inf": "a network answers NaN where NaN is shown to it",
     "check_n_features_in": TABLES,
     "check_n_features_in_after_fitting": TABLES,
     "check_complex_data": TABLES,
@@ -61,6 +60,7 @@ NOT_KEPT = {
     "check_fit2d_predict1d": TABLES,
 }
 KEPT = {
+    "check_estimators_nan_inf",
     *("check_estimator_cloneable", "check_estimator_tags_renamed", "check_valid_tag_types", "check_estimator_repr"),
     *("check_no_attributes_set_in_init", "check_fit_score_takes_y", "check_estimators_overwrite_params", "check_fit_idempotent"),
     *("check_dont_overwrite_parameters", "check_estimators_fit_returns_self", "check_readonly_memmap_input", "check_mixin_order"),
