@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,8 @@ class LocalRay:
         from d3ray.platform.cluster.session import ray_session
         from d3ray.platform.driver.trials import prepare_environment
 
+        if str(self.folder) not in sys.path:  # a module's own patch of the path, which was there first, may have taken it back
+            sys.path.insert(0, str(self.folder))
         if ray.is_initialized():
             return
         (self.folder / "sitecustomize.py").write_text(
@@ -121,13 +124,14 @@ class LocalRay:
         )  # as in this process
         patch = self._open.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("PYTHONPATH", os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")]))
-        patch.syspath_prepend(self.folder)
         prepare_environment()
         self._open.enter_context(ray_session(address="local", num_cpus=2))
 
     def end(self) -> None:
         """Until the next one asks."""
         self._open.close()
+        with suppress(ValueError):
+            sys.path.remove(str(self.folder))
 
 
 @pytest.fixture(scope="session")

@@ -205,7 +205,7 @@ class Run:
         score = Score(algorithm.step, int(metrics["train/environment_steps"]), float(metrics["evaluation/return"]))
         before = [known for known in self._scores() if known.gradient_steps < score.gradient_steps]
         if score.mean >= max((known.mean for known in before), default=-math.inf):
-            algorithm.save(self._policy(score))
+            algorithm.save(self._policy(score), overwrite=True)  # one that a kill left
         with storage_errors("written", self.folder):
             write_atomically(self.folder / _EVALUATIONS, json.dumps([*before, score], indent=1).encode())
 
