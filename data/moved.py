@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 
 PACKAGE = __name__.partition(".")[0]
@@ -19,6 +20,7 @@ MOVED = {
     "algos.remembering": "algos.acting.remembering",
     "context": "algos.devices",
     "datasets": "algos.environments.datasets",
+    "experiments": "platform.api",
     "gpu": "algos.devices",
     "metrics": "algos.judging.metrics",
     "metrics.comparer": "algos.judging.comparers",
@@ -49,13 +51,17 @@ class _Found(Loader):
 class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
-        if package != PACKAGE or name not in MOVED:
+        above, _, last = name.rpartition(".")
+        home = MOVED.get(name) or (
+            f"{MOVED[above]}.{last}" if above in MOVED else None
+        )  # a module of a package that moved as a whole
+        if package != PACKAGE or home is None or (name not in MOVED and find_spec(f"{PACKAGE}.{home}") is None):
             return None
         holds_others = any(other.startswith(f"{name}.") for other in MOVED)  # it then gets a path, an empty one
-        return ModuleSpec(fullname, _Found(f"{PACKAGE}.{MOVED[name]}"), is_package=holds_others)
+        return ModuleSpec(fullname, _Found(f"{PACKAGE}.{home}"), is_package=holds_others)
 
 
 def keep_old_names() -> None:
     """From here on these names can be imported. Once is enough."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        sys.meta_path.insert(0, _Finder())  # before a package's path is looked at, which finds its modules under the other name

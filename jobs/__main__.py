@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise
     finally:
         if job:
-            from ..experiments.processes import note_end
+            from ..platform.api.processes import note_end
 
             note_end(job, status)
         gc.freeze()  # nor are they looked through as the process ends

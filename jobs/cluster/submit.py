@@ -64,7 +64,7 @@ class SubmitResult(Result):
 
 def run(config: SubmitConfig) -> SubmitResult:
     """Submits and follows. Raises ConfigError or StorageError before anything runs where arguments or the cluster are unusable."""
-    from ...experiments.clusters import Jobs, environment, metadata
+    from ...platform.api.clusters import Jobs, environment, metadata
     from ...platform.cluster.secret_text import refuse_secrets
     from ...platform.cluster.staging import cargo, carried_config
     from ...platform.settings.config import Conditions

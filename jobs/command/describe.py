@@ -138,10 +138,10 @@ def algorithm_text(name: str) -> list[str]:
 
     Raises ConfigError: there is none of that name.
     """
-    from ... import experiments
     from ...algos.registry import algorithm_class
+    from ...platform import api
 
-    about, config_class = experiments.algorithm(name), algorithm_class(name).Config
+    about, config_class = api.algorithm(name), algorithm_class(name).Config
     lines = [about.about, "", f"For {about.actions} actions."]
     if about.preset_sources:
         lines += ["", "Presets (algorithm.preset=NAME):", *(f"  {one}: {source}" for one, source in about.preset_sources.items())]

@@ -53,7 +53,7 @@ class ExportResult(Result):
 
 def run(config: ExportConfig) -> ExportResult:
     """Writes the policy of `source` at `target`. Raises ConfigError before any work: the ending or the target cannot be used."""
-    from ...experiments.policies import export
+    from ...platform.api.policies import export
 
     about: dict[str, Any] = {"seed": config.seed, "replace": config.replace, "tracking": config.tracking, "storage": config.storage}
     made = export(config.source, config.target, format=config.format, **about)

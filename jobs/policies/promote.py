@@ -9,7 +9,7 @@ from ...data.spec import Environment
 from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ...experiments.told import Promotion
+    from ...platform.api.told import Promotion
 
 
 class PromoteConfig(JobConfig):
@@ -43,7 +43,7 @@ def run(config: PromoteConfig) -> PromoteResult:
         DataError: the champion cannot act in the candidate's environment.
         StorageError: the server does not answer, or a package is not whole.
     """
-    from ...experiments.policies import promote
+    from ...platform.api.policies import promote
 
     played: dict[str, Any] = {"environment": config.environment, "episodes": config.episodes, "seed": config.seed}
     found = promote(config.name, by=config.by, **played, tracking=config.tracking, storage=config.storage)

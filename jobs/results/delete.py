@@ -22,7 +22,7 @@ def run(config: DeleteConfig) -> Result:
         ConfigError: it runs, or there is no such experiment.
         StorageError: MLflow cannot be reached, or something cannot be deleted.
     """
-    from ... import experiments
+    from ...platform import api
 
-    experiments.open(config.experiment, storage=config.storage).delete()
+    api.open(config.experiment, storage=config.storage).delete()
     return Result(made=f"{config.experiment} is deleted.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ...experiments.told import Report
+    from ...platform.api.told import Report
 
 
 class ReportConfig(JobConfig):
@@ -42,7 +42,7 @@ def run(config: ReportConfig) -> ReportResult:
         DataError: an experiment has no trials yet.
         StorageError: something cannot be read or written.
     """
-    from ...experiments.reports import report
+    from ...platform.api.reports import report
 
     names = (config.experiments,) if isinstance(config.experiments, str) else config.experiments
     made = report(names, storage=config.storage, out=config.out, metric=config.metric)

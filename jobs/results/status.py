@@ -42,7 +42,7 @@ def run(config: StatusConfig) -> StatusResult:
         ConfigError: there is no such experiment, or none at all; the nearest name is said.
         StorageError: the storage cannot be read.
     """
-    from ...experiments.told import Status
+    from ...platform.api.told import Status
     from ...platform.results.mlflow_pages import view_links
     from ...platform.results.reading import experiment_names
     from ...platform.results.status_reader import StatusReader
@@ -73,7 +73,7 @@ def run(config: StatusConfig) -> StatusResult:
 
 def _asked(config: StatusConfig) -> StatusResult:
     """What a cluster says."""
-    from ...experiments.clusters import Jobs
+    from ...platform.api.clusters import Jobs
 
     if config.watch:
         raise ConfigError("watch reads the storage again and again, which a cluster is not asked to: leave address or watch out.")
@@ -83,7 +83,7 @@ def _asked(config: StatusConfig) -> StatusResult:
 
 
 def _all(storage: str, names: list[str], how: str) -> StatusResult:
-    from ...experiments.told import Status
+    from ...platform.api.told import Status
     from ...platform.results.status_reader import StatusReader
     from ..views.view_text import summary
 

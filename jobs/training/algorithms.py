@@ -29,16 +29,16 @@ class AlgorithmsResult(Result):
 
 def run(config: AlgorithmsConfig) -> AlgorithmsResult:
     """Prints them. Raises ConfigError: there is no such algorithm of d3ray's own."""
-    from ... import experiments
+    from ...platform import api
 
-    every = experiments.algorithms()
+    every = api.algorithms()
     if config.name is not None:
         if config.name not in every:
             raise ConfigError(f"There is no algorithm {config.name!r}{did_you_mean(config.name, every)}")
         for line in algorithm_text(config.name):
             say(line)
         return AlgorithmsResult(made="", look={"train": f"d3ray train DATASET algorithm={config.name}"}, names=[config.name])
-    known = [experiments.algorithm(name) for name in every if "/" not in name]
+    known = [api.algorithm(name) for name in every if "/" not in name]
     shown = [one for one in known if config.actions in (None, one.actions)]
     width = max(len(one.name) for one in shown)
     for one in shown:

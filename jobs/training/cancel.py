@@ -23,8 +23,8 @@ def run(config: CancelConfig) -> Result:
         ConfigError: it does not run, the trial has ended, or there is no such experiment or trial.
         StorageError: the storage cannot be written.
     """
-    from ... import experiments
+    from ...platform import api
 
-    experiments.open(config.experiment, storage=config.storage, address=config.address).cancel(config.trial)
+    api.open(config.experiment, storage=config.storage, address=config.address).cancel(config.trial)
     what = config.experiment if config.trial is None else f"{config.trial} of {config.experiment}"
     return Result(made=f"{what} stops at its next epoch.", look={"how it stands": f"d3ray status {config.experiment}"})

@@ -23,7 +23,7 @@ from ...data.errors import ConfigError, StorageError
 
 PACKAGE = Path(__file__).parents[2]
 _ROOT_FILES = ("__init__.py", "py.typed")
-_FLOORS = ("data", "algos", "platform", "experiments", "jobs")
+_FLOORS = ("data", "algos", "platform", "jobs")
 _NOT_SENT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 SUBMITTED = "submitted"
 SECRETS = "secrets.json"

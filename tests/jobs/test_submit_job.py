@@ -23,7 +23,7 @@ import pytest
 
 from d3ray import experiments
 from d3ray.data.errors import ConfigError, StorageError
-from d3ray.experiments.handle import ExperimentHandle
+from d3ray.platform.api.handle import ExperimentHandle
 from d3ray.platform.cluster.jobs import Cluster
 from d3ray.platform.cluster.staging import cargo
 from d3ray.platform.surroundings import git_state

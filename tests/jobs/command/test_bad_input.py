@@ -174,8 +174,8 @@ TRAINING = {
     # other jobs
     "export nowhere policy.onnx": "nowhere is no policy: name a policy package, a saved algorithm, a checkpoint, a trial",
     "export tiny policy.onnx": "tiny is no policy",
-    "evaluate nowhere": "nowhere holds no policy package",
-    "evaluate tiny": "tiny holds no policy package",
+    "evaluate nowhere": "nowhere is no policy: name a policy package",
+    "evaluate tiny": "tiny is no policy: name a policy package",
     "report takn storage=results": "There is no experiment 'takn' in",
     "report nothing storage=thesis": "; storage=FOLDER names another place.",
     "collect CartPol-v1 new n_steps=10": "gymnasium knows no environment 'CartPol-v1'; did you mean 'CartPole-v1'?",

@@ -29,7 +29,6 @@ def test_the_staged_package_is_the_imported_one_and_nothing_beside_it(tmp_path: 
         "data",
         "algos",
         "platform",
-        "experiments",
         "jobs",
     }
     ours = {

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError
-from d3ray.experiments.told import Status
+from d3ray.platform.api.told import Status
 from d3ray.platform.results import status_reader
 from d3ray.platform.results.progress import Progress, TrialProgress
 from d3ray.platform.results.status import View, rate_of

@@ -15,13 +15,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from ..data.config import Config, explain_each
-from ..data.errors import ConfigError, StorageError, did_you_mean
-from ..platform.settings.config import Conditions, ExperimentConfig, asked
+from ...data.config import Config, explain_each
+from ...data.errors import ConfigError, StorageError, did_you_mean
+from ..settings.config import Conditions, ExperimentConfig, asked
 from .told import AlgorithmAbout, Checked, JobName, Problem
 
 Given = Mapping[str, Any] | Conditions
-_LOOK = ("-m", "d3ray.experiments.looking")
+_LOOK = ("-m", "d3ray.platform.api.looking")
 _LOOK_SECONDS = 300.0  # a plugin may import what it likes
 
 
@@ -30,11 +30,11 @@ def config_class(job: JobName) -> type[Conditions]:
     if job == "train":
         return ExperimentConfig
     if job == "sweep":
-        from ..platform.sweep.config import SweepConfig
+        from ..sweep.config import SweepConfig
 
         return SweepConfig
     if job == "benchmark":
-        from ..platform.benchmark.suite import SuiteConfig
+        from ..benchmark.suite import SuiteConfig
 
         return SuiteConfig
     raise ConfigError(f"{job!r} is no job that makes an experiment{did_you_mean(job, get_args(JobName))}")
@@ -50,8 +50,8 @@ def algorithm(name: str) -> AlgorithmAbout:
 
     Raises ConfigError: there is no such algorithm of d3ray's own; RLlib's have no schema.
     """
-    from .. import algos  # noqa: F401  # pyright: ignore[reportUnusedImport] - makes d3ray's own known by their names
-    from ..algos.registry import algorithm_class
+    from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport] - makes d3ray's own known by their names
+    from ...algos.registry import algorithm_class
 
     found = algorithm_class(name)
     return AlgorithmAbout(
@@ -66,8 +66,8 @@ def algorithm(name: str) -> AlgorithmAbout:
 
 def algorithms() -> list[str]:
     """Names that a config may have under `algorithm`: d3ray's own and RLlib's."""
-    from .. import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from ..platform.settings.algorithms import subject_names
+    from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from ..settings.algorithms import subject_names
 
     return subject_names()
 
@@ -111,8 +111,8 @@ def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
     except ValidationError as error:
         found = [Problem(setting=key, sentence=sentence) for key, sentence in explain_each(kind, error, title)]
         return [one for one in found if one.setting] + (_of_algorithm(config) or [one for one in found if not one.setting])
-    from ..platform.benchmark.suite import SuiteConfig, is_file
-    from ..platform.storage.experiments import check_name
+    from ..benchmark.suite import SuiteConfig, is_file
+    from ..storage.experiments import check_name
 
     try:
         check_name(name := found.experiment)  # pyright: ignore[reportAttributeAccessIssue] - each of the three has one
@@ -130,8 +130,8 @@ def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
 
 def _of_algorithm(config: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with the settings beside an algorithm's name, one by one, where it is one of d3ray's own."""
-    from .. import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from ..algos.registry import algorithm_class, algorithm_names
+    from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from ...algos.registry import algorithm_class, algorithm_names
 
     chosen = config.get("algorithm")
     if not isinstance(chosen, Mapping) or (name := chosen.get("name")) not in algorithm_names():
@@ -148,7 +148,7 @@ def _names_plugins(config: dict[str, Any], job: JobName) -> bool:
     """Whether anything is to be imported. Raises ConfigError: there is no such job, or no such suite."""
     config_class(job)
     if job == "benchmark" and isinstance(suite := config.get("suite"), str):
-        from ..platform.benchmark.suite import read_suite
+        from ..benchmark.suite import read_suite
 
         config = {**read_suite(suite)[1], **config}
     return bool(config.get("plugins"))

@@ -10,18 +10,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.errors import ConfigError, StorageError, did_you_mean
-from ..platform.results.reading import find_experiment
-from ..platform.results.status_reader import StatusReader
-from ..platform.storage.experiments import Experiment, Trial, check_name
-from ..platform.storage.folders import Folder
-from ..platform.storage.outbox import lines
+from ...data.errors import ConfigError, StorageError, did_you_mean
+from ..results.reading import find_experiment
+from ..results.status_reader import StatusReader
+from ..storage.experiments import Experiment, Trial, check_name
+from ..storage.folders import Folder
+from ..storage.outbox import lines
 from .places import Place
 from .starting import start
 from .told import Job, Metrics, Policy, Promotion, Report, Results, State, Status, newest
 
 if TYPE_CHECKING:
-    from ..data.spec import Environment
+    from ...data.spec import Environment
 
 _POLL_SECONDS = 1.0
 CANCELLED = "cancelled"
@@ -230,7 +230,7 @@ class ExperimentHandle:
             self._experiment().cancel()
 
     def _cancel_trial(self, trial: Trial) -> None:
-        from ..platform.worker.decisions import note_stop
+        from ..worker.decisions import note_stop
 
         if trial.status:
             raise ConfigError(f"The trial {trial.identity} has ended: there is nothing to cancel.")
@@ -256,7 +256,7 @@ class ExperimentHandle:
             ConfigError: it runs, or there is no such experiment.
             StorageError: MLflow cannot be reached, or something cannot be deleted; said again it goes on.
         """
-        from ..platform.tracking.deleting import delete
+        from ..tracking.deleting import delete
 
         jobs = self.place.jobs(self.name, self.storage)
         if any(job.is_alive for job in jobs):

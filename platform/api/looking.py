@@ -1,4 +1,4 @@
-"""`python -m d3ray.experiments.looking JOB`: looks at the settings on stdin where plugins may be imported, and answers in JSON."""
+"""`python -m d3ray.platform.api.looking JOB`: looks at the settings on stdin where plugins may be imported, and answers in JSON."""
 
 from __future__ import annotations
 

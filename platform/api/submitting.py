@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from ..data.errors import StorageError
-from ..platform.results.reading import experiment_names, find_experiment
-from ..platform.settings.config import absolute
-from ..platform.storage.folders import Folder
+from ...data.errors import StorageError
+from ..results.reading import experiment_names, find_experiment
+from ..settings.config import absolute
+from ..storage.folders import Folder
 from .configs import Given, check, plain
 from .handle import ExperimentHandle
 from .places import Place

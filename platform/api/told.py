@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from ..platform.results.status import ConfigurationView, TrialView, View
+    from ..results.status import ConfigurationView, TrialView, View
 
 JobName = Literal["train", "sweep", "benchmark"]
 State = Literal["PENDING", "RUNNING", "FINISHED", "FAILED", "KILLED"]

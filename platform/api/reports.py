@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..data.errors import ConfigError
+from ...data.errors import ConfigError
 from .told import Report
 
 
@@ -22,11 +22,11 @@ def report(names: Sequence[str], *, storage: str = "./d3ray_results", out: str |
         DataError: an experiment has no trials yet.
         StorageError: something cannot be read or written.
     """
-    from ..platform.benchmark.report import is_benchmark, write
-    from ..platform.benchmark.suite import suite_of
-    from ..platform.report.experiment import report as compare
-    from ..platform.settings.config import absolute
-    from ..platform.storage.folders import Folder
+    from ..benchmark.report import is_benchmark, write
+    from ..benchmark.suite import suite_of
+    from ..report.experiment import report as compare
+    from ..settings.config import absolute
+    from ..storage.folders import Folder
 
     place, to = absolute(storage), None if out is None else absolute(out)
     suite = suite_of(names[0])  # of another name of a suite, the suite; an experiment's own name comes first

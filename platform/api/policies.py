@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data.errors import ConfigError
-from ..data.spec import Environment
-from ..data.storage.files import storage_errors
+from ...data.errors import ConfigError
+from ...data.spec import Environment
+from ...data.storage.files import storage_errors
 from .told import Played, Policy, Promotion
 
 Format = Literal["onnx", "torchscript", "torch.export", "package"]
@@ -43,11 +43,11 @@ def export(
         ConfigError: before any work: the target cannot be used; there is no such policy.
         StorageError: something cannot be read or written.
     """
-    from ..algos.export.export import check_ending, save_portable
-    from ..algos.export.graphs import portable
-    from ..algos.export.package import copy_package, read_package
-    from ..algos.export.packing import read_torch_policy
-    from ..platform.tracking.policies import open_policy
+    from ...algos.export.export import check_ending, save_portable
+    from ...algos.export.graphs import portable
+    from ...algos.export.package import copy_package, read_package
+    from ...algos.export.packing import read_torch_policy
+    from ..tracking.policies import open_policy
 
     to = _target(source, target, format)
     check_ending(to)
@@ -113,8 +113,8 @@ def promote(
         DataError: the champion cannot act in the candidate's environment.
         StorageError: the server does not answer, or a package is not whole.
     """
-    from ..platform.tracking.estimate_gate import promote_by_estimate
-    from ..platform.tracking.promotion import promote as play_for_it
+    from ..tracking.estimate_gate import promote_by_estimate
+    from ..tracking.promotion import promote as play_for_it
 
     place: Any = {"tracking": tracking, "storage": storage}
     if by == "estimate":

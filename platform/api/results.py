@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..platform.results.best import best_configurations
-from ..platform.results.experiment import SeedResult as Seed
-from ..platform.results.experiment import collect
-from ..platform.results.reading import differences
-from ..platform.results.status_reader import StatusReader
-from ..platform.storage.experiments import Experiment, Trial
+from ..results.best import best_configurations
+from ..results.experiment import SeedResult as Seed
+from ..results.experiment import collect
+from ..results.reading import differences
+from ..results.status_reader import StatusReader
+from ..storage.experiments import Experiment, Trial
 from .told import Checkpoint, ConfigurationResult, Results, SeedResult
 
 

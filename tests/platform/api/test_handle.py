@@ -15,14 +15,14 @@ import pytest
 
 from d3ray import experiments
 from d3ray.data.errors import ConfigError, StorageError
-from d3ray.experiments.handle import ExperimentHandle
-from d3ray.experiments.places import Submission
-from d3ray.experiments.processes import Processes
-from d3ray.experiments.told import Job, Results, Status
+from d3ray.platform.api.handle import ExperimentHandle
+from d3ray.platform.api.places import Submission
+from d3ray.platform.api.processes import Processes
+from d3ray.platform.api.told import Job, Results, Status
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.worker.decisions import stop_of
 
-from ..platform.results.fake_experiment import BEGUN, write_experiment
+from ..results.fake_experiment import BEGUN, write_experiment
 
 
 class Nowhere:

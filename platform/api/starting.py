@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data.errors import ConfigError
-from ..platform.storage.experiments import Experiment
-from ..platform.storage.folders import Folder
+from ...data.errors import ConfigError
+from ..storage.experiments import Experiment
+from ..storage.folders import Folder
 from .configs import check
 from .places import Place, Submission
 from .processes import Processes

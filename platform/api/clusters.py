@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .. import __version__
-from ..data.errors import ConfigError
-from ..data.uris import without_secrets
-from ..platform.cluster.jobs import Cluster, ListedJob, SubmittedJob
-from ..platform.cluster.secret_text import refuse_secrets, secret_in, secret_name
-from ..platform.cluster.staging import PACKAGE, Cargo, cargo, carried_config
+from ... import __version__
+from ...data.errors import ConfigError
+from ...data.uris import without_secrets
+from ..cluster.jobs import Cluster, ListedJob, SubmittedJob
+from ..cluster.secret_text import refuse_secrets, secret_in, secret_name
+from ..cluster.staging import PACKAGE, Cargo, cargo, carried_config
 from .places import Submission
 from .told import Job
 

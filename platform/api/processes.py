@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 
 import psutil
 
-from ..data.errors import ConfigError
-from ..data.storage.files import storage_errors, write_atomically
+from ...data.errors import ConfigError
+from ...data.storage.files import storage_errors, write_atomically
 from .places import Submission
 from .told import Job
 
