@@ -232,9 +232,7 @@ def _check(remote: RemoteFile, path: Path, what: str) -> None:
 
 def _copied(remote: RemoteFile, part: Path, show: Show) -> None:
     """From a folder, or from where pyarrow.fs reaches. Such copies begin anew."""
-    url, mark, options = remote.url.partition("?")
-    folder, _, name = url.rpartition("/")
-    place = Place(f"{folder or '/'}{mark}{options}")
+    place, name = Place.of_file(remote.url)
     with storage_errors("copied", remote.url):
         if place.local is not None:
             shutil.copyfile(place.local / name, part)

@@ -21,8 +21,7 @@ def file_aside(target: str | Path, *, overwrite: bool) -> Generator[Path]:
     Raises:
         StorageError: there is a file already and `overwrite` is false, the disk is full or the place cannot be written.
     """
-    folder, _, name = str(target).rstrip("/").rpartition("/")
-    place = Place(folder or ("/" if str(target).startswith("/") else "."))
+    place, name = Place.of_file(target)
     if not overwrite and place.sizes([name])[name] is not None:
         raise StorageError(f"There is a file {target} already; say overwrite=true to replace it.")
     if place.local is not None and (place.local / name).is_dir():

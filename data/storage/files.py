@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 from ..errors import StorageError
 from .stores.arrow_fs import open_arrow
@@ -62,6 +62,16 @@ class Place:
         else:
             self.local = Path(rest if found else text).expanduser().absolute()
             self.name = str(self.local)
+
+    @classmethod
+    def of_file(cls, where: str | Path) -> tuple[Self, str]:
+        """The folder of a file, and the file's name; options of a URI are the folder's. Raises StorageError as the folder."""
+        text = str(where)
+        place, mark, options = text.partition("?") if "://" in text else (text, "", "")
+        folder, above, name = place.rstrip("/").rpartition("/")
+        if folder.endswith(":/"):
+            raise StorageError(f"{text} is no file in a folder.")
+        return cls((folder or ("/" if above else ".")) + mark + options), name
 
     def __str__(self) -> str:
         return self.name

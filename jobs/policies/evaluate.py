@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ...data.spec import Environment
-from ...data.storage.files import storage_errors, write_atomically
 from ..command.base import JobConfig, Result, option
 from .acting import POLICY, asked_for, check_fits, opened
 
@@ -33,7 +32,7 @@ class EvaluateConfig(JobConfig):
     )
     policy_seed: int | None = option(None, "which seed, where POLICY holds several; null: the best of a trial or an experiment")
     n_envs: int | None = option(None, "environments played at once; null: as many as episodes, at most 10", gt=0)
-    output: Path | None = option(None, "JSON file for the result")
+    output: str | Path | None = option(None, "JSON file for the result, a path or URI")
     tracking: str | None = option(
         None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
     )
@@ -93,6 +92,8 @@ def run(config: EvaluateConfig) -> EvaluateResult:
 
 
 def _write(result: EvaluateResult, config: EvaluateConfig, algorithm: str) -> None:
+    from ...platform.storage.folders import Folder
+
     assert config.output is not None
     content = {
         "policy": config.policy,
@@ -106,6 +107,5 @@ def _write(result: EvaluateResult, config: EvaluateConfig, algorithm: str) -> No
         "returns": result.returns.tolist(),
         "lengths": result.lengths.tolist(),
     }
-    with storage_errors("written", config.output):
-        config.output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(config.output, json.dumps(content, indent=1).encode())
+    folder, name = Folder.of_file(config.output)
+    folder.write(name, json.dumps(content, indent=1).encode())

@@ -27,7 +27,7 @@ class ExportConfig(JobConfig):
     )
     target: str | None = option(
         None,
-        "where to: a file ending in .onnx, .pt (TorchScript) or .pt2 (torch.export), or a folder for a policy package; "
+        "where to: a file ending in .onnx, .pt (TorchScript) or .pt2 (torch.export), or a folder for a package; or such a URI; "
         "null: beside SOURCE, in the format that is said",
         operand=True,
         example="policy.onnx",
@@ -46,7 +46,8 @@ class ExportConfig(JobConfig):
 class ExportResult(Result):
     """What was written."""
 
-    target: Path
+    target: Path | str
+    """A URI as it was given."""
     source: str
     """Which policy it is, in words."""
 
@@ -61,4 +62,4 @@ def run(config: ExportConfig) -> ExportResult:
     if made.kind == "package":
         look["try it"] = f"d3ray evaluate {made.target} environment=ID"
     told = f"Wrote {_KINDS[made.kind]}: the policy of {made.source}."
-    return ExportResult(made=told, look=look, target=Path(made.target), source=made.source)
+    return ExportResult(made=told, look=look, target=made.target if "://" in made.target else Path(made.target), source=made.source)

@@ -64,9 +64,10 @@ def describe(result: ExperimentResult) -> TrainResult:
         if seed.warning:
             lines.append(f"    warning: {seed.warning}")
     look = {"folder": result.folder, "runs": result.look, **result.views}
-    if finished:
-        place, mark, options = result.folder.partition("?")  # of a URI
-        look["policies"] = f"{place}/trials/*/policy{mark}{options}"
+    if finished and "://" not in result.folder:
+        look["policies"] = f"{result.folder}/trials/*/policy"
+    elif finished:  # where no shell finds out what a star stands for
+        look |= {f"policy of seed {seed.seed}": seed.policy for seed in finished[:1] if seed.policy is not None}
     if result.model and any(s.score is not None for s in finished):
         look |= {"model": f"models:/{result.model}@candidate", "make it the champion": f"d3ray promote {result.model}"}
     elif result.model:

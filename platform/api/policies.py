@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ...data.storage.files import storage_errors
+from ..storage.targets import ending, is_there, is_uri, written_to
 from .told import Played, Policy, Promotion
 
 Format = Literal["onnx", "torchscript", "torch.export", "package"]
@@ -31,8 +32,8 @@ def export(
 
     Args:
         source: A saved algorithm, checkpoint, trial or experiment folder (its best seed), policy package, or models:/NAME@ALIAS.
-        target: A file ending in .onnx, .pt (TorchScript) or .pt2 (torch.export), or a folder for a policy package; None: beside
-            the source, in the format that is said. A relative path may not lead out of this folder.
+        target: A file ending in .onnx, .pt (TorchScript) or .pt2 (torch.export), or a folder for a policy package, as path or URI;
+            None: beside the source, in the format that is said. A relative path may not lead out of this folder.
         format: None: by the target's ending.
         seed: Where the source has several; None: the best.
         replace: Write over what is there.
@@ -49,11 +50,11 @@ def export(
     from ...algos.export.packing import read_torch_policy
     from ..tracking.policies import open_policy
 
-    to = _target(source, target, format)
-    check_ending(to)
-    if to.exists() and not replace:
-        raise ConfigError(f"There is {to} already: say --replace to write over it, or name another TARGET.")
-    with open_policy(source, seed=seed, tracking=tracking, storage=storage) as found:
+    where = _target(source, target, format)
+    check_ending(f"policy{ending(where)}")
+    if is_there(where) and not replace:
+        raise ConfigError(f"There is {where} already: say --replace to write over it, or name another TARGET.")
+    with open_policy(source, seed=seed, tracking=tracking, storage=storage) as found, written_to(where) as to:
         if found.algorithm is not None:
             found.algorithm.save_policy(to)
         elif found.package is not None:
@@ -67,24 +68,25 @@ def export(
                     shutil.copyfile(found.package / "policy.onnx", to)
             else:
                 save_portable(portable(read_torch_policy(found.package)), to)
-    return Policy(target=str(to), kind=_FORMATS[to.suffix], source=found.what)
+    return Policy(target=where, kind=_FORMATS[ending(where)], source=found.what)
 
 
-def _target(source: str, target: str | None, format: Format | None) -> Path:
+def _target(source: str, target: str | None, format: Format | None) -> str:
     """Where to: what is said, else beside the source, or in this folder for what has no place on this machine."""
-    ending = None if format is None else _ENDINGS[format]
+    said = None if format is None else _ENDINGS[format]
     if target is not None:
-        to = Path(target)
-        if ending is not None and to.suffix != ending:
-            raise ConfigError(f"TARGET is {to} and format is {format}, which ends in {ending or 'nothing'}: leave one out.")
+        to = target if is_uri(target) else str(Path(target))
+        if said is not None and ending(to) != said:
+            raise ConfigError(f"TARGET is {to} and format is {format}, which ends in {said or 'nothing'}: leave one out.")
         return to
-    if ending is None:
+    if said is None:
         raise ConfigError("d3ray export needs TARGET or format: where to, or as what beside SOURCE.")
     if not (place := Path(source)).exists():
-        return Path(re.sub(r"[^\w.-]+", "-", source.rpartition(":")[2].strip("/")) + (ending or "-policy"))
+        named = source.partition("?")[0] if is_uri(source) else source
+        return re.sub(r"[^\w.-]+", "-", named.rpartition(":")[2].strip("/")) + (said or "-policy")
     place = place if place.name not in ("", "..") else place.resolve()
     name = place.stem if place.is_file() else place.name
-    return place.with_name(f"{name}{ending or '-policy'}")
+    return str(place.with_name(f"{name}{said or '-policy'}"))
 
 
 def promote(

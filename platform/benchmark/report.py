@@ -22,6 +22,7 @@ from ..report.text import NONE, decimals, listed, number, run_link
 from ..results.mlflow_pages import mlflow_command
 from ..results.reading import SeedRun
 from ..storage.folders import Folder
+from ..storage.targets import ending
 from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
@@ -98,17 +99,16 @@ def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
     page = PAGE
     if out is None:
         folder = Folder(storage) / benchmark.experiment / "report"
-    elif out.endswith(".html"):
-        above, _, page = out.rpartition("/")
-        folder = Folder(above or ("/" if out.startswith("/") else "."))
+    elif ending(out) == ".html":
+        folder, page = Folder.of_file(out)
     else:
         folder = Folder(out)
     made = compose(benchmark)
     for file, content in made.items():  # the page last: it is what a reader waits for
         folder.write(page if file == PAGE else file, content)
     folder.delete(set(_FIGURES) - set(made))  # of an earlier report: they would be taken for this one's
-    others = tuple(f"{folder.name}/{file}" for file in made if file != PAGE)
-    return SuiteReport(f"{folder.name}/{page}", others, folder.name, benchmark, remark)
+    others = tuple(folder.address(file) for file in made if file != PAGE)
+    return SuiteReport(folder.address(page), others, folder.name, benchmark, remark)
 
 
 def is_benchmark(storage: str, name: str) -> bool:

@@ -16,6 +16,7 @@ from ...data.errors import ConfigError, DataError, did_you_mean
 from ...data.formats.registry import parts_of
 from ...data.storage.files import Place, sha256_of
 from ...data.storage.manifest import MANIFEST
+from ...data.storage.stores.side_by_side import side_by_side
 
 _WILD = frozenset("*?[")
 
@@ -48,7 +49,7 @@ def find_sources(sources: Sequence[str | Path], format: str | None = None) -> li
 
 
 def is_remote(source: str | Path) -> bool:
-    """Whether a source or target is reached through pyarrow.fs."""
+    """Whether a source or target is reached through a store."""
     return "://" in str(source) and not str(source).startswith("file://")
 
 
@@ -85,15 +86,15 @@ def folders_here(sources: Sequence[str | Path]) -> Generator[tuple[list[str | Pa
                 copies[str(here[-1])] = known[0]
                 continue
             uri = str(source).rstrip("/")
-            if not is_remote(source) or _WILD & set(uri.rpartition("/")[2]) or not (names := Place(uri).tree()):
+            if not is_remote(source) or _WILD & set(last := Place.of_file(uri)[1]) or not (names := Place(uri).tree()):
                 here.append(source)
                 continue
             if MANIFEST in names:
                 raise _dataset_already(uri)
-            copy = Path(scratch) / str(k) / uri.rpartition("/")[2]
+            folder, copy = Place(uri), Path(scratch) / str(k) / last
             for name in names:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                Place(uri).fetch(name, copy / name)
+            side_by_side(lambda name, folder=folder, copy=copy: folder.fetch(name, copy / name), names)
             here.append(copy)
             copies[str(copy)] = uri
         yield here, copies
@@ -105,10 +106,10 @@ def local_copy(source: str) -> Generator[Path]:
     if not is_remote(source):
         yield Path(source)
         return
-    folder, _, name = source.rpartition("/")
+    folder, name = Place.of_file(source)
     with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
         try:
-            Place(folder).fetch(name, Path(scratch) / name)
+            folder.fetch(name, Path(scratch) / name)
         except FileNotFoundError:
             raise DataError(f"There is no file {source}.") from None
         yield Path(scratch) / name
@@ -171,12 +172,12 @@ def _inside(folder: Path, format: str | None) -> list[str]:
 
 
 def _remote_files(source: str) -> list[str]:
-    folder, _, name = source.rpartition("/")
+    folder, name = Place.of_file(source)
     if not _WILD & set(name):
-        if Place(folder).sizes([name])[name] is None:
+        if folder.sizes([name])[name] is None:
             raise DataError(f"There is no file {source}.")
         return [source]
-    found = [f"{folder}/{file}" for file in Place(folder).names() if fnmatch(file, name)]
+    found = [folder.address(file) for file in folder.names() if fnmatch(file, name)]
     if not found:
         raise DataError(f"No file fits {source!r}.")
     return found

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ...data.errors import ConfigError, D3rayError
 from ..results.reading import RETURN, Configuration, Results, read_results
 from ..storage.folders import Folder
+from ..storage.targets import ending
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
 from .charts import THEMES, learning_curves, losses, png
@@ -64,9 +65,8 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
     page = PAGE
     if out is None:
         folder = Folder(storage) / names[0] / "report" if len(names) == 1 else Folder(storage) / "reports" / "+".join(names)[:120]
-    elif out.endswith(".html"):
-        above, _, page = out.rpartition("/")
-        folder = Folder(above or ("/" if out.startswith("/") else "."))
+    elif ending(out) == ".html":
+        folder, page = Folder.of_file(out)
     else:
         folder = Folder(out)
     made = compose(results, metric)
@@ -74,8 +74,8 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
         folder.write(page if name == PAGE else name, content)
     for name in {CURVES, LOSSES, SEARCH, CONFIGURATIONS} - set(made):  # of an earlier report: it would be taken for this one's
         folder.delete([name])
-    others = tuple(f"{folder.name}/{name}" for name in made if name != PAGE)
-    return Report(f"{folder.name}/{page}", others, folder.name, results, metric, remark)
+    others = tuple(folder.address(name) for name in made if name != PAGE)
+    return Report(folder.address(page), others, folder.name, results, metric, remark)
 
 
 def settle_the_dead(storage: str, results: Sequence[Results]) -> str:

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
 from ...algos.saving.parts import MANIFEST, rename_parts
-from ...data.errors import StorageError
+from ...data.errors import D3rayError, StorageError
 from ...data.storage.files import Place, storage_errors, write_atomically
 from ...data.storage.stores.remembering import Remembering
 from ...data.storage.stores.side_by_side import side_by_side
@@ -151,7 +151,10 @@ class Folder(Place):
                     self.fetch(name, target)
 
             side_by_side(copy, self.tree())
-            yield Path(scratch)
+            try:
+                yield Path(scratch)
+            except D3rayError as error:  # the copy is nothing that a user has heard of
+                raise type(error)(str(error).replace(scratch, self.name)) from error
 
     @contextmanager
     def scratch(self) -> Generator[Path]:

@@ -1,0 +1,48 @@
+"""Where a command writes a file or a folder to: a path, or a URI, to which it goes once it is whole."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .folders import Folder
+
+
+def is_uri(where: str) -> bool:
+    """Whether a place is reached through a store."""
+    return "://" in where and not where.startswith("file://")
+
+
+def ending(where: str) -> str:
+    """What a file's name ends in, as `.onnx`; empty for a folder. Options of a URI are no part of the name."""
+    return Path(where.partition("?")[0] if is_uri(where) else where).suffix
+
+
+def is_there(where: str) -> bool:
+    """Whether there is a file or a folder. Raises StorageError."""
+    if not is_uri(where):
+        return Path(where).exists()
+    folder, name = Folder.of_file(where)
+    return folder.sizes([name])[name] is not None or bool((folder / name).names())
+
+
+@contextmanager
+def written_to(where: str) -> Generator[Path]:
+    """A path on this machine to write a file or a folder to; behind a URI it goes there, in place of what is there, in the end.
+
+    Raises:
+        StorageError: the URI cannot be opened or written.
+    """
+    if not is_uri(where):
+        yield Path(where)
+        return
+    folder, name = Folder.of_file(where)
+    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+        here = Path(scratch) / name
+        yield here
+        if here.is_dir():
+            folder.put_tree(here, name)
+        else:
+            folder.put(here, name)
