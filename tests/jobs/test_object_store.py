@@ -33,6 +33,7 @@ def store() -> Iterator[ObjectStore]:
         yield made
 
 
+@pytest.mark.long
 def test_an_experiment_is_trained_resumed_and_used_in_a_bucket(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,12 +95,13 @@ def test_the_dashboard_listens_on_loopback(cluster: dict[str, Any]) -> None:
 
 
 def test_nodes_install_the_dependencies_of_pyproject(cluster: dict[str, Any]) -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    kind = cluster["provider"]["type"]
+    declared = [*project["dependencies"], *(project["optional-dependencies"]["s3"] if kind == "aws" else ())]
     (install,) = (shlex.split(command) for command in cluster["setup_commands"] if "pip install" in command)
     assert sorted(word for word in install[2:] if re.match(r"[a-z]", word)) == sorted(declared)
     constraints = install[install.index("-c") + 1]
-    file = FILES[cluster["provider"]["type"]]
-    assert ((ROOT / file).parent / cluster["file_mounts"][constraints]).is_file()
+    assert ((ROOT / FILES[kind]).parent / cluster["file_mounts"][constraints]).is_file()
 
 
 @pytest.mark.parametrize("file", [FILES["aws"], FILES["gcp"]])
