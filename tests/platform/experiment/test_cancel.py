@@ -26,34 +26,40 @@ def statuses(place: Path) -> dict[int, dict[str, Any]]:
     return {seed: about for trial in Experiment.look(str(place), "some").trials() for seed, about in trial.status.items()}
 
 
-def when_begun(place: Path, seed: int, do: Any) -> OnProgress:
-    """Calls `do` with the experiment and the trial of a seed once that has done an epoch."""
+def when_begun(place: Path, do: Any, seed: int | None = None) -> OnProgress:
+    """Calls `do` with the experiment and the trial of a seed, or of the one that is first, once that has done an epoch."""
     done: list[int] = []
 
     def on_progress(progress: Progress) -> None:
         for one in progress.trials.values():
-            if one.seeds == (seed,) and one.step and not done:
+            if (seed is None or one.seeds == (seed,)) and one.step and not done:
                 done.append(one.step)
                 experiment = Experiment.look(str(place), "some")
-                do(experiment, next(trial for trial in experiment.trials() if trial.seeds == (seed,)))
+                do(experiment, next(trial for trial in experiment.trials() if trial.seeds == one.seeds))
 
     return on_progress
 
 
 @pytest.mark.long
 def test_what_is_cancelled_ends_at_its_next_epoch(local_ray: Path, tmp_path: Path) -> None:
+    first: list[int] = []
+
+    def cancel(experiment: Experiment, trial: Any) -> None:
+        first.extend(trial.seeds)
+        experiment.cancel()
+
     with pytest.raises(KeyboardInterrupt, match=r"Cancelled; 0 of 3 seeds are done, checkpoints up to step \d+ are kept"):
-        run_experiment(config(tmp_path), on_progress=when_begun(tmp_path, 0, lambda experiment, trial: experiment.cancel()))
+        run_experiment(config(tmp_path), on_progress=when_begun(tmp_path, cancel))
     experiment = Experiment.look(str(tmp_path), "some")
     assert (experiment.state["status"], experiment.is_cancelled) == ("KILLED", True)
     ended = statuses(tmp_path)
     assert {(about["status"], about["reason"], about["final"]) for about in ended.values()} == {("KILLED", "cancelled", False)}
-    assert ended[0]["step"] in (STEP, 2 * STEP)  # what had begun when it was cancelled was done to its end
+    assert ended[first[0]]["step"] in (STEP, 2 * STEP)  # what had begun when it was cancelled was done to its end
     assert [trial.committed for trial in experiment.trials()] == [ended[seed]["step"] or -1 for seed in (0, 1, 2)]
     assert ended[2]["step"] == 0  # it waited for a place, for there are two CPUs
 
     # gone on with; meanwhile one trial is cancelled, which is an outcome and not a fault
-    on_progress = when_begun(tmp_path, 1, lambda experiment, trial: note_stop(trial, 0, "cancelled"))
+    on_progress = when_begun(tmp_path, lambda experiment, trial: note_stop(trial, 0, "cancelled"), seed=1)
     result = run_experiment(config(tmp_path), resume=True, on_progress=on_progress)
     assert (result.status, [(seed.status, seed.final) for seed in result.seeds]) == (
         "FINISHED",
