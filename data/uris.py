@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -50,3 +51,8 @@ def _harmless(found: re.Match[str]) -> str:
 
 def _is_harmless(name: str, value: str) -> bool:
     return name in _HARMLESS and unquote(value) == without_secrets(unquote(value))
+
+
+def is_remote(place: str | Path) -> bool:
+    """Whether a place is reached through a store."""
+    return "://" in str(place) and not str(place).startswith("file://")

@@ -60,7 +60,7 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
         action, chosen = line.action, line.values.get(("algorithm",), line.values.get(("algorithm", "name")))
         if action == "help":
             print(help_text(name, config_class, job_names()[name]))
-            if isinstance(chosen, str):
+            if isinstance(chosen, str) and "/" not in chosen:
                 print("\n".join(["", *algorithm_text(chosen)]))
             return 0
         if action == "example":

@@ -35,6 +35,8 @@ def run(config: AlgorithmsConfig) -> AlgorithmsResult:
     if config.name is not None:
         if config.name not in every:
             raise ConfigError(f"There is no algorithm {config.name!r}{did_you_mean(config.name, every)}")
+        if "/" in config.name:
+            raise ConfigError(f"{config.name} is RLlib's own: its settings are those of RLlib's config for it.")
         for line in algorithm_text(config.name):
             say(line)
         return AlgorithmsResult(made="", look={"train": f"d3ray train DATASET algorithm={config.name}"}, names=[config.name])

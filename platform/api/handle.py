@@ -16,7 +16,7 @@ from ..results.status_reader import StatusReader
 from ..storage.experiments import Experiment, Trial, check_name
 from ..storage.folders import Folder
 from ..storage.outbox import lines
-from .places import Place
+from .places import HERE, Place
 from .starting import start
 from .told import Job, Metrics, Policy, Promotion, Report, Results, State, Status, newest
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 1.0
 CANCELLED = "cancelled"
-HERE = "this machine"
 _OF_JOBS: dict[str, State] = {"PENDING": "PENDING", "RUNNING": "PENDING", "STOPPED": "KILLED"}
 
 

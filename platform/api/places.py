@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from .told import Job, JobName
 
+HERE = "this machine"  # the address of jobs that are its processes
+
 
 @dataclass(frozen=True)
 class Submission:

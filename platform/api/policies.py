@@ -10,7 +10,8 @@ from typing import Any, Literal
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ...data.storage.files import storage_errors
-from ..storage.targets import ending, is_there, is_uri, written_to
+from ...data.uris import is_remote
+from ..storage.targets import ending, is_there, written_to
 from .told import Played, Policy, Promotion
 
 Format = Literal["onnx", "torchscript", "torch.export", "package"]
@@ -33,7 +34,7 @@ def export(
     Args:
         source: A saved algorithm, checkpoint, trial or experiment folder (its best seed), policy package, or models:/NAME@ALIAS.
         target: A file ending in .onnx, .pt (TorchScript) or .pt2 (torch.export), or a folder for a policy package, as path or URI;
-            None: beside the source, in the format that is said. A relative path may not lead out of this folder.
+            None: beside the source, in the format that is said.
         format: None: by the target's ending.
         seed: Where the source has several; None: the best.
         replace: Write over what is there.
@@ -75,14 +76,14 @@ def _target(source: str, target: str | None, format: Format | None) -> str:
     """Where to: what is said, else beside the source, or in this folder for what has no place on this machine."""
     said = None if format is None else _ENDINGS[format]
     if target is not None:
-        to = target if is_uri(target) else str(Path(target))
+        to = target if is_remote(target) else str(Path(target))
         if said is not None and ending(to) != said:
             raise ConfigError(f"TARGET is {to} and format is {format}, which ends in {said or 'nothing'}: leave one out.")
         return to
     if said is None:
         raise ConfigError("d3ray export needs TARGET or format: where to, or as what beside SOURCE.")
     if not (place := Path(source)).exists():
-        named = source.partition("?")[0] if is_uri(source) else source
+        named = source.partition("?")[0] if is_remote(source) else source
         return re.sub(r"[^\w.-]+", "-", named.rpartition(":")[2].strip("/")) + (said or "-policy")
     place = place if place.name not in ("", "..") else place.resolve()
     name = place.stem if place.is_file() else place.name

@@ -27,10 +27,9 @@ import psutil
 
 from ...data.errors import ConfigError
 from ...data.storage.files import storage_errors, write_atomically
-from .places import Submission
+from .places import HERE, Submission
 from .told import Job
 
-HERE = "this machine"
 JOB = "D3RAY_JOB"  # the folder of a job, in its environment
 _STOP_SECONDS = 15.0
 _POLL = 0.1

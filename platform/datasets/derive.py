@@ -20,9 +20,9 @@ from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_
 from ...data.storage.tables import StepTables
 from ...data.storage.working import Progress, Run, in_process, no_progress
 from ...data.storage.writing import Draft
+from ...data.uris import is_remote
 from ..cluster.session import node_count
 from .committing import measure
-from .sources import is_remote
 from .workers import in_tasks, ray_workers
 
 _SMALL = 1 << 28  # bytes that are written in this process; to start a Ray takes longer

@@ -30,10 +30,11 @@ from ...data.storage.shards import SHARD_BYTES, Compression, ShardRecord
 from ...data.storage.steps import StepTable, concat_steps
 from ...data.storage.working import Progress, Run, in_process, no_progress
 from ...data.storage.writing import Draft
+from ...data.uris import is_remote
 from .committing import called, commit_pieces, space_in
 from .parts import AmountsError, check_same_columns
 from .reading import Ended, Reading, Source, SourceFile, reading
-from .sources import catalog_entry, find_sources, folders_here, is_remote
+from .sources import catalog_entry, find_sources, folders_here
 
 _SMALL = 1 << 26  # bytes of several files that are read in this process
 

@@ -18,9 +18,9 @@ from ...data.storage.shards import Compression
 from ...data.storage.steps import StepTable
 from ...data.storage.working import Progress, no_progress
 from ...data.storage.writing import Draft
+from ...data.uris import is_remote
 from .committing import called, commit_pieces, space_in
 from .parts import Part, parts_of
-from .sources import is_remote
 from .workers import in_tasks, placed, ray_workers
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from ...data.formats.registry import plan
 from ...data.spec import Environment, Spec
 from ...data.storage.files import storage_errors
 from ...data.storage.steps import StepTable
+from ...data.uris import is_remote
 from .parts import PART_BYTES, Part
-from .sources import is_remote, local_copy, size_and_sha256
+from .sources import local_copy, size_and_sha256
 
 _CLIPPED = "actions_clipped"  # in an importer's provenance
 

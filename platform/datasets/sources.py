@@ -17,6 +17,7 @@ from ...data.formats.registry import parts_of
 from ...data.storage.files import Place, sha256_of
 from ...data.storage.manifest import MANIFEST
 from ...data.storage.stores.side_by_side import side_by_side
+from ...data.uris import is_remote
 
 _WILD = frozenset("*?[")
 
@@ -46,11 +47,6 @@ def find_sources(sources: Sequence[str | Path], format: str | None = None) -> li
             raise ConfigError(f"{file} is given twice; its steps would count twice.")
         seen.add(key)
     return files
-
-
-def is_remote(source: str | Path) -> bool:
-    """Whether a source or target is reached through a store."""
-    return "://" in str(source) and not str(source).startswith("file://")
 
 
 def catalog_entry(sources: Sequence[str | Path]) -> Entry | None:

@@ -7,22 +7,18 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...data.uris import is_remote
 from .folders import Folder
-
-
-def is_uri(where: str) -> bool:
-    """Whether a place is reached through a store."""
-    return "://" in where and not where.startswith("file://")
 
 
 def ending(where: str) -> str:
     """What a file's name ends in, as `.onnx`; empty for a folder. Options of a URI are no part of the name."""
-    return Path(where.partition("?")[0] if is_uri(where) else where).suffix
+    return Path(where.partition("?")[0] if is_remote(where) else where).suffix
 
 
 def is_there(where: str) -> bool:
     """Whether there is a file or a folder. Raises StorageError."""
-    if not is_uri(where):
+    if not is_remote(where):
         return Path(where).exists()
     folder, name = Folder.of_file(where)
     return folder.sizes([name])[name] is not None or bool((folder / name).names())
@@ -35,7 +31,7 @@ def written_to(where: str) -> Generator[Path]:
     Raises:
         StorageError: the URI cannot be opened or written.
     """
-    if not is_uri(where):
+    if not is_remote(where):
         yield Path(where)
         return
     folder, name = Folder.of_file(where)

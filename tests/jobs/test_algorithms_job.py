@@ -33,4 +33,8 @@ def test_one_shows_each_setting_with_range_default_meaning_and_source(capsys: py
     assert run_command("train", ["--help", "algorithm=TD3PlusBC"]) == 0
     assert "  alpha  (number, > 0; default 2.5)" in capsys.readouterr().out
     assert run_command("algorithms", ["TD3PlusB"]) == BAD_INPUT
-    assert capsys.readouterr().err == "There is no algorithm 'TD3PlusB'; did you mean 'TD3PlusBC'?\n"
+    said = capsys.readouterr().err
+    assert said == "There is no algorithm 'TD3PlusB'; did you mean 'TD3PlusBC'?\n"
+    assert run_command("algorithms", ["rllib/PPO"]) == BAD_INPUT
+    assert capsys.readouterr().err == "rllib/PPO is RLlib's own: its settings are those of RLlib's config for it.\n"
+    assert run_command("train", ["--help", "algorithm=rllib/PPO"]) == 0
