@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from ...data.errors import ConfigError, DataError, reason
 from ...data.formats.untrusted import restricted_pickle
 from ...data.formats.untrusted.torch_archive import read_torch
-from ...data.spec import Box, Spec
+from ...data.spec import Box, Discrete, Spec
 from ..devices import AnyDevice
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
@@ -32,47 +32,62 @@ from .d3_settings import settings_of
 
 VERSION = "2.8.1"
 Arrays = dict[str, np.ndarray]  # by the names of d3rlpy's modules
-_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "_mask")
+# Our name of a layer, of a lone parameter, and of what a transformer's blocks hold, by d3rlpy's.
+_LAYERS = {
+    **dict.fromkeys(("_fc", "_mu", "_logstd", "_output"), "head"),
+    "_embed": "embed",
+    "_embed_ln": "body.norm",
+    "_gpt2._layer_norm": "body.transformer.norm",
+    "_rtg_embed": "body.embed_return",
+    "_action_embed": "body.embed_action",
+}
+_PLAIN = {
+    "_logstd": "log_std",
+    "_parameter": "log",
+    "_position_encoding._embed.weight": "body.timestep",
+    "_position_encoding._global_position_embedding.weight": "body.timestep",
+    "_position_encoding._block_position_embedding._parameter": "body.place",
+}
+_BLOCK = re.compile(r"_gpt2\._transformer\.(\d+)\.(.+)")
+_IN_BLOCKS = {
+    "_layer_norm1": "attention_norm",
+    "_layer_norm2": "perceptron_norm",
+    "_attention._q": "attention.query",
+    "_attention._k": "attention.key_value",
+    "_attention._v": "attention.key_value",
+    "_attention._proj": "attention.out",
+    "_mlp._l1": "perceptron.0",
+    "_mlp._l2": "perceptron.2",
+}
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Which parts of a file make the networks of an algorithm.
-
-    Attributes:
-        networks: By our name.
-        targets: By our name.
-        optimizers: By their name, our networks that it steps, in the order of its parameters.
-        steps: Our network whose optimiser has done a step at every gradient step.
-    """
-
-    networks: Mapping[str, str]
-    targets: Mapping[str, str] = field(default_factory=dict[str, str])
-    optimizers: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    steps: str = "critic"
-
-
-_ACTOR, _CRITIC = {"actor_optim": ("policy",)}, {"critic_optim": ("critic",)}
-_PARTS = {
-    "TD3PlusBC": _Parts(
-        {"policy": "policy", "critic": "q_funcs"}, {"policy": "targ_policy", "critic": "targ_q_funcs"}, _ACTOR | _CRITIC
-    ),
-    "SAC": _Parts(
-        {"policy": "policy", "critic": "q_funcs", "temperature": "log_temp"},
-        {"critic": "targ_q_funcs"},
-        _ACTOR | _CRITIC | {"temp_optim": ("temperature",)},
-    ),
-    "IQL": _Parts(
-        {"policy": "policy", "critic": "q_funcs", "value": "value_func"},
-        {"critic": "targ_q_funcs"},
-        _ACTOR | {"critic_optim": ("critic", "value")},
-    ),
-    "BC": _Parts({"policy": "imitator"}, optimizers={"optim": ("policy",)}, steps="policy"),
+# Our networks by what d3rlpy calls them; a target is called `targ_` and that.
+_NETWORKS = {
+    "policy": "policy",
+    "perturbation": "perturbation",
+    "transformer": "policy",
+    "q_funcs": "critic",
+    "value_func": "value",
+    "log_temp": "temperature",
+    "log_alpha": "alpha",
+    "vae_encoder": "vae_encoder",
+    "vae_decoder": "vae_decoder",
+    "imitator": "imitator",
+}
+# Of d3rlpy's optimisers, what it steps of these in the order of its parameters; of one alone, whatever there is.
+_OPTIMIZERS = {
+    "actor_optim": ("policy", "perturbation"),
+    "critic_optim": ("q_funcs", "value_func"),
+    "temp_optim": ("log_temp",),
+    "alpha_optim": ("log_alpha",),
+    "vae_optim": ("vae_encoder", "vae_decoder"),
+    "optim": ("transformer", "q_funcs", "imitator"),
 }
 
 
 def load_d3(path: Path, device: AnyDevice = None) -> Any:
-    """The algorithm that d3rlpy 2.8.1 saved: a TD3+BC, SAC, IQL or BC. It predicts what d3rlpy's does, and can be trained further.
+    """The algorithm that d3rlpy 2.8.1 saved. It predicts what d3rlpy's does, and can be trained further.
 
     Args:
         path: What d3rlpy's `save` wrote.
@@ -89,10 +104,10 @@ def load_d3(path: Path, device: AnyDevice = None) -> Any:
         name, settings = settings_of(config["config"])
         cls = algorithm_class(name)
         algorithm = cls(**settings, device=device)
-        checked, spec = algorithm.check_settings(), _spec(config)
+        checked, spec = algorithm.check_settings(), _spec(config, discrete="discrete" in cls.action_kinds())
         _check_size(algorithm, checked, spec, path.stat().st_size)
         algorithm.fit_ = Fit(algorithm, checked, spec, (algorithm.seed,))
-        tensors, steps = _Carrier(algorithm, states, _PARTS[name]).state()
+        tensors, steps = _Carrier(algorithm, states).state()
         state, meta = algorithm.state()
         return algorithm.load_state({**state, **tensors}, {**meta, "step": steps})
     except (ConfigError, DataError) as error:
@@ -115,13 +130,14 @@ def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
     return str(saved["version"]), config, read_torch(saved["torch"], source=str(path))
 
 
-def _spec(config: Mapping[str, Any]) -> Spec:
+def _spec(config: Mapping[str, Any], *, discrete: bool) -> Spec:
     """The spaces, of which d3rlpy keeps the shapes."""
     shape = tuple(config["observation_shape"])
     if not all(isinstance(size, int) for size in shape):
         raise DataError("its observations have several parts, which are not read.")
     seen = Box(shape=shape, dtype="uint8" if len(shape) == 3 else "float32")
-    return Spec(observation=seen, action=Box(shape=(int(config["action_size"]),)))
+    size = int(config["action_size"])
+    return Spec(observation=seen, action=Discrete(n=size) if discrete else Box(shape=(size,)))
 
 
 def _check_size(algorithm: Estimator, config: Any, spec: Spec, size: int) -> None:
@@ -140,42 +156,51 @@ def _check_size(algorithm: Estimator, config: Any, spec: Spec, size: int) -> Non
 class _Carrier:
     """Brings a file's states under the names of `Learner.state`."""
 
-    def __init__(self, algorithm: Estimator, states: Mapping[str, Any], parts: _Parts) -> None:
-        self._learner, self._config, self._states, self._parts = algorithm.fit_.learner, algorithm.config_, states, parts
+    def __init__(self, algorithm: Estimator, states: Mapping[str, Any]) -> None:
+        self._learner, self._config, self._states = algorithm.fit_.learner, algorithm.config_, states
         self._shared: bool = getattr(self._config, "share_encoder", False)
+        self._warms_up = isinstance(algorithm, algorithm_class("PLAS"))
+        ours = _NETWORKS if "imitator" in self._learner.networks else {**_NETWORKS, "imitator": "policy"}
+        self._ours = {theirs: name for theirs, name in ours.items() if theirs in states and name in self._learner.networks}
+        if lacking := self._learner.networks.keys() - self._ours.values():
+            raise DataError(f"it lacks {' or '.join(n for n, name in ours.items() if name in lacking)}.")
 
     def state(self) -> tuple[dict[str, Tensor], int]:
         """Tensors by name, and the gradient steps done."""
         tensors: dict[str, Tensor] = {}
-        steps: dict[str, int] = {}
-        for kind, named in (("live", self._parts.networks), ("target", self._parts.targets)):
-            for name, part in named.items():
-                if name in self._learner.networks:
-                    tensors |= {f"{kind}/{name}/{ours}": t for ours, t in self._network(name, self._states[part]).items()}
-        for part, names in self._parts.optimizers.items():
-            if names[0] in self._learner.networks:
-                for name, (count, slots) in self._optimizer(self._states[part]["optim"]["state"], names).items():
+        steps = dict[str, int]()
+        for theirs, name in self._ours.items():
+            kinds = [("live", theirs)] + [("target", f"targ_{theirs}")] * (name in self._learner.target)
+            for kind, part in kinds:
+                tensors |= {f"{kind}/{name}/{ours}": t for ours, t in self._network(name, self._states[part]).items()}
+        for part, stepped in _OPTIMIZERS.items():
+            parts = [theirs for theirs in stepped if theirs in self._ours]
+            if parts and part in self._states:
+                for name, (count, slots) in self._optimizer(self._states[part]["optim"]["state"], parts).items():
                     steps[name] = count
                     tensors |= {f"optimizer/{name}/{slot}": tensor for slot, tensor in slots.items()}
-        return tensors, steps.get(self._parts.steps, 0)
+        if self._warms_up:  # the behaviour model has learnt before the critic begins
+            return tensors, steps.get("vae_encoder", 0) + steps.get("critic", 0)
+        return tensors, max(steps.values(), default=0)
 
     def _network(self, name: str, theirs: Arrays) -> dict[str, Tensor]:
         """Parameters and buffers of a network."""
         ours = {**self._learner.live[name], **self._learner.buffers[name]}
         found = _carried(name, theirs, ours, self._shared)
-        if name == "temperature":  # it is learnt beside its first value here, and as a whole there
-            found["log"] = found["log"] - math.log(self._config.initial_temperature)
+        if name in ("temperature", "alpha"):  # it is learnt beside its first value here, and as a whole there
+            found["log"] = found["log"] - math.log(getattr(self._config, f"initial_{name}"))
         if "log_std" in found:  # a sigmoid between the bounds there; here the logarithm itself, clipped to them
             low, high = self._config.log_std_bounds
             found["log_std"] = low + (high - low) * found["log_std"].sigmoid()
         return found
 
-    def _optimizer(self, held: Mapping[int, Mapping[str, Any]], names: tuple[str, ...]) -> dict[str, tuple[int, dict[str, Tensor]]]:
+    def _optimizer(self, held: Mapping[int, Mapping[str, Any]], parts: list[str]) -> dict[str, tuple[int, dict[str, Tensor]]]:
         """By network the steps done, and what the optimiser remembers; nothing where it has not stepped yet."""
-        order = [(name, key) for name in names for key in self._parameters(self._states[self._parts.networks[name]])]
+        order = [(theirs, key) for theirs in parts for key in self._parameters(theirs)]
         result: dict[str, tuple[int, dict[str, Tensor]]] = {}
-        for name in names if held else ():
-            remembered = {key: held[k] for k, (of, key) in enumerate(order) if of == name}
+        for theirs in parts if held else ():
+            name = self._ours[theirs]
+            remembered = {key: held[k] for k, (of, key) in enumerate(order) if of == theirs}
             first = next(iter(remembered.values()))
             count = int(first.get("step", 1))  # plain gradient descent keeps none
             tensors = {"step": torch.tensor(float(count))}
@@ -188,9 +213,11 @@ class _Carrier:
             result[name] = (count, tensors)
         return result
 
-    def _parameters(self, theirs: Arrays) -> list[str]:
+    def _parameters(self, part: str) -> list[str]:
         """Names of parameters in the order in which an optimiser is given them; what is shared is given once."""
-        names = [key for key in theirs if not key.endswith(_BUFFERS)]
+        names = [key for key in self._states[part] if not key.endswith(_BUFFERS)]
+        if self._ours[part] == "imitator" and self._config.imitator_encoder is None:  # it has the critics' encoder
+            names = [key for key in names if not key.startswith("_encoder.")]
         return [key for key in names if not (self._shared and "._encoder." in key and not key.startswith("0."))]
 
 
@@ -208,7 +235,7 @@ def _carried(name: str, theirs: Arrays, ours: Mapping[str, Tensor], shared: bool
         if not keys:
             raise DataError(f"there is nothing for {mine!r} of the {name}.")
         alike = members[:1] if shared and keys[0].startswith("_encoder.") else members
-        parts = [np.concatenate([_turned(key, member[key]) for key in keys], -1) for member in alike]
+        parts = [np.concatenate([_turned(key, member, tensor) for key in keys], -1) for member in alike]
         array = np.stack(parts)
         if array.size != tensor.numel() or (parts[0].ndim > 1 and _long(array) != _long(tensor)):
             raise DataError(f"{keys[0]!r} of the {name} has the shape {parts[0].shape}, and {mine!r} is {tuple(tensor.shape)}.")
@@ -227,16 +254,19 @@ def _members(theirs: Arrays) -> list[Arrays]:
 
 def _names(theirs: list[str], ours: list[str]) -> dict[str, str]:
     """Our name for each of theirs. An encoder's layers follow one another in the same order; two heads there may be one here."""
-    there, here = _layers(theirs, "_encoder."), _layers(ours, "encoder.")
-    paths = dict(zip(there, here, strict=False)) | {"_fc": "head", "_mu": "head", "_logstd": "head", "_embed": "embed"}
-    plain = {"_logstd": "log_std", "_parameter": "log"}
+    body = "body." if any(name.startswith("_gpt2.") for name in theirs) else ""
+    there, here = _layers(theirs, "_encoder."), _layers(ours, f"{body}encoder.")
+    paths = dict(zip(there, here, strict=False)) | _LAYERS
     found: dict[str, str] = {}
     for name in theirs:
         path, _, last = name.rpartition(".")
-        if path in paths:
+        block = _BLOCK.fullmatch(path)
+        if block is not None and block[2] in _IN_BLOCKS:
+            found[name] = f"body.transformer.blocks.{block[1]}.{_IN_BLOCKS[block[2]]}.{last}"
+        elif path in paths:
             found[name] = f"{paths[path]}.{last}"
-        elif name in plain:
-            found[name] = plain[name]
+        elif name in _PLAIN:
+            found[name] = _PLAIN[name]
     return found
 
 
@@ -245,9 +275,16 @@ def _layers(names: list[str], prefix: str) -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] for name in names if name.startswith(prefix)))
 
 
-def _turned(key: str, array: np.ndarray) -> np.ndarray:
-    """An affine weight is [out, in] there and [in, out] here."""
-    return array.T if key.endswith("weight") and array.ndim == 2 else array
+def _turned(key: str, member: Arrays, ours: Tensor) -> np.ndarray:
+    """An affine weight is [out, in] there and [in, out] here; of embeddings, those that are looked up.
+
+    A transformer of discrete actions has a vector for each of them, there as here.
+    """
+    array = member[key]
+    if key.startswith("_position_encoding."):  # of timesteps, the first is padding's; of places, a third is looked at
+        return array[0, : len(ours)] if array.ndim == 3 else array[1 : len(ours) + 1]
+    by_action = key in ("_action_embed.weight", "_output.weight") and key.replace("weight", "bias") not in member
+    return array.T if key.endswith("weight") and array.ndim == 2 and not by_action else array
 
 
 def _long(array: np.ndarray | Tensor) -> list[int]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...data.errors import StorageError
+from ...data.errors import ConfigError, StorageError
 from ...data.storage.files import storage_errors, sync_folder
 
 MANIFEST = "manifest.json"
@@ -151,3 +151,9 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def check_free(path: Path, overwrite: bool) -> None:
+    """Raises ConfigError where something is at a path, other than an empty folder, and `overwrite` is not said."""
+    if not overwrite and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} is there already: save under another name, or say overwrite=True to replace it.")

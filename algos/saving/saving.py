@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...data.episodes import action_size, observation_shape
@@ -17,6 +18,8 @@ from ..learning.fit import Fit
 from ..registry import algorithm_class
 from .checkpoint import read_checkpoint, write_checkpoint
 from .d3_files import load_d3
+from .packed import is_packed, pack, unpacked
+from .parts import check_free
 
 _OF_FILES = (".d3", ".onnx", ".pt", ".pt2", ".pth", ".safetensors", ".zip")
 
@@ -28,16 +31,22 @@ def save(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> 
         what = f"save writes a folder, which training goes on from, and {path} has the ending of a file"
         raise ConfigError(f"{what}: call it {path.stem!r}, or write the policy alone by save_policy, as .onnx, .pt or .pt2.")
     tensors, meta = algorithm.state()
-    if not overwrite and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(f"{path} is there already: save under another name, or say overwrite=True to replace it.")
+    check_free(path, overwrite)
     write_checkpoint(path, tensors, {**meta, "seed": algorithm.seed})
+
+
+def save_packed(algorithm: Estimator, path: str | Path) -> None:
+    """The same as one file, which replaces what is there. Raises StorageError where it cannot be written."""
+    with TemporaryDirectory(prefix="d3ray-") as scratch:
+        save(algorithm, folder := Path(scratch) / "saved")
+        pack(folder, Path(path))
 
 
 def load(path: str | Path, device: AnyDevice = None) -> Any:
     """An algorithm, ready to predict or to be trained further.
 
     Args:
-        path: What `save` wrote, or a `.d3` file of d3rlpy (see `d3_files.load_d3`).
+        path: What `save` wrote, the same packed into one file, or a `.d3` file of d3rlpy (see `d3_files.load_d3`).
         device: Where it is to be; None takes the first accelerator, else the CPU.
 
     Raises:
@@ -46,6 +55,9 @@ def load(path: str | Path, device: AnyDevice = None) -> Any:
         DataError: the file is none of d3rlpy's that can be read.
     """
     path = Path(path)
+    if is_packed(path):
+        with unpacked(path) as folder:
+            return load(folder, device)
     if path.is_file():
         return load_d3(path, device)
     tensors, meta, _ = read_checkpoint(path)
@@ -77,15 +89,21 @@ def load_into(algorithm: Estimator, path: str | Path) -> None:
     algorithm.load_state(tensors, meta)
 
 
-def write_params(algorithm: Estimator, file: Path) -> None:
-    """Writes the settings that a fit has come to, and the spaces: what `read_params` makes the algorithm from again."""
+def params_of(algorithm: Estimator) -> dict[str, Any]:
+    """The settings that a fit has come to, and the spaces, as plain data: what `read_params` makes the algorithm from again."""
     _, meta = algorithm.state()
     kept = {name: meta[name] for name in ("algorithm", "config", "spec", "dtype", "data")}
     shapes = {name: leaf.shape for name, leaf in space_columns(algorithm.spec_.observation).items()}
     about = {"observation_shape": observation_shape(shapes), "action_size": action_size(algorithm.spec_), "seed": algorithm.seed}
+    return {**kept, **about}
+
+
+def write_params(algorithm: Estimator, file: Path) -> None:
+    """Writes them."""
+    params = params_of(algorithm)
     with storage_errors("written", file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps({**kept, **about}, allow_nan=False, indent=2).encode())
+        write_atomically(file, json.dumps(params, allow_nan=False, indent=2).encode())
 
 
 def read_params(file: str | Path, device: AnyDevice = None) -> Any:
