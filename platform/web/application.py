@@ -1,0 +1,75 @@
+"""The page as an application: its rooms behind its guard, and what it says where something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from ...data.errors import D3rayError, StorageError
+from . import accounts, compare, datasets, experiments, policies, projects, queue, tus
+from .guard import Guard
+from .site import Site
+
+_HERE = Path(__file__).parent
+
+
+def application(site: Site) -> FastAPI:
+    """The page as an ASGI application."""
+
+    @asynccontextmanager
+    async def alive(app: FastAPI) -> AsyncGenerator[None]:
+        waiting = asyncio.create_task(queue.run(site))
+        yield
+        waiting.cancel()
+
+    app = FastAPI(title="d3ray", lifespan=alive, docs_url=None, redoc_url=None, openapi_url=None)
+    app.mount("/static", _Static(directory=_HERE / "static"), "static")
+    for room in (tus, datasets, policies, experiments, compare, projects, accounts):
+        app.include_router(room.router)
+    app.state.site = site
+    site.uploads.folder.mkdir(exist_ok=True)  # its records and folders are made now, and not by two requests at once
+    hosts = {f"{name}:{site.port}" for name in ("127.0.0.1", "localhost", "[::1]", site.host)} | set(site.hosts)
+    app.add_middleware(Guard, token=site.token, hosts=hosts, port=site.port, base=site.base, people=site.people)
+
+    @app.get("/")
+    def home() -> Response:
+        return site.to("/experiments" if site.watch.all() else "/datasets")
+
+    def answer(request: Request, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+        if "text/html" not in request.headers.get("accept", "") and "hx-request" not in request.headers:
+            return JSONResponse({"detail": sentence}, status, headers)
+        if "hx-request" in request.headers:  # htmx shows no answer that is an error
+            return site.page(request, "sentence.html", sentence=sentence)
+        return site.page(request, "error.html", status, sentence=sentence)
+
+    @app.exception_handler(D3rayError)
+    def mendable(request: Request, error: D3rayError) -> Response:
+        return answer(request, str(error), 503 if isinstance(error, StorageError) else 400)
+
+    @app.exception_handler(HTTPException)
+    def other(request: Request, error: HTTPException) -> Response:
+        sentence = "There is no such page." if error.status_code == 404 else str(error.detail)
+        return answer(request, sentence, error.status_code, error.headers)
+
+    @app.exception_handler(ValueError)
+    def unreadable(request: Request, error: ValueError) -> Response:
+        return answer(request, f"This cannot be read: {error}", 400)
+
+    return app
+
+
+class _Static(StaticFiles):
+    """Files of a version: a browser keeps those whose name has one."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        found = super().file_response(*args, **kwargs)
+        found.headers["Cache-Control"] = "max-age=86400" if "vendor" in str(args[0]) else "no-cache"
+        return found

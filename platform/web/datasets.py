@@ -1,0 +1,267 @@
+"""Pages of datasets: files come in, the doctor asks, episodes are looked at, parts are split off, what is not needed goes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from ...data.errors import ConfigError, D3rayError
+from .. import api as d3ray
+from . import mending
+from .site import At, Pairs, Said, Site
+
+SHIPPED = {
+    "cartpole-replay": ("d3ray/cartpole-replay", "balancing a pole, two actions"),
+    "pendulum-replay": ("d3ray/pendulum-replay", "swinging a pole up, a torque as action"),
+}
+ROLES = ("episode", "reward", "terminated", "truncated", "log_prob")  # a CSV's columns beside observations and actions
+_PAGE = 10  # episodes of a list
+_SHOWN = 100  # datasets of a list
+_FRAMES = 40  # of a film strip
+_ID = re.compile(r"[\w./-]+")
+
+router = APIRouter(prefix="/datasets")
+
+
+def handle(site: Site, name: str) -> d3ray.datasets.DatasetHandle:
+    """Of a dataset. Raises ConfigError: there is none."""
+    return d3ray.datasets.open(name, folder=site.datasets)
+
+
+@router.get("")
+def index(site: At, request: Request, project: str = "", start: int = 0, seen: str = "") -> Response:
+    """The list, or where a page that shows it asks again its rows; nothing where these are what it has `seen`."""
+    found, shown = site.watch.datasets(), site.records.members(project, "dataset") if project else None
+    chosen = [one for one in found if shown is None or one.name in shown]
+    start = min(max(start, 0), len(chosen))
+    rows = chosen[start : start + _SHOWN]
+    now = hashlib.blake2s(repr((len(chosen), rows)).encode()).hexdigest()[:16]
+    again = "hx-request" in request.headers
+    if again and seen == now:
+        return Response(status_code=204)
+    return site.page(
+        request,
+        "datasets/rows.html" if again else "datasets/index.html",
+        datasets=rows,
+        start=start,
+        per_page=_SHOWN,
+        total=len(chosen),
+        seen=now,
+        coming=[(one, site.uploads.offset(one)) for one in site.records.uploads()],
+        shipped={name: about for name, (_, about) in SHIPPED.items() if name not in {one.name for one in found}},
+        most=site.most_upload,
+        project=project,
+        projects=site.records.projects(),
+    )
+
+
+@router.post("")
+def bring_in(site: At, pairs: Pairs, said: Said) -> Response:
+    ids = [value for key, value in pairs if key == "upload"]
+    name = said.get("name", "").strip()
+    d3ray.datasets.DatasetHandle(name, site.datasets)  # which refuses names that cannot be a folder's
+    if any(name == other.name for other in d3ray.datasets.list(site.datasets)):
+        raise ConfigError(f"There is a dataset {name!r} already: choose another name, or delete it first.")
+    if not ids:
+        raise ConfigError("No file has come in yet: choose one first.")
+    settings = decisions(said)
+    files = site.uploads.take(ids, _files(site, name))
+    images = [file for file in files if file.suffix.lower() == ".zip"]
+    tables = [file for file in files if file not in images]
+    if tables and images:
+        settings["options"] = {**settings.get("options", {}), "images": str(images[0])}
+    d3ray.datasets.ingest(tables or images, name, folder=site.datasets, **settings)
+    site.watch.forget()
+    if project := said.get("project"):
+        site.records.put(project, "dataset", name)
+    return site.to(f"/datasets/{name}")
+
+
+@router.post("/shipped")
+def shipped(site: At, said: Said) -> Response:
+    name = said.get("name", "")
+    if name not in SHIPPED:
+        raise ConfigError("There is no such dataset to begin with.")
+    d3ray.datasets.derive([SHIPPED[name][0]], name, folder=site.datasets)
+    site.watch.forget()
+    return site.to(f"/datasets/{name}")
+
+
+@router.get("/{name}")
+def show(site: At, request: Request, name: str, start: int = 0) -> Response:
+    mine = handle(site, name)
+    now = mine.status()
+    told: dict[str, Any] = {"one": now, "settings": _said(mine), "columns": _columns(mine), "roles": ROLES}
+    told["projects"] = site.records.projects()
+    if now.state == "READY":
+        start = max(0, min(start, now.n_episodes - 1))
+        told |= {"episodes": mine.episodes(start, _PAGE), "start": start, "per_page": _PAGE}
+    part = "datasets/state.html" if "hx-request" in request.headers and now.state == "RUNNING" else "datasets/show.html"
+    answer = site.page(request, part, **told)
+    if "hx-request" in request.headers and now.state != "RUNNING":
+        answer.headers["HX-Refresh"] = "true"  # what was waited for is there: the page is another
+    return answer
+
+
+@router.get("/{name}/inspected")
+def inspected(site: At, request: Request, name: str) -> Response:
+    mine = handle(site, name)
+    seen = mine.inspect()
+    found = [(one, mending.training(one, name), mending.todo(one)) for one in seen.findings]
+    return site.page(request, "datasets/inspected.html", one=mine.status(), seen=seen, findings=found)
+
+
+@router.get("/{name}/episodes/{index}")
+def episode(site: At, request: Request, name: str, index: int) -> Response:
+    mine = handle(site, name)
+    found = mine.episode(index)
+    count = found.about.steps
+    frames = [k * count // min(_FRAMES, count) for k in range(min(_FRAMES, count))] if found.has_images else []
+    return site.page(request, "datasets/episode.html", one=mine.status(), episode=found, frames=frames)
+
+
+@router.get("/{name}/episodes/{index}/steps.json")
+def steps(site: At, name: str, index: int) -> Response:
+    return JSONResponse(handle(site, name).episode(index).model_dump(mode="json"))
+
+
+@router.get("/{name}/episodes/{index}/{step}.png")
+def image(site: At, name: str, index: int, step: int) -> Response:
+    content = handle(site, name).image(index, step)
+    return Response(content, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
+
+
+@router.post("/{name}/again")
+def again(site: At, name: str, said: Said) -> Response:
+    mine = handle(site, name)
+    settings = mine.settings()
+    decided = decisions(said)
+    options = {**settings.get("options", {}), **decided.pop("options", {})}
+    mine.again(**decided, **({"options": options} if options else {}))
+    site.watch.forget()
+    return site.to(f"/datasets/{name}")
+
+
+@router.post("/{name}/cancel")
+def cancel(site: At, name: str) -> Response:
+    handle(site, name).cancel()
+    site.watch.forget()
+    return site.to(f"/datasets/{name}")
+
+
+@router.post("/{name}/split")
+def split(site: At, name: str, said: Said) -> Response:
+    mine = handle(site, name)
+    share = numbers(said.get("share", "20"), "The share")
+    share = share / 100 if isinstance(share, float) else 0.0
+    if not 0 < share < 1:
+        raise ConfigError("The share of episodes to split off is between 0 and 100 %.")
+    for part in ("train", "test"):
+        d3ray.datasets.derive([mine.name], f"{name}-{part}", folder=site.datasets, part=part, test_size=share)
+    site.watch.forget()
+    return site.to("/datasets")
+
+
+@router.get("/{name}/delete")
+def ask(site: At, request: Request, name: str) -> Response:
+    mine = handle(site, name)
+    return site.page(request, "datasets/delete.html", one=mine.status(), users=users(site, str(mine.folder)))
+
+
+@router.post("/{name}/delete")
+def delete(site: At, name: str, said: Said) -> Response:
+    mine = handle(site, name)
+    if said.get("typed", "").strip() != name:
+        raise ConfigError(f"To delete it, type its name: {name}.")
+    mine.delete()
+    shutil.rmtree(_files(site, name), ignore_errors=True)
+    site.records.take_out("dataset", name)
+    site.watch.forget()
+    return site.to("/datasets")
+
+
+def decisions(said: dict[str, str]) -> dict[str, Any]:
+    """Settings of an ingest that a form says. Raises ConfigError."""
+    found: dict[str, Any] = {}
+    if kind := said.get("kind"):
+        found["discrete_action"] = kind == "discrete"
+    if limit := said.get("timeout_at", "").strip():
+        if not limit.isdecimal():
+            raise ConfigError(f"The time limit is {limit!r}; it is a whole number of steps.")
+        found["timeout_at"] = int(limit)
+    if environment := said.get("environment", "").strip():
+        found["environment"] = environment_id(environment)
+    if scale := said.get("action_scale", "").strip():
+        found["action_scale"] = numbers(scale, "The factor of actions")
+    if (actions := said.get("actions")) in ("clip", "refuse"):
+        found["actions"] = actions
+    if said.get("ends") == "terminated":
+        found["options"] = {"ends": "terminated"}
+    if rename := _renamed(said):
+        found["rename"] = rename
+    return found
+
+
+def numbers(text: str, what: str) -> float | list[float]:
+    """One number, or several. Raises ConfigError."""
+    try:
+        found = [float(part) for part in text.strip("[] ").replace(",", " ").split()]
+    except ValueError:
+        raise ConfigError(f"{what} is {text[:50]!r}; write a number, or one for each entry.") from None
+    return found[0] if len(found) == 1 else found
+
+
+def environment_id(text: str) -> str:
+    """An id of gymnasium. Raises ConfigError: it names a module, which would be imported, or something else."""
+    if not _ID.fullmatch(text):
+        raise ConfigError(f"The environment is {text!r}; write the id of a registered one, as Pendulum-v1.")
+    return text
+
+
+def _renamed(said: dict[str, str]) -> dict[str, str]:
+    """Which column of a table is what, of fields `column:NAME`; entries of a vector in the order of the file."""
+    found, count = dict[str, str](), {"observation": 0, "action": 0}
+    for key, role in said.items():
+        if key.startswith("column:") and role:
+            if role in count:
+                found[f"{role}:{count[role]}"] = key.removeprefix("column:")
+                count[role] += 1
+            else:
+                found[role] = key.removeprefix("column:")
+    return found
+
+
+def _columns(mine: d3ray.datasets.DatasetHandle) -> list[str]:
+    """Of the table that it was made from, where it was."""
+    return next((found for file in mine.sources() if (found := d3ray.datasets.columns(file))), [])
+
+
+def _said(mine: d3ray.datasets.DatasetHandle) -> dict[str, Any]:
+    try:
+        return mine.settings()
+    except D3rayError:  # of one that was never made, by nobody who is known
+        return {}
+
+
+def users(site: Site, folder: str) -> list[str]:
+    """Experiments that were trained on a dataset."""
+    found: list[str] = []
+    for one in d3ray.list(site.storage, address=site.address):
+        try:
+            settings = d3ray.open(one.name, storage=site.storage, address=site.address).settings()
+        except D3rayError:
+            continue
+        if settings["config"].get("dataset") == folder:
+            found.append(one.name)
+    return found
+
+
+def _files(site: Site, name: str) -> Path:
+    """Where the files lie that a dataset was made from."""
+    return site.home / "sources" / name

@@ -1,0 +1,193 @@
+"""Pages of experiments: begun by a form, with live curves and logs; stopped, gone on with, cloned, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from ...data.errors import ConfigError, D3rayError
+from .. import api as d3ray
+from ..yaml_text import to_block
+from . import queue
+from .forms import fields
+from .new_experiment import beginning, config_of, from_config, from_yaml, planned, shown
+from .site import At, Pairs, Said
+from .watching import ROWS_SECONDS
+
+_LOG_CHARACTERS = 20_000
+_OF_REPORTS = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # pages that stand alone, and do nothing
+
+router = APIRouter(prefix="/experiments")
+
+
+@router.get("")
+def index(site: At, request: Request, project: str = "") -> Response:
+    part = "experiments/rows.html" if "hx-request" in request.headers else "experiments/index.html"
+    found, shown = site.watch.all(), site.records.members(project, "experiment") if project else None
+    chosen = [one for one in found if shown is None or one.name in shown]
+    waiting = [one for one in site.records.waiting() if not project or one.project == project]
+    return site.page(request, part, experiments=chosen, waiting=waiting, project=project, projects=site.records.projects())
+
+
+@router.get("/new")
+def new(site: At, request: Request, dataset: str = "", algorithm: str = "", preset: str = "", like: str = "") -> Response:
+    if like and not algorithm:
+        told = from_config(site, site.watch.handle(like).settings()["config"])
+    else:
+        told = shown(site, dataset, {"name": algorithm, "preset": preset or None, **_asked_for(request)}, {})
+    return site.page(request, "experiments/new.html", **told, **planned(site, told["pairs"]))
+
+
+@router.post("/yaml")
+def yaml(site: At, request: Request, said: Said) -> Response:
+    told = from_yaml(site, said.get("yaml", ""))
+    return site.page(request, "experiments/new.html", **told, **planned(site, told["pairs"]))
+
+
+@router.post("/check")
+def check(site: At, request: Request, pairs: Pairs) -> Response:
+    return site.page(request, "experiments/plan.html", **planned(site, pairs))
+
+
+@router.post("/plan")
+def plan(site: At, request: Request, pairs: Pairs) -> Response:
+    job, config = config_of(site, pairs)
+    found = d3ray.plan(config, job=job, address=site.address)
+    return site.page(request, "sentence.html", sentence=f"{found.text[:1].upper()}{found.text[1:]}.")
+
+
+@router.post("/part/{path:path}")
+def part(site: At, request: Request, path: str, said: Said) -> Response:
+    about = d3ray.algorithm(said["algorithm"])
+    above = path.removeprefix("algorithm.").split(".")
+    chosen: dict[str, Any] = {"name": said[path]} if said[path] else {}
+    for name in reversed(above[1:]):
+        chosen = {name: chosen}
+    values, start = {above[0]: chosen or None}, beginning(about, said.get("preset", ""))
+    found = next(one for one in fields(about.settings, values, start, "algorithm.") if one.path == f"algorithm.{above[0]}")
+    return site.page(request, "experiments/settings.html", groups={}, children=found.children)
+
+
+@router.post("")
+def begin(site: At, pairs: Pairs, said: Said) -> Response:
+    job, config = config_of(site, pairs)
+    return site.to(queue.begin(site, job, config, said.get("project", "")))
+
+
+@router.post("/{name}/leave")
+def leave(site: At, name: str) -> Response:
+    site.records.leave(name)
+    return site.to("/experiments")
+
+
+@router.get("/{name}")
+def show(site: At, request: Request, name: str) -> Response:
+    now, handle = site.watch.status(name), site.watch.handle(name)
+    job, settings = _settings(handle)
+    told: dict[str, Any] = {"settings": settings, "judgement": handle.judgement(), "projects": site.records.projects()}
+    told["is_judgement"] = told["judgement"] is not None or job == "judge"
+    if now.trials:
+        told["look"] = handle.results().look
+    return site.page(request, "experiments/show.html", one=now, **told)
+
+
+@router.get("/{name}/report")
+def report(site: At, name: str) -> Response:
+    folder = Path(tempfile.mkdtemp(prefix="d3ray-report-"))
+    try:
+        made = d3ray.report([name], storage=site.storage, out=str(folder / "report.html"))
+        content = Path(made.page).read_bytes()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Response(content, media_type="text/html", headers={"Content-Security-Policy": _OF_REPORTS})
+
+
+@router.get("/{name}/state")
+def state(site: At, request: Request, name: str) -> Response:
+    return site.page(request, "experiments/state.html", one=site.watch.status(name))
+
+
+@router.get("/{name}/log")
+def log(site: At, request: Request, name: str) -> Response:
+    try:
+        text = site.watch.handle(name).logs()
+    except ConfigError as error:
+        text = str(error)
+    lines = [line.rpartition("\r")[2] for line in text[-_LOG_CHARACTERS:].splitlines()]
+    return site.page(request, "experiments/log.html", text="\n".join(lines), one=site.watch.status(name))
+
+
+@router.get("/{name}/rows.json")
+def rows(site: At, name: str) -> Response:
+    return JSONResponse(site.watch.rows(name))
+
+
+@router.get("/{name}/events", response_class=EventSourceResponse)
+async def events(site: At, name: str) -> AsyncIterator[ServerSentEvent]:
+    """Rows that this viewer has not seen, until nothing more will come."""
+    seen: dict[tuple[str, int], int] = {}
+    while True:
+        now = await asyncio.to_thread(site.watch.status, name)
+        found = await asyncio.to_thread(site.watch.rows, name)
+        fresh = [row for row in found if row["step"] > seen.get((row["group"], row["seed"]), -1)]
+        if fresh:
+            yield ServerSentEvent(event="rows", data=fresh)
+        for row in fresh:
+            seen[row["group"], row["seed"]] = row["step"]
+        if now.is_over:
+            yield ServerSentEvent(event="end", data=now.state.lower())
+            return
+        await asyncio.sleep(ROWS_SECONDS)
+
+
+@router.post("/{name}/cancel")
+def cancel(site: At, name: str, said: Said) -> Response:
+    trial = said.get("trial")
+    site.watch.handle(name).cancel(trial)
+    site.watch.forget(name)
+    return site.to(f"/experiments/{name}")
+
+
+@router.post("/{name}/resume")
+def resume(site: At, name: str, said: Said) -> Response:
+    site.watch.handle(name).resume(said.get("trial"))
+    site.watch.forget(name)
+    return site.to(f"/experiments/{name}")
+
+
+@router.get("/{name}/delete")
+def ask(site: At, request: Request, name: str) -> Response:
+    return site.page(request, "experiments/delete.html", one=site.watch.status(name))
+
+
+@router.post("/{name}/delete")
+def delete(site: At, name: str, said: Said) -> Response:
+    if said.get("typed", "").strip() != name:
+        raise ConfigError(f"To delete it, type its name: {name}.")
+    site.watch.handle(name).delete()
+    site.watch.forget(name)
+    site.records.take_out("experiment", name)
+    return site.to("/experiments")
+
+
+def _asked_for(request: Request) -> dict[str, str]:
+    """Settings of the algorithm that an address names, as algorithm.observation_scaler=standard."""
+    said = request.query_params.items()
+    return {name.removeprefix("algorithm."): value for name, value in said if name.startswith("algorithm.")}
+
+
+def _settings(handle: d3ray.ExperimentHandle) -> tuple[str, str]:
+    """The job, empty where nobody knows, and its config."""
+    try:
+        found = handle.settings()
+    except D3rayError as error:
+        return "", f"# {error}"
+    return found["job"], to_block(found["config"])

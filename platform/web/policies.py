@@ -1,0 +1,134 @@
+"""Pages of policies: which is the best, what it does at an observation, how it is judged, and the files to take away."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import FileResponse, Response
+from starlette.background import BackgroundTask
+
+from ...data.errors import ConfigError
+from .. import api as d3ray
+from . import queue
+from .site import At, Said, Site
+
+_FORMATS: dict[str, tuple[Literal["onnx", "torchscript", "package"], str]] = {
+    "onnx": ("onnx", ".onnx"),
+    "torchscript": ("torchscript", ".pt"),
+    "package": ("package", ""),
+}
+
+router = APIRouter()
+
+
+def policy(site: Site, name: str, of: str) -> tuple[str, int | None]:
+    """The policy of an experiment that a page names: `TRIAL:SEED`, or nothing for its best; where it lies, and its seed.
+
+    Raises ConfigError: there is no such trial.
+    """
+    if not of:
+        return str(site.watch.handle(name).folder), None
+    trial, _, seed = of.rpartition(":")
+    found = next((one for one in site.watch.handle(name).status().trials if one.identity == trial), None)
+    if found is None or not seed.isdecimal():
+        raise ConfigError(f"{name} has no policy {of[:80]!r}.")
+    return f"{site.watch.handle(name).folder}/trials/{found.identity}", int(seed)
+
+
+@router.get("/experiments/{name}/policy")
+def show(site: At, request: Request, name: str, of: str = "") -> Response:
+    mine = site.watch.handle(name)
+    found = mine.results()
+    choices = [(f"{one.trial}:{one.seed}", each.label, one) for each in found.configurations for one in each.seeds]
+    if not of and choices and all(one.score is None for _, _, one in choices):  # nothing was measured to choose by
+        of = choices[0][0]
+    source, seed = policy(site, name, of)
+    about = d3ray.about(source, seed=seed, storage=site.storage)
+    data = [one for one in d3ray.datasets.list(site.datasets) if one.state == "READY"]
+    told: dict[str, Any] = {"name": name, "about": about, "choices": choices, "of": of, "results": found, "datasets": data}
+    return site.page(request, "policies/show.html", **told)
+
+
+@router.get("/experiments/{name}/policy/play")
+def play(site: At, request: Request, name: str, of: str = "") -> Response:
+    return site.page(request, "policies/played.html", name=name, of=of)
+
+
+@router.get("/experiments/{name}/policy/video.gif")
+def video(site: At, name: str, of: str = "") -> Response:
+    """An episode that it plays, drawn."""
+    source, seed = policy(site, name, of)
+    folder = Path(tempfile.mkdtemp(prefix="d3ray-video-"))
+    try:
+        made = d3ray.record(source, str(folder / "episode.gif"), seed=seed, storage=site.storage)
+        content = Path(made.file).read_bytes()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Response(content, media_type="image/gif")
+
+
+@router.post("/experiments/{name}/policy/judge")
+def judge(site: At, name: str, said: Said) -> Response:
+    """Lets logs say what it would return."""
+    data = d3ray.datasets.open(said.get("dataset", ""), folder=site.datasets)
+    steps = said.get("n_steps", "").strip()
+    config: dict[str, Any] = {
+        "policies": str(site.watch.handle(name).folder),
+        "dataset": str(data.folder),
+        "name": f"judge-{name}-by-{data.name}",
+        "storage": site.storage,
+        **({"n_steps": int(steps)} if steps.isdecimal() else {}),
+    }
+    return site.to(queue.begin(site, "judge", config, ""))
+
+
+@router.post("/experiments/{name}/policy/promote")
+def promote(site: At, request: Request, name: str, said: Said) -> Response:
+    """Makes it the champion where it passes the gate, or gives the champion before it back."""
+    if said.get("back"):
+        sentence = d3ray.rollback(name, storage=site.storage).why
+    else:
+        by: Literal["play", "estimate"] = "estimate" if said.get("by") == "estimate" else "play"
+        sentence = d3ray.promote(name, by=by, storage=site.storage).why
+    return site.page(request, "sentence.html", sentence=sentence)
+
+
+@router.get("/experiments/{name}/policy/{format}")
+def download(site: At, name: str, format: str, of: str = "") -> Response:
+    if format not in _FORMATS:
+        raise ConfigError(f"There is no format {format!r}: onnx, torchscript or package.")
+    kind, ending = _FORMATS[format]
+    source, seed = policy(site, name, of)
+    folder = Path(tempfile.mkdtemp(prefix="d3ray-export-"))
+    gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        made = d3ray.export(source, str(folder / f"{name}{ending}"), format=kind, seed=seed, storage=site.storage)
+        file = Path(made.target)
+        if file.is_dir():
+            file = Path(shutil.make_archive(str(folder / f"{name}-package"), "zip", file))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return FileResponse(file, filename=file.name, media_type="application/octet-stream", background=gone)
+
+
+@router.post("/experiments/{name}/policy/act")
+def act(site: At, request: Request, name: str, said: Said) -> Response:
+    observation = typed(said.get("observation", ""))
+    source, seed = policy(site, name, said.get("of", ""))
+    action = d3ray.act(source, observation, seed=seed, storage=site.storage)
+    return site.page(request, "policies/action.html", action=action)
+
+
+def typed(text: str) -> Any:
+    """An observation as somebody types it: numbers with commas or spaces between, or JSON. Raises ConfigError."""
+    text = text.strip()
+    try:
+        return json.loads(text) if text.startswith(("[", "{")) else [float(part) for part in text.replace(",", " ").split()]
+    except (ValueError, RecursionError):
+        raise ConfigError("An observation is numbers with commas between them, or JSON.") from None

@@ -1,0 +1,173 @@
+"""What only the page knows, in one SQLite file: unfinished uploads, the queue, projects, accounts.
+
+Experiments, datasets and results are not in it: they are the storage's, and whoever deletes this file loses none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_VERSION = 1
+_TABLES = """
+create table upload (id text primary key, name text not null, size integer not null, begun real not null);
+create table project (name text primary key, made real not null);
+create table member (project text not null references project(name) on delete cascade on update cascade,
+    kind text not null, name text not null, primary key (project, kind, name));
+create table waiting (name text primary key, job text not null, config text not null, project text not null, asked real not null,
+    reason text not null);
+create table person (name text primary key, password text not null, role text not null);
+create table session (token text primary key, person text not null references person(name) on delete cascade, until real not null);
+"""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that is coming in, or has come: what the browser calls it, and its size in bytes."""
+
+    id: str
+    name: str
+    size: int
+    begun: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An experiment that is to begin once there is room; `reason` says why it could not."""
+
+    name: str
+    job: str
+    config: dict[str, Any]
+    project: str
+    asked: float
+    reason: str = ""
+
+
+class Records:
+    """The file; each call opens it anew, so that any thread may."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        with self._open() as db:
+            if db.execute("pragma user_version").fetchone()[0] < _VERSION:
+                db.executescript(f"begin; {_TABLES} pragma user_version = {_VERSION}; commit;")
+
+    @contextmanager
+    def _open(self) -> Generator[sqlite3.Connection]:
+        db = sqlite3.connect(self._file, timeout=10)
+        try:
+            db.execute("pragma foreign_keys = on")
+            with db:
+                yield db
+        finally:
+            db.close()
+
+    def add_upload(self, upload: Upload) -> None:
+        """Keeps it."""
+        with self._open() as db:
+            db.execute("insert into upload values (?, ?, ?, ?)", (upload.id, upload.name, upload.size, upload.begun))
+
+    def uploads(self) -> list[Upload]:
+        """All of them, those first that were begun first."""
+        with self._open() as db:
+            return [Upload(*row) for row in db.execute("select id, name, size, begun from upload order by begun")]
+
+    def upload(self, id: str) -> Upload | None:
+        """One of them."""
+        return next((one for one in self.uploads() if one.id == id), None)
+
+    def forget_upload(self, id: str) -> None:
+        """Forgets it."""
+        with self._open() as db:
+            db.execute("delete from upload where id = ?", (id,))
+
+    def wait(self, one: Waiting) -> None:
+        """Puts it at the end of the queue, or keeps why it could not begin."""
+        row = (one.name, one.job, json.dumps(one.config), one.project, one.asked, one.reason)
+        with self._open() as db:
+            db.execute("insert or replace into waiting values (?, ?, ?, ?, ?, ?)", row)
+
+    def waiting(self) -> list[Waiting]:
+        """The queue."""
+        with self._open() as db:
+            rows = db.execute("select name, job, config, project, asked, reason from waiting order by asked").fetchall()
+        return [Waiting(name, job, json.loads(config), project, asked, why) for name, job, config, project, asked, why in rows]
+
+    def leave(self, name: str) -> bool:
+        """Takes it out of the queue; whether it was there."""
+        with self._open() as db:
+            return db.execute("delete from waiting where name = ?", (name,)).rowcount > 0
+
+    def add_project(self, name: str) -> bool:
+        """Whether it is new."""
+        with self._open() as db:
+            return db.execute("insert or ignore into project values (?, ?)", (name, time.time())).rowcount > 0
+
+    def delete_project(self, name: str) -> None:
+        """Deletes it; what it held stays."""
+        with self._open() as db:
+            db.execute("delete from project where name = ?", (name,))
+
+    def projects(self) -> list[str]:
+        """Their names."""
+        with self._open() as db:
+            return [name for (name,) in db.execute("select name from project order by made")]
+
+    def put(self, project: str, kind: str, name: str) -> None:
+        """Puts a dataset or an experiment into a project."""
+        with self._open() as db:
+            db.execute("insert or ignore into member values (?, ?, ?)", (project, kind, name))
+
+    def take_out(self, kind: str, name: str, project: str | None = None) -> None:
+        """Takes it out of a project, or of all."""
+        with self._open() as db:
+            db.execute("delete from member where kind = ? and name = ? and ? in (project, '')", (kind, name, project or ""))
+
+    def members(self, project: str, kind: str) -> set[str]:
+        """What a project holds."""
+        with self._open() as db:
+            found = db.execute("select name from member where project = ? and kind = ?", (project, kind))
+            return {name for (name,) in found}
+
+    def keep_person(self, name: str, password: str, role: str) -> None:
+        """An account, by the hash of its password; sessions of an earlier one end."""
+        with self._open() as db:
+            db.execute("insert or replace into person values (?, ?, ?)", (name, password, role))
+            db.execute("delete from session where person = ?", (name,))
+
+    def person(self, name: str) -> tuple[str, str] | None:
+        """Hash of the password, and role."""
+        with self._open() as db:
+            return db.execute("select password, role from person where name = ?", (name,)).fetchone()
+
+    def people(self) -> list[tuple[str, str]]:
+        """Names and roles."""
+        with self._open() as db:
+            return db.execute("select name, role from person order by name").fetchall()
+
+    def delete_person(self, name: str) -> None:
+        """Deletes an account, with its sessions."""
+        with self._open() as db:
+            db.execute("delete from person where name = ?", (name,))
+
+    def keep_session(self, token: str, person: str, until: float) -> None:
+        """A session, by the hash of its token."""
+        with self._open() as db:
+            db.execute("insert into session values (?, ?, ?)", (token, person, until))
+
+    def session(self, token: str, now: float) -> tuple[str, str] | None:
+        """Name and role of whose it is, while it lasts."""
+        with self._open() as db:
+            asked = "select name, role from session join person on person = name where token = ? and until > ?"
+            return db.execute(asked, (token, now)).fetchone()
+
+    def end_session(self, token: str) -> None:
+        """Forgets one."""
+        with self._open() as db:
+            db.execute("delete from session where token = ?", (token,))

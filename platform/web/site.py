@@ -1,0 +1,170 @@
+"""What every page knows: where things are, who is looked after, how a page is made."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.templating import Jinja2Templates
+from markupsafe import Markup
+
+from ...data.errors import ConfigError
+from ..words import count, size_text, time_text
+from .people import People
+from .records import Records
+from .uploads import Uploads
+from .watching import Watch
+
+_HERE = Path(__file__).parent
+_MOST_FORM = 1 << 20  # bytes
+_MOST_FIELDS = 1000
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the page is about, and where it keeps what.
+
+    Attributes:
+        home: Folder of the page's own: records, uploads, files that became datasets.
+        datasets: Folder of datasets.
+        storage: Folder or URI of all results.
+        address: Of the Ray cluster that runs experiments; None: this machine.
+        host, port: Where it listens.
+        hosts: Further names by which it may be called, with their ports.
+        base: Path below which a proxy shows it.
+        most_upload: Bytes of an uploaded file.
+        most_running: Experiments that may run at once.
+        accounts: Whether people have names, passwords and roles.
+        token: That lets a browser in, as the owner.
+    """
+
+    home: Path
+    datasets: str
+    storage: str
+    address: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8501
+    hosts: Sequence[str] = ()
+    base: str = ""
+    most_upload: int = 20 << 30
+    most_running: int = 8
+    accounts: bool = False
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+
+    @cached_property
+    def records(self) -> Records:
+        """What only the page knows."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        return Records(self.home / "page.sqlite")
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        """Files that come in."""
+        return Uploads(self.home / "uploads", self.records, self.most_upload)
+
+    @cached_property
+    def people(self) -> People | None:
+        """Who may come in by name. Raises ConfigError: argon2 is not installed."""
+        return People(self.records) if self.accounts else None
+
+    @property
+    def session_cookie(self) -> str:
+        """Of whoever came in by name; cookies know no ports."""
+        return f"d3ray_{self.port}_session"
+
+    @cached_property
+    def watch(self) -> Watch:
+        """What is read of experiments and datasets."""
+        return Watch(self.storage, self.address, self.datasets)
+
+    @property
+    def link(self) -> str:
+        """What is opened in a browser."""
+        return f"http://{self.host}:{self.port}{self.base}/?token={self.token}"
+
+    @cached_property
+    def pages(self) -> Jinja2Templates:
+        """Its templates."""
+        made = Jinja2Templates(_HERE / "templates")
+        env: Any = made.env  # whose types are those of what it has at first
+        env.globals.update(base=self.base, cluster=self.address)
+        env.filters.update(
+            {"here": self._here, "number": number, "size_text": size_text, "time_text": time_text, "plural": count, "code": code}
+        )
+        env.trim_blocks = env.lstrip_blocks = True
+        return made
+
+    def _here(self, sentence: str) -> str:
+        """A sentence without the folders in which this server keeps what it speaks of."""
+        for folder in (self.home / "sources", self.home, Path(self.datasets)):
+            sentence = re.sub(rf"{re.escape(str(folder))}/([^/\s]+/)?", "" if folder.name == "sources" else r"\1", sentence)
+        return sentence
+
+    def page(self, request: Request, template: str, /, status: int = 200, **told: Any) -> HTMLResponse:
+        """A page, or a part of one."""
+        told |= {"person": request.scope.get("person"), "has_accounts": self.accounts}
+        return self.pages.TemplateResponse(request, template, told, status_code=status)
+
+    def to(self, path: str) -> RedirectResponse:
+        """Sends the browser to another page after a change."""
+        return RedirectResponse(self.base + path, 303)
+
+
+def number(value: float | None) -> str:
+    """Four digits; nothing for none."""
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "–"
+    if value == 0:
+        return "0"
+    if isinstance(value, int) or (abs(value) >= 10_000 and abs(value) < 1e9):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def code(text: str) -> Markup:
+    """A sentence in which `names` are marked as such."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(part) if k % 2 else part for k, part in enumerate(parts))
+
+
+def as_cell(value: Any) -> Any:
+    """A cell of a CSV: text that a spreadsheet would take for a formula begins with an apostrophe; numbers are as they are."""
+    if isinstance(value, int | float) or value is None:
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+async def form(request: Request) -> list[tuple[str, str]]:
+    """What a form says, in its order. Raises ConfigError: it is too large."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_FORM:
+            raise ConfigError("This form holds more than a form of this server does.")
+    pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    return [(name, value.replace("\r\n", "\n")) for name, value in pairs]
+
+
+def _of(request: Request) -> Site:
+    return request.app.state.site
+
+
+At = Annotated[Site, Depends(_of)]
+Pairs = Annotated[list[tuple[str, str]], Depends(form)]  # of what a form says, in its order; names may come again
+
+
+def _by_name(pairs: Pairs) -> dict[str, str]:
+    return dict(pairs)
+
+
+Said = Annotated[dict[str, str], Depends(_by_name)]  # the last of each name

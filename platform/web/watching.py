@@ -1,0 +1,94 @@
+"""Reading experiments and datasets for many viewers: one reads, all see."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ...data.errors import ConfigError
+from .. import api as d3ray
+from ..api.told import Status
+from ..api.told_data import DatasetStatus
+
+_STATUS_SECONDS = 0.5  # for which what was read serves every viewer
+ROWS_SECONDS = 1.0
+
+
+class Watch:
+    """What is read of the experiments of a storage and the datasets of a folder, shared by all who look at once."""
+
+    def __init__(self, storage: str, address: str | None, datasets: str) -> None:
+        self._storage, self._address, self._datasets, self._lock = storage, address, datasets, threading.Lock()
+        self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
+        self._handles: dict[str, d3ray.ExperimentHandle] = {}
+        self._busy: dict[tuple[str, str], threading.Lock] = {}
+
+    def handle(self, name: str) -> d3ray.ExperimentHandle:
+        """Of an experiment. Raises ConfigError: there is none."""
+        with self._lock:
+            known = self._handles.get(name)
+        if known is None:
+            known = d3ray.open(name, storage=self._storage, address=self._address)
+            with self._lock:
+                self._handles[name] = known
+        return known
+
+    def forget(self, name: str = "") -> None:
+        """After an experiment was deleted, or begun anew; without a name after a dataset was."""
+        with self._lock:
+            self._handles.pop(name, None)
+            for key in [key for key in self._kept if key[1] in (name, "")]:
+                del self._kept[key]
+
+    def all(self) -> list[Status]:
+        """How every experiment stands."""
+        return self._read("list", "", _STATUS_SECONDS, lambda: d3ray.list(self._storage, address=self._address))
+
+    def datasets(self) -> list[DatasetStatus]:
+        """How every dataset stands."""
+        return self._read("datasets", "", _STATUS_SECONDS, lambda: d3ray.datasets.list(self._datasets))
+
+    def status(self, name: str) -> Status:
+        """How one stands."""
+        return self._read("status", name, _STATUS_SECONDS, lambda: self.handle(name).status())
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """All that was measured: group, seed, step and metrics, in the order of steps."""
+
+        def read() -> list[dict[str, Any]]:
+            labels = {trial.identity: trial.label for trial in self.status(name).trials}
+            try:
+                measured = self.handle(name).metrics()
+            except ConfigError:  # it has not begun
+                return []
+            found = [
+                {"group": labels.get(row.trial, ""), "seed": row.seed, "step": row.step, "metrics": _finite(row.metrics)}
+                for row in measured
+            ]
+            return sorted(found, key=lambda row: row["step"])
+
+        return self._read("rows", name, ROWS_SECONDS, read)
+
+    def _read(self, what: str, name: str, seconds: float, read: Any) -> Any:
+        key = (what, name)
+        with self._lock:
+            busy = self._busy.setdefault(key, threading.Lock())
+        kept = self._kept.get(key)
+        if kept is not None and time.monotonic() - kept[0] < seconds:
+            return kept[1]
+        if not busy.acquire(blocking=kept is None):
+            assert kept is not None
+            return kept[1]  # somebody reads it now: what was read before will do
+        try:
+            newest = self._kept.get(key)
+            if newest is None or newest is kept:  # else somebody else has read it meanwhile
+                newest = self._kept[key] = (time.monotonic(), read())
+        finally:
+            busy.release()
+        return newest[1]
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if abs(value) < float("inf")}

@@ -1,0 +1,124 @@
+"""Accounts: who comes in, what each role may do, and who guesses passwords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from d3ray.data.errors import ConfigError
+from d3ray.platform.web import people as module
+from d3ray.platform.web.people import People
+
+from .site_server import Served, serving
+
+pytest.importorskip("argon2", reason="argon2 is not installed")
+SAME = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with serving(tmp_path, accounts=True) as found:
+        yield found
+
+
+def come_in(served: Served, name: str, password: str) -> requests.Session:
+    session = requests.Session()
+    session.headers.update({"Accept": "text/html", **SAME})
+    session.post(f"{served.url}/login", {"name": name, "password": password}, timeout=60)
+    return session
+
+
+def test_roles(served: Served) -> None:
+    for name, role in (("vera", "viewer"), ("ed", "editor")):
+        served.post("/people", {"name": name, "password": f"{name} and a long word", "role": role})
+    assert {"vera", "ed"} <= {one.name for one in served.site.people.all()}  # pyright: ignore[reportOptionalMemberAccess]
+    vera, ed = (come_in(served, name, f"{name} and a long word") for name in ("vera", "ed"))
+    for one in (vera, ed):
+        assert one.get(f"{served.url}/datasets", timeout=20).status_code == 200
+    assert 'class="viewer"' in vera.get(f"{served.url}/datasets", timeout=20).text
+    shipped = {"name": "pendulum-replay"}
+    refused = vera.post(f"{served.url}/datasets/shipped", shipped, timeout=20)
+    assert (refused.status_code, "change nothing" in refused.text) == (403, True)
+    assert vera.post(f"{served.url}/uploads?name=a", headers={"Upload-Length": "1"}, timeout=20).status_code == 403
+    assert vera.post(f"{served.url}/experiments/x/policy/act", {"observation": "1"}, timeout=20).status_code == 400
+    assert ed.post(f"{served.url}/datasets/shipped", shipped, timeout=20).url.endswith("/datasets/pendulum-replay")
+    more = {"name": "mallory", "password": "a long password", "role": "editor"}
+    assert ed.post(f"{served.url}/people", more, timeout=20).status_code == 400  # accounts are the owner's
+    assert ed.post(f"{served.url}/logout", timeout=20).url.endswith("/login")
+    assert ed.get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
+    served.post("/people", {"name": "vera", "do": "remove"})
+    assert vera.get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
+
+
+def test_who_has_no_account_sees_the_way_in_and_nothing_else(served: Served) -> None:
+    for path in ("/", "/datasets", "/experiments/x/rows.json", "/people", "/uploads/x"):
+        assert requests.get(served.url + path, timeout=20).url.endswith("/login")
+    assert requests.post(served.url + "/people", headers=SAME, timeout=20).status_code == 401
+    assert requests.get(served.url + "/static/style.css", timeout=20).status_code == 200
+    wrong = requests.post(
+        served.url + "/login", {"name": "nobody", "password": "x"}, headers={**SAME, "Accept": "text/html"}, timeout=60
+    )
+    assert (wrong.status_code, "is wrong" in wrong.text) == (401, True)
+    assert (
+        requests.post(served.url + "/login", {"name": "x"}, headers={"Origin": "http://evil.example"}, timeout=20).status_code
+        == 403
+    )
+
+
+def test_passwords_cannot_be_tried_for_ever(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    people = served.site.people
+    assert people is not None
+    people.add("ed", "the right password", "editor")
+    for _ in range(5):
+        assert people.enter("ed", "a wrong password") is None
+    with pytest.raises(ConfigError, match="wait five minutes"):
+        people.enter("ed", "the right password")
+    monkeypatch.setattr(module, "_WITHIN", 0.0)  # five minutes later
+    token = people.enter("ed", "the right password")
+    assert token is not None
+    assert people.of(token) == module.Person("ed", "editor")
+    people.leave(token)
+    assert people.of(token) is None
+
+
+def test_nothing_is_kept_that_lets_in(served: Served) -> None:
+    people = served.site.people
+    assert people is not None
+    people.add("ed", "the right password", "editor")
+    token = people.enter("ed", "the right password")
+    assert token is not None
+    content = b"".join(file.read_bytes() for file in served.site.home.glob("page.sqlite*"))
+    assert b"$argon2id$" in content
+    assert b"the right password" not in content
+    assert token.encode() not in content
+    until = module.time.time() + module.SESSION_SECONDS + 60
+    monkeypatched = People(served.site.records)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.time, "time", lambda: until)
+        assert monkeypatched.of(token) is None  # it has run out
+    people.add("ed", "another password", "viewer")
+    assert people.of(token) is None  # whoever had the old one is out
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "role", "said"),
+    [
+        ("", "long enough!", "viewer", "Nobody can be called"),
+        ("owner", "long enough!", "viewer", "Nobody can be called"),
+        ("a b", "long enough!", "viewer", "Nobody can be called"),
+        ("ed", "short", "viewer", "10 to 200"),
+        ("ed", "x" * 201, "viewer", "10 to 200"),
+        ("ed", "long enough!", "owner", "is no role"),
+        ("ed", "long enough!", "editr", "did you mean 'editor'"),
+    ],
+)
+def test_accounts_that_cannot_be(served: Served, name: str, password: str, role: str, said: str) -> None:
+    people = served.site.people
+    assert people is not None
+    with pytest.raises(ConfigError, match=said):
+        people.add(name, password, role)
+    assert people.all() == []
