@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from .uris import without_secrets
+
+_IN_CONFIGS: ContextVar[bool] = ContextVar("_IN_CONFIGS", default=False)
 
 
 class D3rayError(Exception):
@@ -13,10 +18,14 @@ class D3rayError(Exception):
 
     Terminals, logs and folders keep such sentences, so addresses in them have no user, no password and no option that may be a
     secret.
+
+    Attributes:
+        mends: Settings of the algorithm that would mend it, which the message advises with `advised`.
     """
 
-    def __init__(self, *args: object) -> None:
+    def __init__(self, *args: object, mends: Mapping[str, Any] | None = None) -> None:
         super().__init__(*(without_secrets(text) if isinstance(text, str) else text for text in args))
+        self.mends = dict(mends or {})
 
 
 class DataError(D3rayError, ValueError):
@@ -31,6 +40,26 @@ class StorageError(D3rayError, OSError):
     """A place that cannot be read or written: a full disk, a folder that holds something else, a server that is away."""
 
 
+@contextmanager
+def speaking_of_configs() -> Generator[None]:
+    """Within, or decorated, messages name settings of an algorithm as config files do, below `algorithm`; else as Python does."""
+    before = _IN_CONFIGS.set(True)
+    try:
+        yield
+    finally:
+        _IN_CONFIGS.reset(before)
+
+
+def named(setting: str) -> str:
+    """A setting of an algorithm as whoever reads the message writes it: `gamma`, or `algorithm.gamma`."""
+    return f"algorithm.{setting}" if _IN_CONFIGS.get() else setting
+
+
+def advised(setting: str, value: str | float) -> str:
+    """A setting with a value, as whoever reads the message writes them: `alpha='auto'`, or `algorithm.alpha=auto`."""
+    return f"{named(setting)}={value if _IN_CONFIGS.get() else repr(value)}"
+
+
 def reason(error: BaseException, most: int = 150) -> str:
     """What another program's error says, to be put in brackets: its first line without a stop, of at most so many characters."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
@@ -40,6 +69,8 @@ def reason(error: BaseException, most: int = 150) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence: `"; did you mean 'x'?"`, or the choices when none is near, or `"."` when there are none."""
     names = list(dict.fromkeys(known))
+    if alike := [name for name in names if name.casefold() == word.casefold()]:
+        return f"; did you mean {alike[0]!r}?"
     if near := difflib.get_close_matches(word, names):
         best = max(near, key=lambda name: (difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) == sorted(word)))
         return f"; did you mean {best!r}?"  # of names that are equally near the one whose letters were only swapped

@@ -34,7 +34,7 @@ class Folder:
         files = [self.manifest.episodes, *self.manifest.shards]
         sizes = place.sizes(file.file for file in files)
         for file in files:
-            check_size(sizes[file.file], file.bytes, f"{place}/{file.file}")
+            check_size(sizes[file.file], file.bytes, place.address(file.file))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.place, self.manifest.fingerprint)
@@ -44,7 +44,7 @@ class Folder:
         import pyarrow as pa
 
         file = self.manifest.episodes
-        label = f"{self.place}/{file.file}"
+        label = self.place.address(file.file)
         content = self.place.read(file.file)
         if content is None or hashlib.sha256(content).hexdigest() != file.sha256:
             raise DataError(f"{label} is damaged: its content is not what was written (SHA-256 differs).")
@@ -53,7 +53,7 @@ class Folder:
             arrays = {name: to_numpy(batch.column(name)) for name in batch.schema.names}
         digests = {column.name: column.digest for column in self.manifest.columns}
         if fingerprint(self.manifest.n_rows, self.manifest.kinds, digests, arrays["final_recorded"]) != self.manifest.fingerprint:
-            raise DataError(f"{self.place}/{MANIFEST} is damaged: its fingerprint is not that of its columns.")
+            raise DataError(f"{self.place.address(MANIFEST)} is damaged: its fingerprint is not that of its columns.")
         return arrays
 
     def columns(self) -> Columns:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -24,16 +23,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from .storage.working import Advance
+
 _SECONDS_BETWEEN_LINES = 10.0
-
-
-class Advance(Protocol):
-    """Tells a progress display that `n` more units are done, or `to` in all; `note` is shown beside them.
-
-    `total` says how many there are, where that is known only now.
-    """
-
-    def __call__(self, n: float = 1, *, note: str = "", to: float | None = None, total: float | None = None) -> None: ...
 
 
 def draws_bars(console: Console | None = None) -> bool:
@@ -43,7 +35,7 @@ def draws_bars(console: Console | None = None) -> bool:
 
 
 @contextmanager
-def progress(description: str, total: float | None = None, *, in_bytes: bool = False) -> Generator[Advance]:
+def progress(description: str, total: float | None = None, *, in_bytes: bool = False, bar: bool = True) -> Generator[Advance]:
     """Shows how far long work is, how fast it goes and how long it will take.
 
     A bar on a terminal, elsewhere (a log file, a cluster's job log) a line now and then.
@@ -52,26 +44,27 @@ def progress(description: str, total: float | None = None, *, in_bytes: bool = F
         description: what is going on, as "training".
         total: how many units there are; None where nobody knows.
         in_bytes: whether they are bytes.
+        bar: false where something else may be drawn on the terminal at the same time: then there are lines only.
 
     Yields:
         What to call as units get done.
     """
     console = Console(stderr=True, highlight=False)
-    if not draws_bars(console):
+    if not bar or not draws_bars(console):
         yield _lines(description, total, in_bytes=in_bytes)
         return
     amount = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(), _Speed())
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as bar:
-        task = bar.add_task(description, total=total, note="")
+    with Progress(*columns, TextColumn("{task.fields[note]}"), console=console) as drawn:
+        task = drawn.add_task(description, total=total, note="")
 
         def advance(n: float = 1, *, note: str = "", to: float | None = None, total: float | None = None) -> None:
             if to is None:
-                bar.advance(task, n)
+                drawn.advance(task, n)
             else:
-                bar.update(task, completed=to, total=total)
+                drawn.update(task, completed=to, total=total)
             if note:
-                bar.update(task, note=note)
+                drawn.update(task, note=note)
 
         yield advance
 

@@ -53,6 +53,12 @@ def _is_harmless(name: str, value: str) -> bool:
     return name in _HARMLESS and unquote(value) == without_secrets(unquote(value))
 
 
+def label(place: str | Path) -> str:
+    """The last part of a path, or of a URI without its options."""
+    text = str(place)
+    return (text.partition("?")[0] if is_remote(text) else text).rstrip("/").rpartition("/")[2]
+
+
 def is_remote(place: str | Path) -> bool:
     """Whether a place is reached through a store."""
     return "://" in str(place) and not str(place).startswith("file://")

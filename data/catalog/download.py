@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
-from ... import __version__
 from ..errors import DataError, StorageError
 from ..storage.files import Place, sha256_of, storage_errors, sync_folder, write_atomically
+from ..version import __version__
 from .entries import RemoteFile
 
 Show = Callable[[int, int | None], None]  # bytes that are there, and of how many where that is known

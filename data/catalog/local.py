@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
-from ... import __version__
 from ..errors import DataError, did_you_mean
 from ..node_maps.cache import cache_root
 from ..spec import Box, Spec
 from ..storage.files import Place, sha256_of, storage_errors
 from ..storage.manifest import MANIFEST
+from ..version import __version__
 from .entries import Catalog, Entry, RemoteFile, catalog
 
 if TYPE_CHECKING:

@@ -108,7 +108,7 @@ KINDS: dict[str, Kind] = {
         "warning",
         "Actions are very large",
         "A network's outputs are of the order of one: losses of such actions swamp everything else.",
-        "Train with `action_scaler=min_max`, or ingest with `action_scale=X`; check that the column holds actions.",
+        "Train with `algorithm.action_scaler=min_max`, or ingest with `action_scale=X`; check that the column holds actions.",
     ),
     "actions_constant": Kind(
         "warning",

@@ -58,7 +58,8 @@ def adjust_actions(
         column, clipped = _held(column, imported, source, actions, spec)
         if actions == "clip":
             provenance["actions_clipped"] = clipped
-            notes.append(clipped_note(clipped, imported.steps.n_transitions))
+            n = imported.steps.n_transitions
+            notes.append(f"{clipped} of {n} actions were clipped to the action space's bounds (actions=clip).")
     steps = imported.steps
     steps = StepTable(
         columns={**steps.columns, "action": column},
@@ -69,11 +70,6 @@ def adjust_actions(
         cuts=steps.cuts,
     )
     return replace(imported, steps=steps, notes=notes, provenance=provenance)
-
-
-def clipped_note(clipped: int, n: int) -> str:
-    """What is said of actions that were clipped."""
-    return f"{clipped} of {n} actions were clipped to the action space's bounds (actions=clip)."
 
 
 def _factor(scale: float | tuple[float, ...], column: Array, source: str) -> Array:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import ConfigError, DataError, did_you_mean
+from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
 from ..spec import Environment, Spec
 from ..storage import checks
 from ..storage.steps import StepTable
@@ -104,11 +105,25 @@ def check_rename(rename: Mapping[str, str] | None, known: Iterable[str], format:
     return rename or {}
 
 
+@contextmanager
+def damaged(source: str, what: str, raised: tuple[type[Exception], ...]) -> Generator[None]:
+    """What a library raises of a damaged file, as a `DataError` that names `source` and says what that is, as "an archive"."""
+    try:
+        yield
+    except D3rayError:
+        raise
+    except MemoryError:
+        raise DataError(f"{source} does not fit into memory.") from None
+    except raised as error:
+        raise DataError(f"{source} is {what} that is cut short or damaged ({reason(error)}).") from None
+
+
 class Rows(Protocol):
     """An array, or the header of one in a file."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
+    def __getitem__(self, rows: slice, /) -> Any: ...
 
 
 def same_rows(source: str, **arrays: Rows) -> int:
@@ -240,30 +255,29 @@ def apply_time_limit(
     return terminated & ~at_limit, truncated | at_limit, notes
 
 
-def honest_next(observations: Array, following: Array, end: Array) -> tuple[Array | None, list[str]]:
-    """The next observations, or None where they are only the rows moved up by one, over the ends of episodes.
+def moved_up(observations: Rows, following: Rows, end: Array, at_once: int | None = None) -> list[str]:
+    """Whether next observations are only the rows moved up by one, over the ends of episodes: then a note that says so.
 
     Made so after the recording, they hold the first observation of the next episode in place of the final one, and a learner that
     bootstraps at a time limit would take its value for that of where the episode was cut.
 
     Args:
-        observations: [N, ...].
+        observations: [N, ...], an array, or one in a file.
         following: [N, ...], what the file says came next.
         end: [N] bool, where episodes end.
-
-    Returns:
-        `following` or None, and a note where it is None.
+        at_once: rows that are read at a time; None: all.
     """
-    ends = np.flatnonzero(end[:-1])
-    if len(ends) < 2 or following.shape != observations.shape or not np.array_equal(following[ends], observations[ends + 1]):
-        return following, []
-    return None, [moved_up(len(ends))]
-
-
-def moved_up(n_ends: int) -> str:
-    """What is said where next observations are the rows moved up by one."""
+    ends, step = np.flatnonzero(end[:-1]), at_once or len(end)
+    if len(ends) < 2 or following.shape != observations.shape:
+        return []
+    for start in range(0, len(end) - 1, step):
+        here = ends[(ends >= start) & (ends < start + step)] - start
+        if len(here) and not np.array_equal(
+            following[start : start + step][here], observations[start + 1 : start + 1 + step][here]
+        ):
+            return []
     said = "the first observations of the next episodes, so final observations were taken as missing"
-    return f"next_observations at all {n_ends} ends between episodes are {said}."
+    return [f"next_observations at all {len(ends)} ends between episodes are {said}."]
 
 
 def count_notes(steps: Ends, *, limits_known: bool) -> list[str]:

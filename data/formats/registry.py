@@ -18,11 +18,11 @@ from ..storage.steps import exact_floats
 from .actions import ActionsOutside, adjust_actions
 from .dqn_replay import dqn_replay_parts, is_dqn_replay, read_dqn_replay
 from .hdf5.arrays import find, is_hdf5, listed, open_hdf5
-from .hdf5.d3rlpy import is_d3rlpy, read_d3rlpy
+from .hdf5.d3rlpy import is_d3rlpy, plan_d3rlpy, read_d3rlpy
 from .hdf5.d4rl import REQUIRED as D4RL
 from .hdf5.d4rl import is_d4rl, plan_d4rl, read_d4rl
 from .imported import Imported, Plan, existing_file
-from .minari.folder import is_minari, minari_parts, read_minari
+from .minari.folder import is_minari, minari_parts, plan_minari, read_minari
 from .npz.ogbench import is_ogbench, read_ogbench
 from .npz.pfrl import is_pfrl, read_pfrl
 from .npz.steps import is_npz, missing, open_npz, read_npz
@@ -30,7 +30,7 @@ from .rlds.folder import is_rlds, read_rlds, rlds_files
 from .rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
 from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
 from .tabular.csv_table import csv_parts, is_csv, is_table, read_csv
-from .tabular.flat_parquet import is_flat_parquet, read_flat_parquet
+from .tabular.flat_parquet import is_flat_parquet, plan_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
 from .tabular.open_bandit import is_open_bandit, read_open_bandit
 from .untrusted.archives import is_zip
@@ -66,7 +66,7 @@ FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format("d4rl", "D4RL's HDF5: observations, actions, rewards, terminals, timeouts", is_d4rl, read_d4rl, plan=plan_d4rl),
-        Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy),
+        Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy, plan=plan_d3rlpy),
         Format("ogbench", "OGBench's .npz: trajectories whose terminals are no ends of the task", is_ogbench, read_ogbench),
         Format("pfrl", "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal", is_pfrl, read_pfrl),
         Format("csv", "CSV with episode, observation:0, …, action:0, …, reward, also beside images", is_csv, read_csv, csv_parts),
@@ -102,9 +102,13 @@ FORMATS: dict[str, Format] = {
             dqn_replay_parts,
         ),
         Format("rlds", "RLDS: TFRecord files of TensorFlow Datasets beside features.json", is_rlds, read_rlds, rlds_files),
-        Format("minari", "Minari's folder (HDF5 or Arrow storage), or its HDF5 file", is_minari, read_minari, minari_parts),
+        Format(
+            "minari", "Minari's folder (HDF5 or Arrow storage), or its HDF5 file", is_minari, read_minari, minari_parts, plan_minari
+        ),
         Format("lerobot", "LeRobot 2.x and 3.0: meta/info.json and Parquet files", is_lerobot, read_lerobot, lerobot_parts),
-        Format("parquet", "Parquet with a row a step under d3ray's names", is_flat_parquet, read_flat_parquet),
+        Format(
+            "parquet", "Parquet with a row a step under d3ray's names", is_flat_parquet, read_flat_parquet, plan=plan_flat_parquet
+        ),
     )
 }
 
@@ -148,7 +152,7 @@ def _say_what_is_missing(path: Path) -> None:
                 name = "d4rl" if sum(find(file, word) is not None for word in D4RL) > 2 else None
         elif is_zip(path):
             with open_npz(path) as archive:
-                name = "npz" if len(missing(archive)) == 1 else None
+                name = "npz" if len(missing(archive.names)) == 1 else None
         elif is_table(path):
             name = "csv"
     if name is not None:

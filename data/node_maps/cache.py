@@ -102,15 +102,20 @@ def building(entry: Path) -> Generator[None]:
         yield
 
 
-def make_room(aside: Path, needed: int) -> None:
-    """Removes the least recently used entries until `needed` bytes fit into the limit and onto the disk, and makes `aside`.
+def make_room(aside: Path, columns: int, copies: int = 0) -> None:
+    """Removes the least recently used entries until a map fits into the limit and onto the disk, and makes `aside`.
 
     Other builders count `aside` with the bytes that it will have.
+
+    Args:
+        aside: where it is built.
+        columns: bytes that it will have.
+        copies: bytes that are needed beside them until it is built.
 
     Raises:
         StorageError: what is in use leaves too little room, or the disk has too little.
     """
-    limit, cache = cache_limit(), aside.parent
+    limit, cache, needed = cache_limit(), aside.parent, columns + copies
     if needed > limit:
         raise StorageError(f"A node map of {needed:,} bytes is larger than the cache may be ({limit:,}): raise D3RAY_CACHE_LIMIT.")
     with FileLock(f"{cache}/room.lock"):
@@ -127,7 +132,7 @@ def make_room(aside: Path, needed: int) -> None:
             with storage_errors("made", aside):
                 aside.mkdir()
                 (aside / IN_USE).touch()
-                (aside / PLAN).write_text(json.dumps({"bytes": needed}))
+                (aside / PLAN).write_text(json.dumps({"bytes": needed, "columns": columns}))
             return
     if total + needed > limit:
         raise StorageError(
@@ -135,6 +140,16 @@ def make_room(aside: Path, needed: int) -> None:
             "D3RAY_CACHE_LIMIT allows."
         )
     raise StorageError(f"A node map of {needed:,} bytes has no room in {cache}: its disk has {free:,} bytes left.")
+
+
+def under_way() -> tuple[int, int]:
+    """Bytes of all maps that are being built in this machine's cache, by whom ever: that are there, and that there will be."""
+    there = total = 0
+    for aside in cache_folder().glob(f"*{BUILDING}"):
+        with suppress(OSError, ValueError, KeyError, TypeError):  # it may be gone by now
+            total += int(json.loads((aside / PLAN).read_bytes())["columns"])
+            there += sum(file.stat().st_blocks * 512 for file in aside.glob("*.raw"))  # written in any order
+    return min(there, total), total
 
 
 def _entries(cache: Path) -> Iterator[tuple[float, int, Path]]:

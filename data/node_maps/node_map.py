@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,11 @@ from ..storage.rows import BLOCK, Rows, block, n_blocks
 from ..storage.scan import Summary
 from ..storage.schema import Kinds
 from ..storage.shard_files import ShardFiles, shard_files
+from ..storage.stores.side_by_side import side_by_side
 from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
 
 _PIECE = 1 << 24  # bytes written at once
+AT_ONCE = 4  # shards: a copy of each on the disk where they come from elsewhere, and 64 MiB of memory to fetch it
 _BOOTS = 64  # starts of machines that have found a map whole, the latest first, and are remembered
 VERSION = 2
 
@@ -79,7 +82,7 @@ def node_map(place: Place, manifest: Manifest, cache: Path | None = None) -> dic
         _write_columns(shard_files(place, manifest, scratch), aside)
         scratch.rmdir()
 
-    copies = max(shard.bytes for shard in manifest.shards) if place.local is None else 0
+    copies = sum(sorted(shard.bytes for shard in manifest.shards)[-AT_ONCE:]) if place.local is None else 0
     return _columns_of(content, write, copies, cache)
 
 
@@ -114,7 +117,7 @@ def _build(content: Content, write: Write, entry: Path, copies: int) -> None:
     """Writes the map aside and renames it. The lock of `entry` is held, so what lies aside is a killed process's."""
     aside = Path(f"{entry}{BUILDING}")
     shutil.rmtree(aside, ignore_errors=True)
-    make_room(aside, content.bytes + copies)
+    make_room(aside, content.bytes, copies)
     try:
         with storage_errors("written", aside):
             write(aside)
@@ -126,18 +129,13 @@ def _build(content: Content, write: Write, entry: Path, copies: int) -> None:
 
 def _write_rows(rows: Rows, content: Content, aside: Path) -> None:
     digests: dict[str, list[bytes]] = {name: [] for name in content.kinds}
-    files = {name: (aside / file_name(name)).open("wb") for name in content.kinds}
-    try:
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((aside / file_name(name)).open("wb")) for name in content.kinds}
         for k in range(n_blocks(rows.n)):
             for name, file in files.items():
                 values = np.ascontiguousarray(block(rows, name, k))
                 digests[name].append(digest(values))
                 file.write(values.reshape(-1).view(np.uint8).data)
-        for file in files.values():
-            file.flush()
-    finally:
-        for file in files.values():
-            file.close()
     for name, parts in digests.items():
         if column_digest(parts) != content.digests[name]:
             raise DataError(
@@ -146,22 +144,22 @@ def _write_rows(rows: Rows, content: Content, aside: Path) -> None:
 
 
 def _write_columns(shards: ShardFiles, aside: Path) -> None:
-    files = {name: (aside / file_name(name)).open("wb") for name in shards.kinds}
-    try:
-        for k in range(len(shards.shards)):
+    """Shards side by side, since a store answers many at once; each has its place in the columns."""
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((aside / file_name(name)).open("wb")) for name in shards.kinds}
+
+        def write(k: int) -> None:
             columns = shards.columns(k, verify=True)
             for name, file in files.items():
                 column = np.ascontiguousarray(columns[name])
-                file.seek(int(shards.first_row[k]) * column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64)))
+                at = int(shards.first_row[k]) * column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
                 data = column.reshape(-1).view(np.uint8).data
-                for start in range(0, len(data), _PIECE):
-                    file.write(data[start : start + _PIECE])
+                while data:
+                    done = os.pwrite(file.fileno(), data[:_PIECE], at)
+                    data, at = data[done:], at + done
             shards.close(k)
-        for file in files.values():
-            file.flush()
-    finally:
-        for file in files.values():
-            file.close()
+
+        side_by_side(write, range(len(shards.shards)), AT_ONCE)
 
 
 def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:

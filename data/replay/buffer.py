@@ -13,7 +13,7 @@ from ..batch import Batch, Sequences
 from ..episodes import Episode
 from ..errors import ConfigError, DataError
 from ..masks import ACTION_MASK, masked
-from ..sampling import EpisodeSampler, PrioritizedEpisodeSampler, PrioritizedSampler, TransitionSampler, Until
+from ..sampling import EpisodeSampler, TransitionSampler, Until
 from ..spec import Discrete, Environment, Spec
 from .given import columns_of, one
 from .rings import FLAGS, Allocate, Rings, in_memory, kinds_of
@@ -117,7 +117,7 @@ class ReplayBuffer:
         Raises:
             DataError: an array has another shape than the spec says, or an extra column is missing.
         """
-        self._append(range(self.n_envs), observation, action, (reward, terminated, truncated), final_observation, extra)
+        self._append(slice(0, self.n_envs), observation, action, (reward, terminated, truncated), final_observation, extra)
 
     def add(
         self,
@@ -135,18 +135,18 @@ class ReplayBuffer:
             raise ConfigError(f"There is no environment {env}; this buffer has {self.n_envs}, counted from 0.")
         single = {name: one(value) for name, value in extra.items()}
         final = None if final_observation is None else one(final_observation)
-        self._append((env,), one(observation), one(action), ([reward], [terminated], [truncated]), final, single)
+        self._append(slice(env, env + 1), one(observation), one(action), ([reward], [terminated], [truncated]), final, single)
 
     def _append(
         self,
-        rings: Sequence[int],
+        rings: slice,
         observation: Any,
         action: Any,
         flat: tuple[Any, Any, Any],
         final_observation: Any | None,
         extra: Mapping[str, Any],
     ) -> None:
-        n, extra = len(rings), dict(extra)
+        n, extra = rings.stop - rings.start, dict(extra)
         observation = masked(observation, extra.pop(ACTION_MASK, None))
         final_mask = extra.pop(f"final_{ACTION_MASK}", None)
         seen = columns_of(observation, self._observation, n)
@@ -162,19 +162,19 @@ class ReplayBuffer:
             raise DataError(f"reward, terminated and truncated need {n} entries each; they have {given}.")
         if wrong := extra.keys() ^ self.extra.keys():
             raise DataError(f"The buffer has the extra columns {sorted(self.extra)}; {min(wrong)!r} does not fit.")
-        columns = {**seen, "action": action, "reward": rewards, **{name: np.asarray(value) for name, value in extra.items()}}
+        ends, cuts = ends.astype(bool), cuts.astype(bool)
+        columns = {**seen, "action": action, "reward": rewards, "terminated": ends, "truncated": cuts & ~ends}
+        columns |= {name: np.asarray(value) for name, value in extra.items()}
         for name, shape in self.extra.items():
             if columns[name].shape != (n, *shape):
                 raise DataError(f"{name} has shape {list(columns[name].shape)}; {[n, *shape]} is needed.")
-        for k, e in enumerate(rings):
-            ended, cut = bool(ends[k]), bool(cuts[k])
-            flags = {"terminated": ended, "truncated": cut and not ended}
-            self._write(e, {name: values[k] for name, values in columns.items()} | flags)
-            for (td_steps, frames, until, _), starts in self._windows.items():  # the row n back has all that its window needs
+        self._write(rings, columns)
+        for (td_steps, frames, until, _), starts in self._windows.items():  # the row n back has all that its window needs
+            for e in range(rings.start, rings.stop):
                 if until != "end" and (row := int(self._rings.head[e]) - 1 - td_steps) >= self._rings.open[e]:
                     self._push(starts, frames, e, row, td_steps)
-            if ended or cut:
-                self._close(e, None if final is None else {name: values[k] for name, values in final.items()})
+        for k in np.flatnonzero(ends | cuts).tolist():
+            self._close(rings.start + k, None if final is None else {name: part[k : k + 1] for name, part in final.items()})
 
     def cut_episodes(self, final_observation: Any | None = None) -> None:
         """Ends unfinished episodes, truncated: the environments will be reset, after a run was resumed say.
@@ -186,31 +186,32 @@ class ReplayBuffer:
         if final_observation is not None:
             final = columns_of(final_observation, self._observation, self.n_envs, final=True)
         for e in range(self.n_envs):
-            self._cut(e, None if final is None else {name: values[e] for name, values in final.items()})
+            self._cut(e, None if final is None else {name: part[e : e + 1] for name, part in final.items()})
 
     def stop_current_episode(self, env: int = 0, final_observation: Any | None = None) -> None:
         """Ends the unfinished episode of one environment, if there is one, truncated; see `cut_episodes`."""
         final = None if final_observation is None else columns_of(one(final_observation), self._observation, 1, final=True)
-        self._cut(env, None if final is None else {name: values[0] for name, values in final.items()})
+        self._cut(env, final)
 
     def _cut(self, e: int, final: dict[str, Any] | None) -> None:
         if self._rings.is_open(e):
             self.columns["truncated"][self._rings.last(e)] = True
             self._close(e, final)
 
-    def _write(self, e: int, values: Mapping[str, Any], *, closing: bool = False, missing: bool = False) -> None:
-        """The next row of a ring; what could be drawn only with the row that it overwrites no longer can."""
-        if (slot := self._rings.full(e)) is not None:
-            for starts in (*self._windows.values(), *self._whole.values()):
-                starts.evict(e, slot)
-        self._rings.write(e, values, closing=closing, missing=missing)
+    def _write(self, rings: slice, values: Mapping[str, Any], *, closing: bool = False, missing: bool = False) -> None:
+        """The next row of each of some rings; what could be drawn only with a row that is overwritten no longer can."""
+        if queues := (*self._windows.values(), *self._whole.values()):
+            for e, slot in self._rings.full(rings):
+                for starts in queues:
+                    starts.evict(e, slot)
+        self._rings.write(rings, values, closing=closing, missing=missing)
 
     def _close(self, e: int, final: dict[str, Any] | None) -> None:
         """Writes the closing row of the open episode, whose last step was just written."""
         rings, last = self._rings, self._rings.last(e)
         first, terminated = int(rings.open[e]), bool(self.columns["terminated"][last])
-        seen = final or {name: self.columns[name][last] for name in self._observation}
-        self._write(e, seen, closing=True, missing=final is None)
+        seen = final or {name: self.columns[name][last : last + 1] for name in self._observation}
+        self._write(slice(e, e + 1), seen, closing=True, missing=final is None)
         closing, blind = int(rings.head[e]) - 1, final is None and not terminated
         for (td_steps, frames, until, ahead), starts in self._windows.items():  # windows that the end makes shorter, or known
             ends = terminated or (final is not None and until != "action")
@@ -240,35 +241,21 @@ class ReplayBuffer:
 
     def sample(self, batch_size: int, step: int, seed: int = 0, **options: Any) -> Batch:
         """Unscaled transitions for a gradient step, a function of (contents, seed, step); options are `TransitionSampler`'s."""
-        return self._sampler("sampler", batch_size, seed, options).sample(step)
+        return self._sampler(TransitionSampler, batch_size, seed, options).sample(step)
 
     def sample_episodes(self, n: int, max_length: int | None = None, *, step: int, seed: int = 0, **options: Any) -> Sequences:
         """Finished episodes, or random subsequences of at most `max_length` steps; options are `EpisodeSampler`'s."""
-        return self._sampler("episode_sampler", n, seed, {"max_length": max_length, **options}).sample(step)
+        return self._sampler(EpisodeSampler, n, seed, {"max_length": max_length, **options}).sample(step)
 
-    def _sampler(self, kind: str, batch_size: int, seed: int, options: Mapping[str, Any]) -> Any:
+    def _sampler(self, kind: Any, batch_size: int, seed: int, options: Mapping[str, Any]) -> Any:
         key = (kind, batch_size, seed, *((name, tuple(v) if isinstance(v, list) else v) for name, v in sorted(options.items())))
         if key not in self._samplers:
-            self._samplers[key] = getattr(self, kind)(batch_size, seed, **options)
+            self._samplers[key] = kind(self, batch_size, seed, **options)
         return self._samplers[key]
 
     def sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> TransitionSampler:
         """A sampler of transitions over this buffer: see `TransitionSampler`."""
         return TransitionSampler(self, batch_size, seed, **options)
-
-    def episode_sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> EpisodeSampler:
-        """A sampler of finished episodes over this buffer: see `EpisodeSampler`."""
-        return EpisodeSampler(self, batch_size, seed, **options)
-
-    def prioritized_sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> PrioritizedSampler:
-        """A prioritised sampler of transitions over this buffer: see `PrioritizedSampler`."""
-        return PrioritizedSampler(self, batch_size, seed, **options)
-
-    def prioritized_episode_sampler(
-        self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any
-    ) -> PrioritizedEpisodeSampler:
-        """A prioritised sampler of finished episodes over this buffer: see `PrioritizedEpisodeSampler`."""
-        return PrioritizedEpisodeSampler(self, batch_size, seed, **options)
 
     def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation", ahead: int = 0) -> Starts:
         """The rows at which n-step windows may start, kept up to date by `append`; `until` what must be known of what follows.
@@ -349,6 +336,23 @@ class ReplayBuffer:
         rows = rows[: int(self.columns["closing"][rows].argmax()) + 1]
         columns = {name: column[rows] for name, column in self.columns.items()}
         return Episode(columns, bool(columns["terminated"][-2]), not bool(rings.missing[rows[-1]]))
+
+    def latest(self, steps: int) -> np.ndarray:
+        """[steps, n_envs] int64: the rows of `columns` with the latest steps of each environment, oldest first.
+
+        Raises ConfigError where an environment has made fewer, or the buffer no longer holds so many.
+        """
+        rows = [slots[~self.columns["closing"][slots]][-steps:] for slots in map(self._rings.slots, range(self.n_envs))]
+        if min(map(len, rows)) < steps:
+            raise ConfigError(f"The replay buffer holds {min(map(len, rows))} steps of an environment, and {steps} are wanted.")
+        return np.stack(rows, axis=1)
+
+    def after(self, slots: np.ndarray) -> np.ndarray:
+        """The rows of `columns` that have what followed steps at `slots` [..., n_envs]; -1 where that is not written yet."""
+        rings, e = self._rings, slots // self.rows
+        following = e * self.rows + (slots + 1) % self.rows
+        newest = np.array([rings.last(k) for k in range(self.n_envs)])
+        return np.where(slots == newest[e], -1, following)
 
     def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]:
         """[T] int64: the rows of `columns` with an environment's finished episodes; and `since` of a later call, for new ones."""

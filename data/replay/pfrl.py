@@ -11,6 +11,7 @@ import torch
 
 from ..batch import Batch, Sequences
 from ..errors import ConfigError
+from ..sampling import PrioritizedEpisodeSampler, PrioritizedSampler
 from ..spec import Spec
 from .buffer import ReplayBuffer
 from .disk import DiskColumns, read_plan
@@ -44,7 +45,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         options: These.
     """
 
-    _kind = "prioritized_sampler"
+    _kind: type[Any] = PrioritizedSampler
 
     def __init__(
         self, capacity: int, spec: Spec, n_envs: int = 1, *, extra: Mapping[str, tuple[int, ...]] | None = None, **options: Any
@@ -63,7 +64,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _known(self, batch_size: int, seed: int) -> Any:
         known = self._prioritized
         if (batch_size, seed) not in known:
-            sampler = getattr(self, self._kind)(batch_size, seed, **self.options)
+            sampler = self._kind(self, batch_size, seed, **self.options)
             for other in known.values():
                 sampler.priorities = other.priorities  # one set, whatever is drawn
             known[batch_size, seed] = sampler
@@ -108,7 +109,7 @@ class PrioritizedEpisodicReplayBuffer(PrioritizedReplayBuffer):
             wait_priority_after_sampling, return_sample_weights.
     """
 
-    _kind = "prioritized_episode_sampler"
+    _kind = PrioritizedEpisodeSampler
 
     def __len__(self) -> int:
         return self.n_episodes

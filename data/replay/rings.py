@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Rings:
         self.missing, self.step = allocate("missing", (size,), "bool"), allocate("step", (size,), "int32")
         self.head, self.tail = allocate("counters", (2, n_rings), "int64")
         np.minimum(self.tail, self.head, out=self.tail)  # a state was being loaded when the process ended
-        self.open = np.zeros(n_rings, np.int64)
+        self.open, self._first = np.zeros(n_rings, np.int64), np.arange(n_rings) * rows
         self.n_transitions = 0
         self.recount()
 
@@ -94,25 +95,30 @@ class Rings:
         """Whether an episode is unfinished."""
         return bool(self.head[e] > self.open[e])
 
-    def full(self, e: int) -> int | None:
-        """The slot of the row that the next one overwrites; None while there is room."""
-        head = int(self.head[e])
-        return self.slot(e, head) if head - int(self.tail[e]) >= self.rows else None
+    def full(self, rings: slice) -> list[tuple[int, int]]:
+        """Those of some rings that have no room, each with the slot of the row that its next one overwrites."""
+        full = np.flatnonzero(self.head[rings] - self.tail[rings] >= self.rows) + rings.start
+        return [(e, self.slot(e, int(self.head[e]))) for e in full.tolist()]
 
-    def write(self, e: int, values: Mapping[str, object], *, closing: bool = False, missing: bool = False) -> None:
-        """The next row of a ring. Columns that `values` leaves out become zero."""
-        slot = self.slot(e, int(self.head[e]))
-        if self.full(e) is not None:
-            self.n_transitions -= not self.columns["closing"][slot]
-            self.tail[e] += 1
+    def write(self, rings: slice, values: Mapping[str, Any], *, closing: bool = False, missing: bool = False) -> None:
+        """The next row of each of some rings, [n, ...] by column. Columns that `values` leaves out become zero."""
+        if (n := rings.stop - rings.start) == 1:
+            slot = self.slot(rings.start, int(self.head[rings.start]))
+            at: Any = slice(slot, slot + 1)
+        else:
+            at = self._first[rings] + self.head[rings] % self.rows
+        full = self.head[rings] - self.tail[rings] >= self.rows
+        if full.any():
+            self.n_transitions -= int((full & ~self.columns["closing"][at]).sum())
+            self.tail[rings] += full
         for name, column in self.columns.items():
-            column[slot] = values.get(name, 0)
-        self.columns["closing"][slot], self.missing[slot] = closing, missing
-        self.step[slot] = self.head[e] - self.open[e]
-        self.n_transitions += not closing
-        self.head[e] += 1  # from here on the row is there
+            column[at] = values.get(name, 0)
+        self.columns["closing"][at], self.missing[at] = closing, missing
+        self.step[at] = self.head[rings] - self.open[rings]
+        self.n_transitions += 0 if closing else n
+        self.head[rings] += 1  # from here on the rows are there
         if closing:
-            self.open[e] = self.head[e]
+            self.open[rings] = self.head[rings]
 
     def steps(self, observations: tuple[str, ...]) -> StepTable:
         """What the rings hold, one after the other, copied; `observations` are the columns that a missing end repeats.

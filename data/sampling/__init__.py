@@ -5,12 +5,13 @@ index arithmetic over rows, so it costs the same however large the source is.
 """
 
 from ..frames import FrameStack, stacked_spec
-from .config import PrioritizedSampling, Sampling, StreamSampling, UniformSampling
+from .config import PrioritizedSampling, RecurrentSampling, Sampling, StreamSampling, UniformSampling
 from .epoch import EpochSampler
 from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
 from .priorities import Priorities
 from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
+from .recurrent import RecurrentSampler
 from .returns import RETURNS, range_of_returns, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
 from .source import BLOCK, Source
@@ -34,6 +35,8 @@ __all__ = [
     "PrioritizedEpisodeSampler",
     "PrioritizedSampler",
     "PrioritizedSampling",
+    "RecurrentSampler",
+    "RecurrentSampling",
     "Runs",
     "Sampling",
     "SequenceSampler",

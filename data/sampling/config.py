@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from ..config import Config, by_name, setting
 from ..errors import ConfigError
@@ -15,6 +15,7 @@ from .epoch import EpochSampler
 from .experience import Experience
 from .priorities import Normalization
 from .prioritized import PrioritizedSampler
+from .recurrent import RecurrentSampler
 from .sequences import SequenceSampler
 from .stream import StreamSampler
 from .transitions import TransitionSampler
@@ -121,10 +122,47 @@ class StreamSampling(_Sampling):
         return {"memory": self.memory, "slices": self.slices, "order": self.order}
 
 
-_KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling, StreamSampling)
+class RecurrentSampling(_Sampling):
+    """Sub-sequences of episodes for recurrent encoders, which begin with an empty memory; PFRL's `episodic_update_len`.
+
+    A gradient step takes `batch_size` sub-sequences.
+    """
+
+    name: Literal["recurrent"] = "recurrent"
+    length: int = setting(30, "steps of a sub-sequence, the burn-in included", source="of R2D2's 120, a quarter", gt=0)
+    burn_in: int = setting(
+        10, "first steps of them that fill the memory and are not learned from", source="of R2D2's 40, a quarter", ge=0
+    )
+
+    @field_validator("burn_in")
+    @classmethod
+    def _leaves_some(cls, burn_in: int, known: ValidationInfo) -> int:
+        length = known.data.get("length", burn_in + 1)
+        if burn_in >= length:
+            raise ValueError(
+                f"nothing is left to learn from of a length of {length}: choose a shorter burn_in, or a larger length."
+            )
+        return burn_in
+
+    @field_validator("frames")
+    @classmethod
+    def _of_single_frames(cls, frames: int) -> int:
+        if frames > 1:
+            raise ValueError("a recurrent encoder remembers earlier frames itself: leave frames out.")
+        return frames
+
+    def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> RecurrentSampler:
+        """The sampler; options as `TransitionSampler`'s, of which those of single steps alone are known."""
+        known = {name: value for name, value in options.items() if name not in _OF_TRANSITIONS}
+        return RecurrentSampler(source, batch_size, seed, length=self.length, burn_in=self.burn_in, **known)
+
+
+_OF_TRANSITIONS = ("td_steps", "next_action", "until", "endless", "ahead")
+_KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling, StreamSampling, RecurrentSampling)
 Sampling = Annotated[
     Annotated[
-        UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling | StreamSampling, Field(discriminator="name")
+        UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling | StreamSampling | RecurrentSampling,
+        Field(discriminator="name"),
     ],
     BeforeValidator(by_name("sampler", _KNOWN)),
 ]

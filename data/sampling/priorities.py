@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from .compiled import compiled
 from .sum_tree import SumTree, Tree
 
 _LEAST = 1e-100  # 0 is what is not there; and where all errors were 0, all are drawn alike
@@ -63,7 +62,8 @@ class Priorities:
         if normalize_by_max not in (True, False, "batch", "memory"):
             raise ConfigError(f"normalize_by_max is {normalize_by_max!r}; it is true, false, 'batch' or 'memory'.")
         self.alpha, self.beta0, self.betasteps, self.eps = alpha, beta0, betasteps, eps
-        self.normalize_by_max, self.bounds = normalize_by_max, (error_min, error_max)
+        self.normalize_by_max = normalize_by_max
+        self.bounds = 0.0 if error_min is None else error_min, np.inf if error_max is None else error_max
         self.uniform_ratio, self.stratified = uniform_ratio, stratified
         self.windows, self._initial = windows, initial
         self.tree = SumTree(windows.size, n_seeds)
@@ -118,11 +118,11 @@ class Priorities:
 
     def update(self, items: np.ndarray, errors: np.ndarray) -> None:
         """The errors [S, B] with which items [S, B] were learned from. Those that are no longer there are passed over."""
-        low, high = self.bounds
-        bounds = 0.0 if low is None else low, np.inf if high is None else high
-        priorities = self.tree.at(items)
-        _learned(priorities, np.asarray(errors), self.maximum, *bounds, self.eps, self.alpha)
-        self._put(items, priorities)
+        priorities, errors = self.tree.at(items), np.abs(np.asarray(errors, np.float64))
+        learned = (priorities > 0) & np.isfinite(errors)
+        new = np.where(learned, np.maximum((errors.clip(*self.bounds) + self.eps) ** self.alpha, _LEAST), priorities)
+        self.maximum = np.maximum(self.maximum, new.max(-1, where=learned, initial=0.0))
+        self._put(items, new)
 
     def draw(self, share: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """Items [S, B] by uniform numbers [S, B] on (0, 1); `choice` has as many more where a part of the draws is uniform."""
@@ -161,14 +161,3 @@ class Priorities:
             raise DataError(f"This is no state of a sampler with priorities of shape {list(needed)}.")
         self._fill(state["priorities"])
         self.maximum = np.array(state["maximum"], np.float64)
-
-
-@compiled
-def _learned(priorities: Any, errors: Any, maximum: Any, low: Any, high: Any, eps: Any, alpha: Any) -> None:
-    """The priorities [S, B] and the largest so far [S] after errors [S, B]; both are overwritten."""
-    for s in range(len(errors)):
-        for k in range(len(errors[s])):
-            error = abs(float(errors[s, k]))
-            if priorities[s, k] > 0 and np.isfinite(error):
-                priorities[s, k] = max((min(max(error, low), high) + eps) ** alpha, _LEAST)
-                maximum[s] = max(maximum[s], priorities[s, k])

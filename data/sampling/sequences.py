@@ -148,8 +148,11 @@ class SequenceSampler(StretchSampler):
         if length < 1 or anchor not in ("first", "last"):
             raise ConfigError(f"length is {length} and anchor {anchor!r}; it takes 1 or more steps, and 'first' or 'last'.")
         self.length, self.anchor = length, anchor
-        # from a buffer stretches that begin at the anchor are drawn once all their steps are there
-        self.windows = self._open_windows(length if self.grows and anchor == "first" else 1, self.bootstrap)
+        self.windows = self._open_windows(self._known_ahead() if self.grows else 1, self.bootstrap)
+
+    def _known_ahead(self) -> int:
+        """Steps that must be there from a transition of a buffer on, or to its episode's end, for it to be drawn."""
+        return self.length if self.anchor == "first" else 1
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
         """The batch of a step; see `TransitionSampler.sample`."""

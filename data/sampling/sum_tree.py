@@ -15,7 +15,8 @@ class Tree:
     """T rows of n numbers, with the sum or the least of groups of 4, of groups of those, and so on up to one.
 
     Inner numbers are made anew from their parts at every change, so nothing drifts. All of a batch go up or down together, level by
-    level, so that a processor waits for the memory of many at once; compiled, for NumPy takes twice as long.
+    level, so that a processor waits for the memory of many at once; compiled, for NumPy takes 6 to 22 times as long to find
+    and 4 to 5 times as long to set (32 to 256 of 1e5 to 1e6 numbers, in groups of 32).
 
     Args:
         n: Numbers in a row.

@@ -8,7 +8,7 @@ dataset's manifest has, so fitting reads no data. What has no spread (a constant
 
 from .action import ActionScaler, MinMaxActionScaler
 from .base import Affine, Scaler
-from .observation import KeywiseScaler, MinMaxScaler, ObservationScaler, PixelScaler, StandardScaler
+from .observation import KeywiseScaler, MinMaxScaler, ObservationScaler, PixelScaler, RunningScaler, StandardScaler
 from .reward import (
     ClipRewardScaler,
     ConstantShiftRewardScaler,
@@ -17,6 +17,7 @@ from .reward import (
     ReturnBasedRewardScaler,
     RewardScaler,
     RewardTransform,
+    RunningRewardScaler,
     StandardRewardScaler,
 )
 
@@ -35,6 +36,8 @@ __all__ = [
     "ReturnBasedRewardScaler",
     "RewardScaler",
     "RewardTransform",
+    "RunningRewardScaler",
+    "RunningScaler",
     "Scaler",
     "StandardRewardScaler",
     "StandardScaler",

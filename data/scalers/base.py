@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,18 +21,25 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Affine:
-    """x · scale + shift, entry by entry. `scale` and `shift` broadcast against [..., *shape]."""
+    """x · scale + shift, entry by entry, cut off at ±limit. `scale` and `shift` broadcast against [..., *shape]."""
 
     scale: Tensor
     shift: Tensor
+    limit: float = math.inf
 
     def transform(self, x: Tensor) -> Tensor:
         """Raw [..., *shape] of any type to scaled floats."""
-        return torch.addcmul(self.shift, x.to(self.scale.dtype), self.scale)
+        scaled = torch.addcmul(self.shift, x.to(self.scale.dtype), self.scale)
+        return scaled if self.limit == math.inf else scaled.clamp(-self.limit, self.limit)
 
     def reverse(self, x: Tensor) -> Tensor:
-        """Scaled floats back to raw units."""
+        """Scaled floats back to raw units; what was cut off stays so."""
         return (x - self.shift) / self.scale
+
+    def become(self, other: Affine) -> None:
+        """Takes over the numbers of another, in place: whoever holds this one scales by them from now on."""
+        self.scale.copy_(other.scale)
+        self.shift.copy_(other.shift)
 
 
 class Scaler(Config):
@@ -48,8 +56,18 @@ class Scaler(Config):
 
     def affine(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Affine:
         """The fitted scaler as tensors."""
-        scale, shift = self.numbers()
-        return Affine(*(torch.tensor(part, dtype=torch.float64).to(device, dtype) for part in (scale, shift)))
+        scale, shift = (torch.tensor(part, dtype=torch.float64).to(device, dtype) for part in self.numbers())
+        return Affine(scale, shift, self.limit)
+
+    @property
+    def limit(self) -> float:
+        """At what scaled numbers are cut off, above 0 and below."""
+        return math.inf
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its numbers follow what is seen while acting."""
+        return False
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """Scale and shift in float64. Raises ConfigError before `fit`."""

@@ -1,10 +1,11 @@
-"""Observation scalers: `standard`, `min_max` and `pixel` for one array, and one of them for each key of a dict.
+"""Observation scalers: `standard`, `min_max`, `pixel` and `running` for one array, and one of them for each key of a dict.
 
 A policy carries them: what it is given stays raw.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
@@ -16,6 +17,7 @@ from ..config import by_name, setting
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Box, Dict, ObservationSpace, flat_space
 from .base import Affine, Scaler, Vector, inverse, to_unit, vector
+from .running import merged
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -41,7 +43,15 @@ class SingleScaler(Scaler):
             raise DataError(
                 f"The observation scaler {self.label!r} needs {self.wants}, and {name!r} has observations of another kind."
             )
-        return cast("ObservationScaler", self)
+        return cast("ObservationScaler", self.begun(space))
+
+    def begun(self, space: Box) -> Self:
+        """This scaler before anything was seen of arrays of this space."""
+        return self
+
+    def after(self, columns: Mapping[str, np.ndarray]) -> Self:
+        """This scaler once rows [N, ...] were seen, by column: what is running has other numbers then."""
+        return self
 
     def affines(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> dict[str, Affine]:
         """The fitted scaler as tensors, by column: `observation`."""
@@ -116,9 +126,52 @@ class PixelScaler(SingleScaler):
         return np.asarray(1 / 255), np.asarray(0.0)
 
 
-_KNOWN = (StandardScaler, MinMaxScaler, PixelScaler)
+class RunningScaler(SingleScaler):
+    """(x - mean) / (std + epsilon) of all that was seen while acting, entry by entry, cut off at ±clip.
+
+    PFRL's `EmpiricalNormalization`, and its defaults (PFRL 0.4.0, nn/empirical_normalization.py; read, not copied).
+    """
+
+    name: Literal["running"] = "running"
+    mean: Vector | None = setting(None, "mean of each entry so far; None: nothing was seen, which is as if it were 0")
+    std: Vector | None = setting(None, "standard deviation of each entry so far; None: nothing was seen, which is as if it were 1")
+    count: float = setting(0.0, "rows that were seen", ge=0)
+    epsilon: float = setting(0.01, "added to the standard deviation", source="PFRL 0.4.0, EmpiricalNormalization", ge=0)
+    clip: float | None = setting(None, "where what is scaled is cut off, above 0 and below; None: nowhere", gt=0)
+    until: int | None = setting(None, "rows after which it stays as it is; None: it never does", gt=0)
+
+    @property
+    def is_running(self) -> bool:
+        return True
+
+    @property
+    def limit(self) -> float:
+        return math.inf if self.clip is None else self.clip
+
+    def begun(self, space: Box) -> Self:
+        n = math.prod(space.shape)
+        return self.model_copy(update={"mean": self.mean or (0.0,) * n, "std": self.std or (1.0,) * n})
+
+    def after(self, columns: Mapping[str, np.ndarray]) -> Self:
+        if self.until is not None and self.count >= self.until:
+            return self
+        mean, std = self._fitted(self.mean, self.std)
+        count, mean, variance = merged((self.count, mean, np.square(std)), columns["observation"])
+        return self.model_copy(update={"count": float(count), "mean": vector(mean), "std": vector(np.sqrt(variance))})
+
+    def with_statistics(self, moments: Any) -> Self:
+        raise ConfigError("The observation scaler 'running' follows what is seen while acting: data have 'standard'.")
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = self._fitted(self.mean, self.std)
+        scale = inverse(std + self.epsilon)
+        return scale, -mean * scale
+
+
+_KNOWN = (StandardScaler, MinMaxScaler, PixelScaler, RunningScaler)
 AnySingleScaler = Annotated[
-    Annotated[StandardScaler | MinMaxScaler | PixelScaler, Field(discriminator="name")], BeforeValidator(by_name("scaler", _KNOWN))
+    Annotated[StandardScaler | MinMaxScaler | PixelScaler | RunningScaler, Field(discriminator="name")],
+    BeforeValidator(by_name("scaler", _KNOWN)),
 ]
 
 
@@ -148,7 +201,17 @@ class KeywiseScaler(Scaler):
                     f"The observation scaler {scaler.label!r} needs {scaler.wants}, and {key!r} of {name!r} is something else: "
                     "give each key that is scaled its own, as {camera: pixel, state: standard}."
                 )
-        return self
+        begun = {key: scaler.begun(cast("Box", flat.spaces[key])) for key, scaler in self.scalers.items()}
+        return self.model_copy(update={"scalers": begun})
+
+    @property
+    def is_running(self) -> bool:
+        return any(scaler.is_running for scaler in self.scalers.values())
+
+    def after(self, columns: Mapping[str, np.ndarray]) -> Self:
+        """This scaler once rows [N, ...] were seen, by column."""
+        now = {key: scaler.after({"observation": columns[f"observation/{key}"]}) for key, scaler in self.scalers.items()}
+        return self.model_copy(update={"scalers": now})
 
     def affines(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> dict[str, Affine]:
         """The fitted scalers as tensors, by column: `observation/KEY`."""
@@ -190,6 +253,6 @@ def _joined(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 ObservationScaler = Annotated[
-    Annotated[StandardScaler | MinMaxScaler | PixelScaler | KeywiseScaler, Field(discriminator="name")],
+    Annotated[StandardScaler | MinMaxScaler | PixelScaler | RunningScaler | KeywiseScaler, Field(discriminator="name")],
     BeforeValidator(_read),
 ]

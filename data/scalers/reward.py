@@ -6,6 +6,7 @@
     multiply         m r
     constant_shift   r + shift
     return_based     m r / (return_max - return_min)
+    running          clip(r / √(variance + ε)), of the discounted sums of rewards while acting
 
 m is `multiplier`. They belong to training: values and losses are in scaled units, a policy holds none of it, and the returns of
 an evaluation are raw. Names and forms are d3rlpy 2.8.1's (preprocessing/reward_scalers.py; read, not copied).
@@ -25,8 +26,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 
 from ..config import by_name, setting
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from .base import Scaler, inverse
+from .running import merged
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -183,6 +185,40 @@ class ReturnBasedRewardScaler(RewardScalerBase):
         return self.multiplier / (high - low), np.asarray(0.0)
 
 
+class RunningRewardScaler(RewardScalerBase):
+    """r / √(variance + ε), cut off at ±clip; the variance is that of G ← γ G + r over all steps of acting so far.
+
+    Rewards are not centred, for that would change what the best policy is.
+    """
+
+    name: Literal["running"] = "running"
+    mean: float = setting(0.0, "mean of G so far")
+    variance: float = setting(1.0, "variance of G so far", ge=0)
+    count: float = setting(0.0, "steps that were seen", ge=0)
+    epsilon: float = setting(1e-8, "ε: added to the variance", source="gymnasium, wrappers.NormalizeReward", ge=0)
+    clip: float | None = setting(10.0, "where scaled rewards are cut off", source="Huang et al. 2022, detail 4 of MuJoCo", gt=0)
+
+    @property
+    def is_running(self) -> bool:
+        return True
+
+    def after(self, sums: np.ndarray) -> Self:
+        """This scaler once discounted sums [N] were seen."""
+        count, mean, variance = merged((self.count, np.asarray(self.mean), np.asarray(self.variance)), sums)
+        return self.model_copy(update={"count": float(count), "mean": float(mean), "variance": float(variance)})
+
+    def fit(self, dataset: Dataset) -> Self:
+        raise ConfigError("The reward scaler 'running' follows what is paid while acting: data have 'standard'.")
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(1 / math.sqrt(self.variance + self.epsilon)), np.asarray(0.0)
+
+    def reward_transform(self) -> RewardTransform:
+        scale = float(self.numbers()[0])
+        limit = math.inf if self.clip is None else self.clip / scale
+        return RewardTransform(scale, 0.0, -limit, limit)
+
+
 _KNOWN = (
     StandardRewardScaler,
     MinMaxRewardScaler,
@@ -190,6 +226,7 @@ _KNOWN = (
     MultiplyRewardScaler,
     ConstantShiftRewardScaler,
     ReturnBasedRewardScaler,
+    RunningRewardScaler,
 )
 RewardScaler = Annotated[
     Annotated[
@@ -198,7 +235,8 @@ RewardScaler = Annotated[
         | ClipRewardScaler
         | MultiplyRewardScaler
         | ConstantShiftRewardScaler
-        | ReturnBasedRewardScaler,
+        | ReturnBasedRewardScaler
+        | RunningRewardScaler,
         Field(discriminator="name"),
     ],
     BeforeValidator(by_name("scaler", _KNOWN)),

@@ -7,15 +7,17 @@ import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from ..errors import StorageError
+from ..errors import D3rayError, StorageError
 from .stores.arrow_fs import open_arrow
 from .stores.base import Readable, Store
 from .stores.s3 import open_s3
+from .stores.side_by_side import side_by_side
 
 PIECES = ".d3ray-pieces-"  # begins the name of a folder of pieces; a writer's mark ends it
 
@@ -81,6 +83,8 @@ class Place:
 
     def address(self, name: str) -> str:
         """How something in the folder is written: of a URI, `s3://bucket/folder/name?region=…`."""
+        if self.local is not None:
+            return f"{self.name}/{name}"
         place, mark, options = self.name.partition("?")
         return f"{place}/{name}{mark}{options}"
 
@@ -160,6 +164,26 @@ class Place:
             raise
         except OSError as error:
             raise StorageError(f"{self.address(name)} cannot be copied to {target}: {_reason(error)}.") from error
+
+    @contextmanager
+    def as_local(self) -> Generator[Path]:
+        """The folder on this machine: itself, or a copy for as long as the context lasts."""
+        if self.local is not None:
+            yield self.local
+            return
+        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+
+            def copy(name: str) -> None:
+                target = Path(scratch) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # it was deleted since it was listed, as on a disk
+                    self.fetch(name, target)
+
+            side_by_side(copy, self.tree())
+            try:
+                yield Path(scratch)
+            except D3rayError as error:  # the copy is nothing that a user has heard of
+                raise type(error)(str(error).replace(scratch, self.name)) from error
 
     def make(self) -> None:
         """Creates the folder, with its parents."""

@@ -81,7 +81,7 @@ class InPlace:
     def _read(self, k: int, name: str, start: int, stop: int) -> np.ndarray:
         """Rows of one shard."""
         dtype, shape = self._manifest.kinds[name]
-        width, label = math.prod(shape), f"{self._place}/{self._manifest.shards[k].file}"
+        width, label = math.prod(shape), self._place.address(self._manifest.shards[k].file)
         file, begins = self._file(k)
         low, high = start * width, stop * width
         with storage_errors("read", label):
@@ -106,7 +106,7 @@ class InPlace:
     def _columns(self, k: int, file: Any) -> dict[str, int]:
         """Where columns begin. Arrow says it of the whole file, and looks at its head alone: the rest stands here as zeros."""
         shard, kinds = self._manifest.shards[k], self._manifest.kinds
-        label = f"{self._place}/{shard.file}"
+        label = self._place.address(shard.file)
         with arrow_errors(label):
             head = file.read_at(min(_HEAD, shard.bytes), 0)
             (schema,) = struct.unpack_from("<i", head, _MAGIC + 4)

@@ -102,15 +102,15 @@ def _damage(place: Place, content: bytes, error: ValidationError) -> str:
     except ValueError:
         raw = None
     if not isinstance(raw, dict):
-        return f"{place}/{MANIFEST} is damaged: it is not JSON."
+        return f"{place.address(MANIFEST)} is damaged: it is not JSON."
     if raw.get("format") != "d3ray dataset":
-        return f"{place}/{MANIFEST} does not describe a d3ray dataset."
+        return f"{place.address(MANIFEST)} does not describe a d3ray dataset."
     if raw.get("version") != VERSION:
         return f"{place} has format version {raw.get('version')}; this d3ray reads version {VERSION}."
     first = error.errors()[0]
     field = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
     message = first["msg"].removeprefix("Value error, ")
-    return f"{place}/{MANIFEST} is damaged: {field}{message[:1].lower()}{message[1:]}."
+    return f"{place.address(MANIFEST)} is damaged: {field}{message[:1].lower()}{message[1:]}."
 
 
 def write_manifest(place: Place, manifest: Manifest) -> None:

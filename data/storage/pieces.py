@@ -98,7 +98,7 @@ class Shape:
 
 def workspace(draft: Place) -> Place:
     """Where the pieces of a draft lie: a folder in it that no other writer has. It is deleted when its shards are made."""
-    return Place(f"{draft}/{PIECES}{draft.mark or secrets.token_hex(4)}")
+    return Place(draft.address(f"{PIECES}{draft.mark or secrets.token_hex(4)}"))
 
 
 def write_piece(folder: str, table: StepTable, first_episode: int = 0) -> Piece:
@@ -112,7 +112,7 @@ def write_piece(folder: str, table: StepTable, first_episode: int = 0) -> Piece:
     Raises:
         StorageError: the disk is full or the place cannot be written; nothing is left there.
     """
-    place = Place(f"{folder}/{secrets.token_hex(8)}")
+    place = Place(Place(folder).address(secrets.token_hex(8)))
     if place.local is None:
         return Piece(place.name, write_shard(place.name, 0, 1, table, first_episode=first_episode))
     place.make()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from .files import Place, sha256_of
+from ..errors import DataError, StorageError
+from .files import Place, sha256_of, storage_errors
 from .manifest import Manifest, Shard
 from .schema import Kinds
 from .shards import ShardColumns, arrow_errors
+
+_WAITS = (0.2, 1.0, None)  # seconds after each attempt to read a shard
 
 
 class ShardFiles:
@@ -85,16 +88,33 @@ class ShardFiles:
     def _leave_behind(self, first: int) -> None:
         """Rows are read in order, so shards before `first` are done with."""
         for k in [k for k in self._open if k < first]:
-            self._close(k)
+            self.close(k)
 
     def columns(self, k: int, *, verify: bool = False) -> ShardColumns:
-        """Columns of shard `k`. Raises DataError: it is missing, or its size or (where asked) its content has changed."""
-        if k not in self._open:
-            shard, path = self.shards[k], self._path(k)
-            label = f"{self.place}/{shard.file}"
-            check_file(path, shard, label, verify=verify or self.verify)
-            self._open[k] = ShardColumns(path, self.kinds, shard.rows, label, compressed=self.compressed)
+        """Columns of shard `k`. What fails once, as over a network, is tried again.
+
+        Raises:
+            DataError: it is missing, or its size or (where asked) its content has changed.
+            StorageError: it cannot be read.
+        """
+        for wait in _WAITS if k not in self._open else ():
+            try:
+                self._open[k] = self._opened(k, verify or self.verify)
+                break
+            except (DataError, StorageError) as error:
+                self.close(k)
+                if wait is None or (isinstance(error, DataError) and self.place.local is not None):
+                    raise
+                time.sleep(wait)
         return self._open[k]
+
+    def _opened(self, k: int, verify: bool) -> ShardColumns:
+        shard = self.shards[k]
+        label = self.place.address(shard.file)
+        with storage_errors("read", label):
+            path = self._path(k)
+            check_file(path, shard, label, verify=verify)
+            return ShardColumns(path, self.kinds, shard.rows, label, compressed=self.compressed)
 
     def _path(self, k: int) -> Path:
         name = self.shards[k].file
@@ -103,20 +123,16 @@ class ShardFiles:
         if k not in self._copied:
             assert self._scratch is not None
             target = self._scratch / name
-            with arrow_errors(f"{self.place}/{name}"):
+            with arrow_errors(self.place.address(name)):
                 self.place.fetch(name, target)
             self._copied[k] = target
         return self._copied[k]
 
-    def _close(self, k: int) -> None:
-        self._open.pop(k)
-        if k in self._copied:
-            self._copied.pop(k).unlink()
-
     def close(self, k: int) -> None:
         """Forgets shard `k`, and deletes its copy."""
-        if k in self._open:
-            self._close(k)
+        self._open.pop(k, None)
+        if k in self._copied:
+            self._copied.pop(k).unlink(missing_ok=True)
 
 
 def _shard_files(place: Place, shards: tuple[Shard, ...], kinds: Kinds, compressed: bool, verify: bool) -> ShardFiles:

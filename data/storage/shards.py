@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, D3rayError, DataError
 from .files import Place, sha256_of, storage_errors
 from .manifest import File, Shard
 from .schema import Kinds, Largest, kinds_of, largest_numbers
@@ -173,7 +173,7 @@ def write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compr
     """An Arrow file, called as `file_name` says. Raises StorageError."""
     place.make()
     full_name = file_name(place, name)
-    what = f"{place}/{full_name}"
+    what = place.address(full_name)
     with storage_errors("written", what), tempfile.TemporaryDirectory(prefix=".d3ray-", dir=place.local) as scratch:
         aside = Path(scratch) / name
         write_columns(aside, columns, compression)
@@ -289,7 +289,7 @@ def arrow_errors(label: str) -> Generator[None]:
     """Turns what Arrow says of a damaged file into a DataError."""
     try:
         yield
-    except DataError:
+    except D3rayError:
         raise
     except FileNotFoundError:
         raise DataError(f"{label} is missing.") from None

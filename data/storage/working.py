@@ -10,9 +10,12 @@ Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]  # calls a 
 
 
 class Advance(Protocol):
-    """Tells that `n` more units are done."""
+    """Tells a progress display that `n` more units are done, or `to` in all; `note` is shown beside them.
 
-    def __call__(self, n: float = 1) -> None: ...
+    `total` says how many there are, where that is known only now.
+    """
+
+    def __call__(self, n: float = 1, *, note: str = "", to: float | None = None, total: float | None = None) -> None: ...
 
 
 Progress = Callable[[str, float | None], AbstractContextManager[Advance]]  # of what is going on, and how many units there are
@@ -27,4 +30,4 @@ def in_process(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator
 def no_progress(description: str, total: float | None = None) -> Generator[Advance]:
     """Shows nothing."""
     del description, total
-    yield lambda n=1: None
+    yield lambda n=1, *, note="", to=None, total=None: None

@@ -94,7 +94,7 @@ def commit(
     )
     for file, size in place.sizes(file.file for file in (manifest.episodes, *manifest.shards)).items():
         if size is None:
-            raise StorageError(f"{place}/{file} was deleted, most likely by another write to the same place.")
+            raise StorageError(f"{place.address(file)} was deleted, most likely by another write to the same place.")
     write_manifest(place, manifest)
     return manifest
 
@@ -105,6 +105,7 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
     Raises:
         DataError: shards do not follow on each other, or differ in their columns.
     """
+    place = folder if isinstance(folder, Place) else Place(folder)
     ordered = sorted(records, key=lambda record: record.shard.file)
     if not ordered:
         raise DataError(f"There is nothing to commit in {folder}: no shard was written.")
@@ -114,9 +115,9 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
         if (record.index, record.of) != (k, len(ordered)):
             raise DataError(f"{folder} has the shard {record.shard.file} where {wanted} is due.")
         if record.first_episode != episode:
-            raise DataError(f"{folder}/{wanted} begins with episode {record.first_episode}; {episode} is due.")
+            raise DataError(f"{place.address(wanted)} begins with episode {record.first_episode}; {episode} is due.")
         if (record.kinds, record.compression) != (ordered[0].kinds, ordered[0].compression):
-            raise DataError(f"{folder}/{wanted} has other columns or another compression than {ordered[0].shard.file}.")
+            raise DataError(f"{place.address(wanted)} has other columns or another compression than {ordered[0].shard.file}.")
         episode += record.shard.episodes
     place = folder if isinstance(folder, Place) else Place(folder)
     return ShardFiles(
@@ -220,7 +221,7 @@ def _sweep(place: Place) -> None:
     writing = tuple(name[-8:] for name, alive in claims.items() if alive)
     for name in place.names():
         if name.startswith(PIECES) and not name.endswith(writing):
-            Place(f"{place}/{name}").delete_all()
+            Place(place.address(name)).delete_all()
 
 
 def _clear_beside(target: Path) -> None:

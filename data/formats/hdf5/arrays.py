@@ -10,8 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ...errors import D3rayError, DataError, reason
-from ..imported import Array, existing_file, native, same_rows
+from ...errors import DataError
+from ..imported import Array, damaged, existing_file, native, same_rows
 
 
 @contextmanager
@@ -24,16 +24,8 @@ def open_hdf5(path: Path | str) -> Generator[h5py.File]:
     path = existing_file(path)
     if not is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file.")
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except D3rayError:
-        raise
-    except MemoryError as error:
-        raise DataError(f"{path}: {error or 'an array does not fit into memory'}.") from None
-    except (OSError, RuntimeError, KeyError) as error:
-        # h5py's own words name C functions and addresses; the first line is kept for the one who looks closer.
-        raise DataError(f"{path} is an HDF5 file that is cut short or damaged ({reason(error)}).") from None
+    with damaged(str(path), "an HDF5 file", (OSError, RuntimeError, KeyError)), h5py.File(path, "r") as file:
+        yield file
 
 
 def is_hdf5(path: Path) -> bool:
@@ -76,14 +68,6 @@ def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Ar
     if dataset.shape is None or dataset.dtype.kind not in "biuf":
         raise DataError(f"{dataset.file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
     return native(np.asarray(dataset[() if rows is None else rows]))
-
-
-def read_arrays(
-    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str] | None = None
-) -> dict[str, Array]:
-    """The numbers of those of the arrays that are there. Raises as `find_arrays`."""
-    found = find_arrays(file, required, optional, kind, rename)
-    return {name: read_rows(dataset, (rename or {}).get(name, name)) for name, dataset in found.items()}
 
 
 def find_arrays(

@@ -10,16 +10,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, finite, flags, one_column, same_rows, typed_actions
-from .arrays import find, is_hdf5, listed, open_hdf5, read_array, read_arrays, scalar
+from ..imported import (
+    Array,
+    Ends,
+    Imported,
+    Plan,
+    apply_time_limit,
+    count_notes,
+    finite,
+    flags,
+    one_column,
+    same_rows,
+    typed_actions,
+)
+from ..stretches import stretches, where
+from .arrays import find, find_arrays, is_hdf5, listed, open_hdf5, read_array, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 EPISODE = ("observations", "actions", "rewards", "terminated")
@@ -57,10 +71,43 @@ def read_d3rlpy(
 
     Source: d3rlpy 0.x and 1.x `MDPDataset.dump`; d3rlpy 2.8.1 `dataset/io.py`.
     """
+    return _read(path, None, rewards, timeout_at, discrete_action)
+
+
+def plan_d3rlpy(path: Path | str, *, n_bytes: int | None = None, **options: Any) -> Plan:
+    """How a file of the 2.x layout is read in stretches of episodes; a flat one is read at once. Raises as `read_d3rlpy`.
+
+    Args:
+        path: the file.
+        n_bytes: of a stretch, where no episode has more; None: all of the file.
+        options: as `read_d3rlpy`.
+    """
+    with open_hdf5(path) as file:
+        sizes = _sizes(file, str(path)) if {"columns", "num_episodes"} <= set(file) else np.ones(1, np.int64)
+    if len(found := stretches(sizes, n_bytes)) == 1:
+        return Plan((partial(read_d3rlpy, path, **options),), (int(sizes.sum()),))
+    parts = tuple(partial(_read, path, some, **options) for some in found)
+    about = {"format": "d3rlpy", "layout": "2.x", "file": Path(path).name}
+    limited = options.get("timeout_at") is not None
+
+    def said(ends: Ends) -> list[str]:
+        return count_notes(ends, limits_known=limited or not ends.terminated.all())
+
+    return Plan(parts, tuple(int(sizes[some].sum()) for some in found), about, said=said)
+
+
+def _read(
+    path: Path | str,
+    some: slice | None,
+    rewards: str = "auto",
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+) -> Imported:
+    """All of a file, or some of its episodes; then without words on how they end."""
     source = str(path)
     with open_hdf5(path) as file:
         if {"columns", "num_episodes"} <= set(file):
-            found, limits_known = _read_episodes(file, source, discrete_action), False
+            found, limits_known = _read_episodes(file, source, discrete_action, some or slice(0, _count(file, source))), False
         else:
             found, limits_known = _read_flat(file, source, rewards, discrete_action), "episode_terminals" in file
     terminated, truncated, notes = found.terminated, found.truncated, found.notes
@@ -75,9 +122,10 @@ def read_d3rlpy(
         terminated,
         truncated,
         final_observations=found.final_observations,
-        source=source,
+        source=source if some is None else where(source, some.start, "episode"),
     )
-    notes += count_notes(steps, limits_known=limits_known or timeout_at is not None or bool(truncated.any()))
+    if some is None:
+        notes += count_notes(steps, limits_known=limits_known or timeout_at is not None or bool(truncated.any()))
     return Imported(steps, notes=notes, provenance={"format": "d3rlpy", "layout": found.layout, "file": Path(path).name})
 
 
@@ -97,7 +145,8 @@ class _Found:
 
 def _read_flat(file: h5py.File, source: str, rewards: str, discrete_action: bool | None) -> _Found:
     """The 2020 and the 1.x layout, told apart by `_arriving`."""
-    raw = read_arrays(file, REQUIRED, ("episode_terminals",), "a d3rlpy")
+    there = find_arrays(file, REQUIRED, ("episode_terminals",), "a d3rlpy")
+    raw = {name: read_rows(array, name) for name, array in there.items()}
     flag = scalar(file, "discrete_action")
     reward = one_column(source, "rewards", raw["rewards"])
     finite(source, observations=raw["observations"], actions=raw["actions"], rewards=reward)
@@ -149,23 +198,36 @@ def _arriving(rewards: Array, end: Array, version: object, asked: str) -> tuple[
     return arriving, [f"Rewards were read {where[arriving]} ({why})."]
 
 
-def _read_episodes(file: h5py.File, source: str, discrete_action: bool | None) -> _Found:
-    """The 2.x layout. A truncated episode keeps its last step, which d3rlpy itself never draws: it has no next observation."""
+def _count(file: h5py.File, source: str) -> int:
     count = scalar(file, "num_episodes")
     if not isinstance(count, int) or count < 1:
         raise DataError(f"{source} has no steps: num_episodes is {count}.")
+    return count
+
+
+def _sizes(file: h5py.File, source: str) -> Array:
+    """Bytes of each episode, about, by its rewards and the entries of the first; of one that is missing, which is said later, 0."""
+    first = _episode(file, source, 0)
+    row_bytes = sum(array.nbytes for array in first.values()) // max(len(first["rewards"]), 1) + 1
+    found = (find(file, f"rewards_{i}") for i in range(_count(file, source)))
+    return np.array([0 if one is None else row_bytes * int(one.size or 0) for one in found], np.int64)
+
+
+def _read_episodes(file: h5py.File, source: str, discrete_action: bool | None, some: slice) -> _Found:
+    """The 2.x layout. A truncated episode keeps its last step, which d3rlpy itself never draws: it has no next observation."""
     parts: dict[str, list[Array]] = {}
     terminated: list[bool] = []
-    for i in range(count):
+    for i in range(some.start, some.stop):
         episode = _episode(file, source, i)
         terminated.append(bool(flags(source, f"terminated_{i}", episode.pop("terminated").reshape(-1))[-1]))
         same_rows(f"{source}, episode {i}", **episode)
         finite(f"{source}, episode {i}", **episode)
         if parts and (odd := set(parts) ^ set(episode)):
-            raise DataError(f"{source}: episode {i} has other arrays than episode 0 ({sorted(odd)[0]!r}).")
+            raise DataError(f"{source}: episode {i} has other arrays than episode {some.start} ({sorted(odd)[0]!r}).")
         for name, array in episode.items():
             if name in parts and parts[name][0].shape[1:] != array.shape[1:]:
-                raise DataError(f"{source}: {name!r} has shape {array.shape} in episode {i}, {parts[name][0].shape} in episode 0.")
+                before = f"{parts[name][0].shape} in episode {some.start}"
+                raise DataError(f"{source}: {name!r} has shape {array.shape} in episode {i}, {before}.")
             parts.setdefault(name, []).append(array)
     lengths = [len(a) for a in parts["actions"]]
     joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}

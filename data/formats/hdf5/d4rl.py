@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ..imported import (
     one_column,
     typed_actions,
 )
+from ..stretches import row_stretches, where
 from .arrays import array_names, find, find_arrays, is_hdf5, open_hdf5, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
@@ -91,18 +92,15 @@ def plan_d4rl(
     cut_at_goal: bool = False,
     n_bytes: int | None = None,
 ) -> Plan:
-    """How the file is read in stretches of whole episodes: its flags are read, and the goals, nothing else.
+    """How the file is read in stretches of whole episodes: its flags are read, and the goals, nothing else. Raises as `read_d4rl`.
 
     Args:
-        path: as `read_d4rl`, and so are the following ones.
+        path: as `read_d4rl`, and so are the following ones but for the last.
         timeout_at: steps.
         discrete_action: whether actions are discrete.
         rename: arrays by their usual names.
         cut_at_goal: also cut episodes where the goal changes.
         n_bytes: of a stretch, where no episode has more; None: all of the file.
-
-    Raises:
-        DataError: as `read_d4rl`, of headers and flags.
     """
     rename = check_rename(rename, (*REQUIRED, *OPTIONAL), "d4rl")
     source = str(path)
@@ -137,10 +135,10 @@ def plan_d4rl(
             notes += said
         end = terminated | truncated
         follows = "next_observations" in there
-        if follows and _moved_up(there["observations"], there["next_observations"], end, max(1, CHECKED // row_bytes)):
+        if follows and (said := moved_up(there["observations"], there["next_observations"], end, max(1, CHECKED // row_bytes))):
             follows = False
-            notes.append(moved_up(int(np.count_nonzero(end[:-1]))))
-    stretches = list(_stretches(end, None if n_bytes is None else max(1, n_bytes // row_bytes)))
+            notes += said
+    stretches = row_stretches(end, n_bytes and n_bytes // row_bytes)
     parts = tuple(
         partial(_read_stretch, path, rename, rows, _bits(terminated[rows], truncated[rows]), discrete_action, follows)
         for rows in stretches
@@ -154,17 +152,6 @@ def plan_d4rl(
 def _bits(*flags: Array) -> Array:
     """[K, ⌈N / 8⌉]: they travel with the parts, to any worker."""
     return np.packbits(flags, axis=1)
-
-
-def _stretches(end: Array, n: int | None) -> Iterator[slice]:
-    """Stretches of whole episodes of at most `n` rows, or one episode; None: all rows."""
-    after = np.append(np.flatnonzero(end[:-1]) + 1, len(end))
-    start = 0
-    while start < len(end):
-        first, last = np.searchsorted(after, [start, len(end) if n is None else start + n], side="right")
-        stop = int(after[max(first, last - 1)])
-        yield slice(start, stop)
-        start = stop
 
 
 def _read_stretch(
@@ -183,7 +170,7 @@ def _read_stretch(
         raw = {name: read_rows(there[name], rename.get(name, name), rows) for name in wanted}
         columns, _ = _infos(file, there["rewards"].shape[0])
         extra = {name: read_rows(column, name, rows) for name, column in columns.items()}
-    source = str(path) if rows.start == 0 else f"{path}, from row {rows.start} on"
+    source = where(path, rows.start)
     if "log_prob" in extra:
         extra["log_prob"] = one_column(source, f"infos/{LOG_PROB}", extra["log_prob"]).astype(np.float32)
     steps = steps_from_arrays(
@@ -207,22 +194,6 @@ def _said(ends: Ends, *, limits_known: bool) -> list[str]:
         else []
     )
     return notes + count_notes(ends, limits_known=limits_known)
-
-
-def _moved_up(observations: h5py.Dataset, following: h5py.Dataset, end: Array, n: int) -> bool:
-    """What `honest_next` asks, `n` rows at a time, and most often of one end only."""
-    ends = np.flatnonzero(end[:-1])
-    if len(ends) < 2 or following.shape != observations.shape:
-        return False
-    if not np.array_equal(following[ends[0]], observations[ends[0] + 1]):
-        return False
-    for start in range(0, len(end) - 1, n):
-        here = ends[(ends >= start) & (ends < start + n)] - start
-        if len(here):
-            seen = observations[start + 1 : start + 1 + n]
-            if not np.array_equal(following[start : start + n][here], seen[here]):
-                return False
-    return True
 
 
 def _goals(source: str, goal: Array | None, terminated: Array, truncated: Array, cut: bool) -> tuple[Array, list[str]]:

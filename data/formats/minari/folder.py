@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from ...spec import Environment, Spec
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ...storage.steps import StepTable
 from ..hdf5.arrays import is_hdf5, open_hdf5
-from ..imported import Array, Imported, count_notes, finite, flags, one_column, typed_actions
+from ..imported import Array, Imported, Plan, count_notes, finite, flags, one_column, typed_actions
 from ..runs import Runs, ends_of, join, join_actions
+from ..stretches import stretches, where
 from .spaces import Json, from_zero, leaves, parse_space, to_spec
-from .storage import PARTS, Stored, folder_episodes, hdf5_episodes, hdf5_metadata
+from .storage import PARTS, Stored, folder_episodes, hdf5_episodes, hdf5_metadata, hdf5_outline
 
 MAIN, METADATA = "main_data.hdf5", "metadata.json"
 STORAGES = ("hdf5", "arrow", "parquet")
 LOG_PROB = "action_log_probs"  # the name of an info that holds log-probabilities under the behaviour policy
+UNLIKE = " (not alike in all episodes)"
 KEPT = ("dataset_id", "minari_version", "algorithm_name", "author", "code_permalink", "ref_min_score", "ref_max_score")
 
 
@@ -73,27 +76,54 @@ def read_minari(path: Path | str, *, timeout_at: int | None = None, discrete_act
 
     Source: Minari 0.5.4, `minari/dataset/_storages` and `minari/serialization.py`.
     """
-    path = Path(path)
+    return _read(Path(path), timeout_at=timeout_at, discrete_action=discrete_action)
+
+
+def plan_minari(path: Path | str, *, n_bytes: int | None = None, **options: Any) -> Plan:
+    """How a dataset is read in stretches of episodes: one in HDF5, others are read at once. Raises as `read_minari`.
+
+    Args:
+        path: as `read_minari`.
+        n_bytes: of a stretch, where no episode has more; None: all of it.
+        options: as `read_minari`.
+    """
+    place = _find(Path(path))
+    if n_bytes is None or place.storage != "hdf5":
+        return Plan((partial(read_minari, path, **options),), (0,))
+    steps, unlike = hdf5_outline(place.data)
+    place.check(Path(path), len(steps))
+    first = next(place.episodes(place.leaves(), slice(0, 1)))
+    arrays = (first.observations, first.actions, first.infos, first.flat)
+    sizes = steps * (sum(array.nbytes for part in arrays for array in part.values()) // max(int(steps[0]), 1) + 1)
+    found = stretches(sizes, n_bytes)
+    parts = tuple(partial(_read, Path(path), some, frozenset(unlike), **options) for some in found)
+    said = partial(count_notes, limits_known=True)
+    return Plan(parts, tuple(int(sizes[some].sum()) for some in found), place.about(Path(path)), said=said)
+
+
+def _read(
+    path: Path,
+    some: slice | None = None,
+    unlike: frozenset[str] = frozenset(),
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+) -> Imported:
+    """All episodes, or some, without the infos that are unlike others; then without words on how they end."""
     place = _find(path)
-    spaces = {
-        part: parse_space(place.metadata[key], f"{key} of {place.said_in}") for part, key in SPACES.items() if key in place.metadata
-    }
-    inner = {f"{part}/{name}" if name else part: leaf for part, space in spaces.items() for name, leaf in leaves(space).items()}
-    found = _Found(inner)
-    for stored in place.episodes(inner):
+    spaces, inner = place.spaces(), place.leaves()
+    found = _Found(inner, unlike)
+    for stored in place.episodes(inner, some or slice(None)):
         found.add(stored)
-    total = place.metadata.get("total_episodes")
-    if isinstance(total, int) and total != len(found.names):
-        raise DataError(f"{path} has {len(found.names)} episodes; {place.said_in} says {total}.")
-    runs, notes = found.runs(str(path), discrete_action)
-    steps, said = runs.steps(str(path), timeout_at)
+    if some is None:
+        place.check(path, len(found.names))
+    source = str(path) if some is None else where(path, some.start, "episode")
+    runs, notes = found.runs(source, discrete_action)
+    steps, said = runs.steps(source, timeout_at)
     own = discrete_action is not None
-    spec = _spec(spaces, steps, str(path), place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
+    spec = _spec(spaces, steps, source, place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
     environment, env_notes = _environment(place)
-    notes = [*notes, *env_notes, *said, *count_notes(steps, limits_known=True)]
-    about = {"format": "minari", "file": path.name, "storage": place.storage}
-    kept = {key: place.metadata[key] for key in KEPT if place.metadata.get(key)}
-    return Imported(steps, spec, environment, notes, about | ({"metadata": kept} if kept else {}))
+    notes = [*notes, *env_notes, *said, *(count_notes(steps, limits_known=True) if some is None else ())]
+    return Imported(steps, spec, environment, notes, place.about(path))
 
 
 SPACES = {"observations": "observation_space", "actions": "action_space"}
@@ -106,8 +136,27 @@ class _Place:
     storage: str
     said_in: str
 
-    def episodes(self, spaces: dict[str, Json]) -> Iterator[Stored]:
-        return (hdf5_episodes if self.storage == "hdf5" else folder_episodes)(self.data, spaces)
+    def episodes(self, leaves: dict[str, Json], some: slice) -> Iterator[Stored]:
+        return (hdf5_episodes if self.storage == "hdf5" else folder_episodes)(self.data, leaves, some)
+
+    def spaces(self) -> dict[str, Json]:
+        known = {part: key for part, key in SPACES.items() if key in self.metadata}
+        return {part: parse_space(self.metadata[key], f"{key} of {self.said_in}") for part, key in known.items()}
+
+    def leaves(self) -> dict[str, Json]:
+        """Of both spaces, by their places."""
+        return {f"{part}/{name}" if name else part: one for part, s in self.spaces().items() for name, one in leaves(s).items()}
+
+    def check(self, path: Path, n: int) -> None:
+        """Raises DataError where there are other episodes than are said."""
+        total = self.metadata.get("total_episodes")
+        if isinstance(total, int) and total != n:
+            raise DataError(f"{path} has {n} episodes; {self.said_in} says {total}.")
+
+    def about(self, path: Path) -> dict[str, Any]:
+        """For the provenance."""
+        kept = {key: self.metadata[key] for key in KEPT if self.metadata.get(key)}
+        return {"format": "minari", "file": path.name, "storage": self.storage} | ({"metadata": kept} if kept else {})
 
 
 def _data_folder(path: Path) -> Path | None:
@@ -144,8 +193,8 @@ def _read_metadata(path: Path) -> Json:
 class _Found:
     """What the episodes read so far hold."""
 
-    def __init__(self, spaces: dict[str, Json]) -> None:
-        self.spaces = spaces
+    def __init__(self, spaces: dict[str, Json], unlike: frozenset[str]) -> None:
+        self.spaces, self.unlike = spaces, unlike
         self.names: list[str] = []
         self.observations: list[dict[str, Array]] = []
         self.steps: list[dict[str, Array]] = []
@@ -170,12 +219,12 @@ class _Found:
                 raise DataError(f"{stored.name}: {place!r} has {array.shape[:1]} rows; {n + 1} are due for {n} steps.")
         finite(stored.name, **seen, **parts)
         for name, array in stored.infos.items():
-            if array.shape[:1] in ((n,), (n + 1,)):
+            if name not in self.unlike and array.shape[:1] in ((n,), (n + 1,)):
                 parts["log_prob" if name == LOG_PROB else f"info/{name}"] = array[:n]
                 if name == ACTION_MASK and array.ndim == 2 and len(array) == n + 1:
                     parts[f"info/next_{name}"] = array[1:]
             else:
-                stored.left_out.add(f"infos/{name}")
+                stored.left_out.add(f"infos/{name}" + UNLIKE * (name in self.unlike))
         self.left_out |= stored.left_out
         self.names.append(stored.name.rpartition(", ")[2])
         rows = n if stored.final_missing else n + 1
@@ -224,7 +273,7 @@ class _Found:
         for name in names:
             kinds = {part[name].shape[1:] if name in part else None for part in self.steps}
             if len(kinds) > 1:
-                self.left_out.add(f"infos/{name.removeprefix('info/')} (not alike in all episodes)")
+                self.left_out.add(f"infos/{name.removeprefix('info/')}{UNLIKE}")
                 for part in self.steps:
                     part.pop(name, None)
 

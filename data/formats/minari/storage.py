@@ -11,9 +11,9 @@ import h5py
 import numpy as np
 import pyarrow as pa
 
-from ...errors import D3rayError, DataError, reason
+from ...errors import DataError
 from ..hdf5.arrays import open_hdf5
-from ..imported import Array, native
+from ..imported import Array, damaged, native
 from ..tabular.arrow_columns import array_of
 from ..tabular.encoded_images import decode_images, is_encoded
 from .spaces import Json, shape_of
@@ -58,10 +58,29 @@ def hdf5_metadata(path: Path) -> dict[str, Any]:
         return {name: _plain(value) for name, value in file.attrs.items()}
 
 
-def hdf5_episodes(path: Path, spaces: Spaces) -> Iterator[Stored]:
+def _in_file(path: Path, file: h5py.File) -> list[int]:
+    return _numbers(path, (str(n).removeprefix("episode_") for n in file if str(n).startswith("episode_")))
+
+
+def hdf5_outline(path: Path) -> tuple[Array, set[str]]:
+    """Steps of each episode, and which infos are not alike in all of them: by headers."""
+    steps: list[int] = []
+    infos: list[dict[str, tuple[int, ...]]] = []
+    with open_hdf5(path) as file:
+        for number in _in_file(path, file):
+            there = dict(_leaves(file[f"episode_{number}"], f"{path}, episode {number}"))
+            n = len(there["rewards"]) if "rewards" in there else 0
+            steps.append(n)
+            rows = {name.replace(TUPLE, ""): one.shape for name, one in there.items() if name.startswith("infos/")}
+            infos.append({name.removeprefix("infos/"): s[1:] for name, s in rows.items() if s and s[0] in (n, n + 1)})
+    names = {name for one in infos for name in one}
+    return np.array(steps), {name for name in names if len({one.get(name) for one in infos}) > 1}
+
+
+def hdf5_episodes(path: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
     """Episodes of a file, by number. Raises DataError: a part is missing, or lies in another file."""
     with open_hdf5(path) as file:
-        for number in _numbers(path, (str(n).removeprefix("episode_") for n in file if str(n).startswith("episode_"))):
+        for number in _in_file(path, file)[some]:
             group = file[f"episode_{number}"]
             episode = Stored(f"{path}, episode {number}")
             for place, dataset in _leaves(group, episode.name):
@@ -73,9 +92,9 @@ def hdf5_episodes(path: Path, spaces: Spaces) -> Iterator[Stored]:
             yield episode
 
 
-def folder_episodes(folder: Path, spaces: Spaces) -> Iterator[Stored]:
+def folder_episodes(folder: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
     """Episodes of a folder with a subfolder of Arrow or Parquet files each. Raises DataError as `hdf5_episodes` does."""
-    for number in _numbers(folder, (path.name for path in folder.iterdir() if path.is_dir())):
+    for number in _numbers(folder, (path.name for path in folder.iterdir() if path.is_dir()))[some]:
         episode = Stored(f"{folder}, episode {number}")
         table = _table(folder / str(number))
         for place, column, column_field in _columns(table):
@@ -137,12 +156,8 @@ def _table(folder: Path) -> Any:
     files = sorted(file for file in folder.iterdir() if file.suffix in (".arrow", ".parquet"))
     if not files:
         raise DataError(f"{folder} has no Arrow or Parquet file.")
-    try:
+    with damaged(f"{folder}: {files[0].name}", "a file", (pa.ArrowException, OSError, ValueError)):
         return pa.concat_tables([_read_table(file) for file in files])
-    except D3rayError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{folder}: {files[0].name} is damaged ({reason(error)}).") from None
 
 
 def _read_table(file: Path) -> Any:

@@ -11,10 +11,9 @@ import numpy as np
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, same_rows, typed_actions
-from ..untrusted.archives import is_zip
 from ..untrusted.values import names_in
 from .steps import NAMES as NPZ_NAMES
-from .steps import open_npz
+from .steps import npz_names, open_npz
 
 NAMES = {  # d3ray's word: OGBench's
     "observations": ("observations",),
@@ -30,10 +29,7 @@ REQUIRED = ("observations", "actions", "ends")
 
 def is_ogbench(path: Path) -> bool:
     """Whether the file is an archive of trajectories without rewards, or with OGBench's masks or valids."""
-    if not is_zip(path):
-        return False
-    with open_npz(path) as archive:
-        there = set(archive.names)
+    there = set(npz_names(path))
     return all(NAMES[word][0] in there for word in REQUIRED) and (
         not there & set(NPZ_NAMES["rewards"]) or bool(there & {"masks", "valids"})
     )

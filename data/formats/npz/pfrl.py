@@ -11,9 +11,8 @@ import numpy as np
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, same_rows, typed_actions
-from ..untrusted.archives import is_zip
 from ..untrusted.values import names_in
-from .steps import open_npz
+from .steps import npz_names, open_npz
 
 NAMES = {  # d3ray's word: PFRL's
     "observations": ("state",),
@@ -29,10 +28,7 @@ REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminat
 
 def is_pfrl(path: Path) -> bool:
     """Whether the file is an archive with PFRL's five arrays."""
-    if not is_zip(path):
-        return False
-    with open_npz(path) as archive:
-        return all(NAMES[word][0] in archive.names for word in REQUIRED)
+    return {NAMES[word][0] for word in REQUIRED} <= set(npz_names(path))
 
 
 def read_pfrl(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,18 @@ from ..imported import (
     Array,
     Imported,
     apply_time_limit,
-    check_rename,
     count_notes,
     episode_ends,
     existing_file,
     flags,
-    honest_next,
+    moved_up,
     native,
     one_column,
     same_rows,
     typed_actions,
 )
 from ..untrusted.archives import damaged, is_zip
+from ..untrusted.values import names_in
 
 NAMES = STEP_NAMES | {
     "final_observations": ("final_observations",),
@@ -45,8 +45,8 @@ LISTED = 8  # names in a message
 class Archive:
     """The arrays of one `.npz`, read one by one; headers say what is inside before anything is loaded."""
 
-    def __init__(self, path: Path, file: zipfile.ZipFile, rename: Mapping[str, str]) -> None:
-        self.path, self._zip, self._rename = path, file, rename
+    def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
+        self.path, self._zip = path, file
         self.names = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
         self._read: set[str] = set()
 
@@ -73,19 +73,6 @@ class Archive:
         with self._zip.open(f"{name}.npy") as file:
             return native(np.lib.format.read_array(file))
 
-    def find(self, word: str) -> str | None:
-        """What the archive calls `word`."""
-        if word in self._rename:
-            if self._rename[word] not in self.names:
-                raise DataError(f"{self.path} has no {self._rename[word]!r}, only {_either(self.names) or 'nothing'}.")
-            return self._rename[word]
-        return next((name for name in NAMES[word] if name in self.names), None)
-
-    def get(self, word: str) -> Array | None:
-        """The array that the archive has for `word`, or None."""
-        name = self.find(word)
-        return None if name is None else self.read(name)
-
     def parts(self, word: str) -> dict[str, Array]:
         """The arrays `word/KEY` by key, where the archive has parts of observations instead of one array."""
         return {name.partition("/")[2]: self.read(name) for name in self.names if name.startswith(f"{word}/")}
@@ -100,8 +87,8 @@ class Archive:
 
 
 @contextmanager
-def open_npz(path: Path | str, rename: Mapping[str, str] | None = None) -> Generator[Archive]:
-    """The archive, opened for reading; what reading it raises becomes a `DataError`. `rename` goes before `NAMES`.
+def open_npz(path: Path | str) -> Generator[Archive]:
+    """The archive, opened for reading; what reading it raises becomes a `DataError`.
 
     Raises:
         DataError: not there, not an archive, cut short or damaged.
@@ -110,15 +97,20 @@ def open_npz(path: Path | str, rename: Mapping[str, str] | None = None) -> Gener
     if not is_zip(path):
         raise DataError(f"{path} is not an .npz archive.")
     with damaged(str(path)), zipfile.ZipFile(path) as file:
-        yield Archive(path, file, rename or {})
+        yield Archive(path, file)
+
+
+def npz_names(path: Path) -> list[str]:
+    """The names of the arrays in an archive; none of another file. Raises DataError: it is damaged."""
+    if not is_zip(path):
+        return []
+    with open_npz(path) as archive:
+        return archive.names
 
 
 def is_npz(path: Path) -> bool:
     """Whether the file is an archive with arrays of steps."""
-    if not is_zip(path):
-        return False
-    with open_npz(path) as archive:
-        return not missing(archive)
+    return not missing(npz_names(path))
 
 
 def read_npz(
@@ -157,13 +149,13 @@ def read_npz(
 
     Source: `imitation` (Gleave et al. 2022, arXiv:2211.11972), `imitation/data/types.py` and `serialize.py`.
     """
-    with open_npz(path, check_rename(rename, NAMES, "npz")) as archive:
-        for word in missing(archive):
+    with open_npz(path) as archive:
+        found = names_in(archive.names, NAMES, (), str(path), rename, "npz")
+        for word in missing(archive.names, found):
             raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
-        raw = {word: array for word in NAMES if (array := archive.get(word)) is not None}
+        raw = {word: archive.read(name) for word, name in found.items()}
         several = {word: parts for word in OBSERVATIONS if word not in raw and (parts := archive.parts(word))}
         indices = archive.read("indices") if "indices" in archive.names else None
-        found = {word: archive.find(word) or word for word in NAMES}
         info = {
             f"info/{n.partition('/')[2]}": archive.read(n)
             for n in archive.names
@@ -185,7 +177,7 @@ def read_npz(
     n = same_rows(source, **{w: raw[w] for w in (*REQUIRED, "truncated", "episode") if w in raw})
     terminated, truncated = flags(source, found["terminated"], raw["terminated"]), np.zeros(n, bool)
     if "truncated" in raw:
-        truncated = flags(source, found["truncated"], raw["truncated"]) & ~terminated
+        truncated = flags(source, found.get("truncated", "truncated"), raw["truncated"]) & ~terminated
     if "episode" in raw:
         truncated |= episode_ends(source, found["episode"], raw["episode"]) & ~terminated
     if found["terminated"] in ("dones", "done", "episode_starts") and not limits_known:
@@ -195,9 +187,10 @@ def read_npz(
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=may_cut)
         notes += said
     seen: dict[str, Any] = raw | several
-    if "next_observations" in raw and "observations" in raw:
-        seen["next_observations"], said = honest_next(raw["observations"], raw["next_observations"], terminated | truncated)
-        notes += said
+    if {"observations", "next_observations"} <= raw.keys():
+        end = terminated | truncated
+        notes += (said := moved_up(raw["observations"], raw["next_observations"], end))
+        seen |= {"next_observations": None} if said else {}
     steps = steps_from_arrays(
         seen["observations"],
         raw["actions"],
@@ -216,10 +209,10 @@ def read_npz(
     return Imported(steps, notes=notes, provenance={"format": "npz", "layout": layout, "file": Path(path).name})
 
 
-def missing(archive: Archive) -> list[str]:
-    """The words of `REQUIRED` for which the archive has no array."""
-    there = {word for word in (*REQUIRED, "starts") if archive.find(word) is not None}
-    there |= {"observations"} if any(name.startswith("observations/") for name in archive.names) else set()
+def missing(names: Collection[str], found: Collection[str] | None = None) -> list[str]:
+    """The words of `REQUIRED` for which an archive has no array; `found` are those that it has one for."""
+    there = {*(names_in(names, NAMES, (), "", None, "npz") if found is None else found)}
+    there |= {"observations"} if any(name.startswith("observations/") for name in names) else set()
     there |= {"terminated"} if "starts" in there else set()
     return [word for word in REQUIRED if word not in there]
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ...errors import D3rayError, DataError, reason
+from ...errors import DataError
 from ..imported import Imported
 from ..tabular.arrow_columns import array_of
-from ..untrusted.archives import head
+from ..tabular.parquet_table import is_parquet, open_parquet
 from ..untrusted.values import leaves, names_in, plain
 from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, unpack, visible_files
 from .episodes import episode_id, read_episodes
 
-MAGIC = b"PAR1"
 PACKED = "item"  # the one column of a file of packed episodes
 
 
@@ -27,9 +24,9 @@ def is_rllib_parquet(path: Path) -> bool:
     """Whether the file (or every file of a folder) is Parquet with RLlib's columns, or of packed episodes."""
     if path.is_dir():
         return bool(rllib_parquet_parts(path))
-    if head(path, 4) != MAGIC:
+    if not is_parquet(path):
         return False
-    with parquet(path) as file:
+    with open_parquet(path) as file:
         schema = file.schema_arrow
     if schema.names == [PACKED]:
         return pa.types.is_binary(schema.field(0).type) or pa.types.is_large_binary(schema.field(0).type)
@@ -39,7 +36,7 @@ def is_rllib_parquet(path: Path) -> bool:
 def rllib_parquet_parts(folder: Path) -> list[Path]:
     """The files of a folder of RLlib's Parquet files, or the folder where an episode goes over two of them."""
     files = visible_files(folder)
-    if not files or not all(file.suffix == ".parquet" or head(file, 4) == MAGIC for file in files):
+    if not files or not all(file.suffix == ".parquet" or is_parquet(file) for file in files):
         return []
     return together(files, folder, _episode_ids) if all(map(is_rllib_parquet, files)) else []
 
@@ -83,7 +80,7 @@ def read_rllib_parquet(
     files = visible_files(path) if path.is_dir() else [path]
     packed, found, parts = list[tuple[str, bytes]](), dict[str, str](), list[Steps]()
     for file in files:
-        with parquet(file) as opened:
+        with open_parquet(file) as opened:
             names = opened.schema_arrow.names
             if names == [PACKED]:
                 packed += [(f"{file}: episode {k}", item) for k, item in enumerate(opened.read().column(0).to_pylist())]
@@ -99,24 +96,6 @@ def read_rllib_parquet(
     if packed:
         return read_episodes(str(path), packed, timeout_at=timeout_at, discrete_action=discrete_action)
     return imported(joined(parts, str(path)), found, "rllib_parquet", timeout_at, discrete_action)
-
-
-@contextmanager
-def parquet(path: Path) -> Generator[pq.ParquetFile]:
-    """The file, opened for reading; what pyarrow raises inside becomes a `DataError`."""
-    try:
-        with pq.ParquetFile(path) as file:
-            yield file
-    except D3rayError:
-        raise
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}.") from None
-    except MemoryError:
-        raise DataError(f"{path} does not fit into memory.") from None
-    except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
-        raise DataError(
-            f"{path} is a Parquet file that is cut short, damaged or of a kind that is not read ({reason(error)})."
-        ) from None
 
 
 def _column(source: str, word: str, column: Any, field: Any) -> Any:
@@ -139,7 +118,7 @@ def _column(source: str, word: str, column: Any, field: Any) -> Any:
 
 def _episode_ids(path: Path) -> set[Any] | None:
     """The ids of the episodes in a file, without the rest of it; None where a packed one does not show its id."""
-    with parquet(path) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         name = next((n for n in (PACKED, *NAMES["episode"]) if n in names), None)
         if name is None:

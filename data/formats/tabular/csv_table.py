@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import ConfigError, DataError
+from ...errors import ConfigError, DataError, did_you_mean
 from ...masks import ACTION_MASK
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, typed_actions
-from ..untrusted.archives import head, is_archive
+from ..untrusted.archives import head, is_zip
 from .csv_cells import HEAD, as_array, header, read_cells
 from .images import ENDINGS, read_images
 
@@ -27,26 +27,31 @@ NAMES = {  # d3ray's word: what files call it, the first found is taken
     "truncated": ("truncated", "timeout", "timeouts"),
     "log_prob": ("log_prob", "action_log_prob"),
 }
+_ENDS = ("episode", "terminated", "truncated")  # one of these tells where episodes end
 _SPELLED = re.compile(r"(obs|observations?|states?|act|actions?)(?:[_.](\d+)|\[(\d+)\])?")  # as `obs_0`, `state[0]`
 _ENTRY = re.compile(r"(observation(?:/[^:]+)?|action|action_mask)(?::(\d+))?")
 
 
 def is_csv(path: Path) -> bool:
-    """Whether the first line names episode, reward, an observation and an action."""
+    """Whether the first line names reward, an observation, an action, and an episode or what ends one."""
     names = {_usual(name, {}) for name in header(path)[0]}
-    return {"episode", "reward"} <= names and all(any(_entry(name, word) for name in names) for word in ("observation", "action"))
+    told = "reward" in names and not names.isdisjoint(_ENDS)
+    return told and all(any(_entry(name, word) for name in names) for word in ("observation", "action"))
 
 
 def is_table(path: Path) -> bool:
     """Whether the first line names several columns, whatever they are called."""
     names, _ = header(path)
-    return len(names) > 2 and all(re.fullmatch(r"[^\W\d][\w .:/()\[\]%°-]*", name) for name in names)
+    named = [name for name in names if name]  # pandas writes its index under no name
+    return (
+        len(names) > 2 and len(named) >= len(names) - 1 and all(re.fullmatch(r"[^\W\d][\w .:/()\[\]%°-]*", name) for name in named)
+    )
 
 
 def csv_parts(folder: Path) -> list[Path]:
     """The CSV files of a folder that also holds images, or archives or folders of them."""
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    if not any(path.is_dir() or path.suffix.lower() in ENDINGS or is_archive(path) for path in inside):
+    if not any(path.is_dir() or path.suffix.lower() in ENDINGS or is_zip(path) for path in inside):
         return []
     return [path for path in inside if path.is_file() and path.suffix.lower() not in ENDINGS and is_csv(path)]
 
@@ -67,8 +72,9 @@ def read_csv(
     (timeout), `action_mask:0` …, `log_prob` and `info/NAME`. Others are left out, which a note says. Numbers may be padded with
     spaces; commas, semicolons or tabs separate columns. gzip is read too.
 
-    An episode ends where its id changes, at a flag, and at the last row. There are no final observations. Where `observation:0` is
-    the only one and holds names, these are images: members of a zip archive or files of a folder, uint8 [H, W, C].
+    An episode ends where its id changes, at a flag, and at the last row; without ids at flags alone. There are no final
+    observations. Where `observation:0` is the only one and holds names, these are images: members of a zip archive or files of a
+    folder, uint8 [H, W, C].
 
     Args:
         path: the file.
@@ -94,28 +100,40 @@ def read_csv(
     names = [_usual(name, _checked(rename, found, source)) for name in found]
     groups = _grouped(names, source, found)
     are_images = groups.get("observation") == ["observation:0"] and _first_is_text(path, names.index("observation:0"), separator)
-    text = {"episode", *(["observation:0"] if are_images else ())}
+    numbered = "episode" in names
+    text = {*(["episode"] if numbered else ()), *(["observation:0"] if are_images else ())}
     numbers = [name for name in names if _known(name) and name not in text]
     whole = {name for name in numbers if name.startswith("action:") or _flag(name)}  # whose type tells, of actions their kind
     table = read_cells(
         path, names, separator, text=text, numbers={name: None if name in whole else pa.float64() for name in numbers}
     )
 
-    episode, notes = _episodes(table, source), _left_out(names)
-    n = len(table)
+    n, notes = len(table), _left_out(names)
     columns = {group: _stacked(table, entries) for group, entries in groups.items() if not (are_images and group == "observation")}
     called: list[str] = []
     if are_images:
         called = pc.utf8_trim_whitespace(table["observation:0"]).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
         columns["observation"] = read_images(called, _places(path, images), source)
     nested = {name.partition("/")[2]: column for name, column in columns.items() if name.startswith("observation/")}
-    end = np.r_[episode[1:] != episode[:-1], True]
     given = {word: flags(source, word, as_array(table[word])) for word in ("terminated", "truncated") if word in names}
+    end = np.zeros(n, bool)
+    if numbered:
+        episode = _episodes(table, source)
+        end[:-1] = episode[1:] != episode[:-1]
+    else:
+        flagged = " or ".join(given)
+        notes.append(
+            f"No column numbers the episodes: one ends where {flagged} says so (a column of numbers, rename.episode=NAME)."
+        )
+        end |= np.logical_or.reduce([*given.values()])
+    end[-1] = True
     terminated = given.get("terminated", end if ends == "terminated" else np.zeros(n, bool))
     truncated = (given.get("truncated", np.zeros(n, bool)) | end) & ~terminated
     if "terminated" not in given:
         other = "terminated" if ends == "truncated" else "truncated"
-        notes.append(f"The file does not say which episodes the task ended: all were taken as {ends} (ends={other} changes that).")
+        notes.append(
+            f"The file does not say which episodes the task ended: all were taken as {ends} (options.ends={other} changes that)."
+        )
     if timeout_at is not None:
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
         notes += said
@@ -143,12 +161,9 @@ def _checked(rename: Mapping[str, str] | None, header: Iterable[str], source: st
     there = set(header) | {name.partition(":")[0] for name in header}
     for usual, actual in (rename or {}).items():
         if usual not in NAMES and not _ENTRY.fullmatch(usual):
-            known = ", ".join(map(repr, NAMES))
-            raise ConfigError(
-                f"rename: csv has no column {usual!r}; there are {known}, 'observation', 'observation:0' and the like."
-            )
+            raise ConfigError(f"rename: csv has no column {usual!r}{did_you_mean(usual, [*NAMES, 'observation', 'action'])}")
         if actual not in there:
-            raise DataError(f"{source} has no column {actual!r}, only {_some(header)}.")
+            raise DataError(f"{source} has no column {actual!r} for {usual!r}, only {_some(header)}.")
     return {actual: usual for usual, actual in (rename or {}).items()}
 
 
@@ -181,11 +196,12 @@ def _grouped(names: list[str], source: str, header: list[str]) -> dict[str, list
         if found := _ENTRY.fullmatch(name):
             groups.setdefault(found[1], {})[int(found[2])] = name
     observed = [group for group in groups if group.startswith("observation")]
-    needed = {"episode": "episode" in names, "observation:0": bool(observed)}
+    needed = {"episode": not set(names).isdisjoint(_ENDS), "observation:0": bool(observed)}
     needed |= {"action:0": "action" in groups, "reward": "reward" in names}
     if lacking := [word for word, there in needed.items() if not there]:
         which, say = "which is which" if len(lacking) > 1 else "which it is", " ".join(f"rename.{word}=NAME" for word in lacking)
-        raise DataError(f"{source} has no column {', '.join(map(repr, lacking))}, only {_some(header)}; say {which}: {say}.")
+        ends = ", or rename.terminated=NAME where a flag ends an episode" if lacking == ["episode"] else ""
+        raise DataError(f"{source} has no column {', '.join(map(repr, lacking))}, only {_some(header)}; say {which}: {say}{ends}.")
     if "observation" in groups and len(observed) > 1:
         raise DataError(f"{source} has both 'observation:0' and {groups[observed[1]]!r}; observations are one vector, or a dict.")
     for group, entries in groups.items():
@@ -204,7 +220,7 @@ def _left_out(names: list[str]) -> list[str]:
 
 def _some(names: Iterable[str]) -> str:
     names = list(names)
-    return (", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "nothing"
+    return (", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")) or "nothing"
 
 
 # ---- the cells
@@ -253,6 +269,6 @@ def _places(path: Path, images: Path | str | None) -> list[Path]:
     stem = path.name.removesuffix(".gz").removesuffix(".csv")
     beside = [path.parent / name for name in (f"{stem}.zip", stem, "images.zip", "images")]
     return [
-        *(place for place in beside if place != path and (place.is_dir() or (place.is_file() and is_archive(place)))),
+        *(place for place in beside if place != path and (place.is_dir() or (place.is_file() and is_zip(place)))),
         path.parent,
     ]

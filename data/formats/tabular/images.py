@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..imported import Array
-from ..untrusted.archives import is_archive, open_archive
+from ..untrusted.archives import open_archive
 from .encoded_images import decode_image
 
 KINDS = ("PNG", "JPEG", "BMP")
@@ -54,7 +54,9 @@ def _opened(places: Sequence[Path], source: str) -> Generator[Fetch]:
     if not places:
 
         def nowhere(name: str) -> tuple[bytes, str]:
-            raise DataError(f"{source}: there is no image {name!r}; name the zip archive or folder of the images (images=PATH).")
+            raise DataError(
+                f"{source}: there is no image {name!r}; name the zip archive or folder of the images (options.images=PATH)."
+            )
 
         yield nowhere
         return
@@ -63,8 +65,6 @@ def _opened(places: Sequence[Path], source: str) -> Generator[Fetch]:
         if place.is_dir():
             yield _in_folder(place, elsewhere)
             return
-        if not is_archive(place):
-            raise DataError(f"{place} is neither a folder nor a zip archive of images.")
         with open_archive(place) as archive:
             short: dict[str, list[str]] = {}
             for member in archive.names:

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...errors import D3rayError, DataError
-from ..imported import Array, existing_file
+from ...errors import DataError
+from ..imported import Array, damaged, existing_file
+from ..untrusted.archives import head
 from .arrow_columns import array_of
 
 SHAPE = b"shape"  # a field's metadata: "84,84", of an entry that is stored flat
@@ -19,8 +20,7 @@ SHAPE = b"shape"  # a field's metadata: "84,84", of an entry that is stored flat
 
 def is_parquet(path: Path) -> bool:
     """Whether the file begins as Parquet does."""
-    with path.open("rb") as file:
-        return file.read(4) == b"PAR1"
+    return head(path, 4) == b"PAR1"
 
 
 @contextmanager
@@ -33,26 +33,28 @@ def open_parquet(path: Path | str) -> Generator[pq.ParquetFile]:
     path = existing_file(path)
     if not is_parquet(path):
         raise DataError(f"{path} is not a Parquet file.")
-    try:
-        with pq.ParquetFile(path) as file:
-            yield file
-    except D3rayError:
-        raise
-    except MemoryError as error:
-        raise DataError(f"{path}: {error or 'a column does not fit into memory'}.") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise DataError(f"{path} is a Parquet file that is cut short or damaged ({reason}).") from None
+    raised = (pa.ArrowException, OSError, ValueError, NotImplementedError)
+    with damaged(str(path), "a Parquet file", raised), pq.ParquetFile(path) as file:
+        yield file
 
 
-def read_column(file: pq.ParquetFile, name: str, source: str) -> Array:
-    """[N, ...] numbers of a column, in the shape that its field gives.
+def read_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None = None) -> Array:
+    """[N, ...] numbers of a column, or of some of its rows, in the shape that its field gives.
 
     Raises:
         DataError: a value is missing, entries differ in length or hold no numbers; column and row are named.
     """
     about = file.schema_arrow.field(name)
-    values = array_of(source, name, file.read([name]).column(name), about)
+    if rows is None:
+        column = file.read([name]).column(name)
+    else:
+        groups = range(file.metadata.num_row_groups)
+        ends = np.cumsum([file.metadata.row_group(k).num_rows for k in groups])
+        first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
+        before = int(ends[first - 1]) if first else 0
+        table = file.read_row_groups(list(groups)[first : last + 1], [name])
+        column = table.column(name).slice(rows.start - before, rows.stop - rows.start)
+    values = array_of(source, name, column, about)
     if isinstance(values, dict):
         raise DataError(f"{source}: column {name!r} has parts ({', '.join(values)}); numbers are needed.")
     if said := (about.metadata or {}).get(SHAPE):

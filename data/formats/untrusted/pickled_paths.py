@@ -17,14 +17,13 @@ from ..imported import (
     Imported,
     apply_time_limit,
     count_notes,
-    existing_file,
     finite,
     flags,
     one_column,
     typed_actions,
 )
 from . import restricted_pickle
-from .archives import head, open_gzip
+from .archives import head
 from .values import Leaves, leaves, names_in, numbers, plain
 
 REQUIRED = ("observations", "actions", "rewards")
@@ -70,13 +69,7 @@ def read_pickled_paths(
     Source: Berkeley CS285 homework 2023, `cs285/infrastructure/utils.py`; Decision Transformer (Chen et al. 2021,
     arXiv:2106.01345), `gym/data/download_d4rl_datasets.py`.
     """
-    source = str(existing_file(path))
-    with open_gzip(path) as stream:
-        data = stream.read(restricted_pickle.MAX_BYTES + 1)
-    if len(data) > restricted_pickle.MAX_BYTES:
-        raise DataError(f"{source} has more than the {restricted_pickle.MAX_BYTES:,} bytes that are allowed for a pickle.")
-    paths: Any = restricted_pickle.loads(data, source=source)
-    del data
+    source, paths = str(path), restricted_pickle.load(path)
     paths = [paths] if isinstance(paths, dict) else paths
     if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, dict) for one in paths):
         what = "nothing" if isinstance(paths, list | tuple) and not paths else f"a {type(paths).__name__}"

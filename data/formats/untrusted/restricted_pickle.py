@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, reason
-from ..imported import Array, existing_file
+from ..imported import Array
+from .archives import open_gzip
 
 MAX_BYTES = 1 << 32
 MULTIARRAY, NUMERIC = ("numpy.core.multiarray", "numpy._core.multiarray"), ("numpy.core.numeric", "numpy._core.numeric")
@@ -50,17 +51,18 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
     as Python's numbers. Arrays may be views of the file's bytes and then are read-only.
 
     Args:
-        path: the file.
+        path: the file, which may be inside gzip.
         max_bytes: a larger file is refused. Memory stays within a small multiple of the file's size.
 
     Raises:
         DataError: the file names a class or function other than NumPy's own for arrays (it is named), holds an array of Python
             objects or records, is cut short, damaged or too large.
     """
-    path = existing_file(path)
-    if (size := path.stat().st_size) > max_bytes:
-        raise DataError(f"{path} has {size} bytes, more than the {max_bytes} that are allowed for a pickle.")
-    return loads(path.read_bytes(), source=str(path))
+    with open_gzip(path) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise DataError(f"{path} has more than the {max_bytes:,} bytes that are allowed for a pickle.")
+    return loads(data, source=str(path))
 
 
 def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None, persistent: Persistent | None = None) -> Any:

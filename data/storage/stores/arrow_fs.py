@@ -62,6 +62,9 @@ class ArrowFiles:
         with file.open("rb") as source, self._files.open_output_stream(key) as target:
             shutil.copyfileobj(source, target, _PIECE)
 
+    def copy(self, key: str, to: str) -> None:
+        self._files.copy_file(key, to)
+
     def download(self, key: str, target: Path) -> None:
         with self._files.open_input_file(key) as source, target.open("wb") as file:
             shutil.copyfileobj(source, file, _PIECE)

@@ -56,6 +56,10 @@ class Store(Protocol):
         """An object with a local file's content, which may be large."""
         ...
 
+    def copy(self, key: str, to: str) -> None:
+        """An object with another one's content, of 5 GB at most, which does not pass through this machine where the store can."""
+        ...
+
     def download(self, key: str, target: Path) -> None:
         """An object, which may be large, as a local file."""
         ...

@@ -182,6 +182,10 @@ class Remembering:
         self._store.upload(file, key)
         self._wrote(key, None)
 
+    def copy(self, key: str, to: str) -> None:
+        self._store.copy(key, to)
+        self._wrote(to, None)
+
     def download(self, key: str, target: Path) -> None:
         self._store.download(key, target)
 

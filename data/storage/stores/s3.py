@@ -89,6 +89,12 @@ class S3:
         with self._errors():
             obstore.put(self._store, key, file)
 
+    def copy(self, key: str, to: str) -> None:
+        import obstore
+
+        with self._errors():
+            obstore.copy(self._store, key, to)
+
     def download(self, key: str, target: Path) -> None:
         import obstore
 

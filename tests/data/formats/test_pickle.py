@@ -215,7 +215,7 @@ def test_files_have_a_limit_and_errors_name_them(tmp_path: Path) -> None:
     path = tmp_path / "data.pkl"
     path.write_bytes(pickle.dumps({"a": np.arange(3)}))
     assert load(path)["a"].tolist() == [0, 1, 2]
-    with pytest.raises(DataError, match=r"data\.pkl has \d+ bytes, more than the 10"):
+    with pytest.raises(DataError, match=r"data\.pkl has more than the 10 bytes"):
         load(path, max_bytes=10)
     with pytest.raises(DataError, match="There is no file"):
         load(tmp_path / "absent")

@@ -192,12 +192,12 @@ def test_priorities_follow_a_ring(told: list[Story], rows: int, td_steps: int, s
 
 def test_a_state_goes_on_bit_for_bit() -> None:
     played = as_buffer([Story(e, 4, "terminated") for e in range(6)], 25)
-    one = played.buffer.prioritized_sampler(8, (1, 2))
+    one = PrioritizedSampler(played.buffer, 8, (1, 2))
     for _ in range(7):
         batch = one.sample()
         one.update(batch.index, batch.reward)
     other = as_buffer([], 25).buffer
-    two = other.prioritized_sampler(8, (1, 2))
+    two = PrioritizedSampler(other, 8, (1, 2))
     other.load_state(played.buffer.state())
     two.load_state(one.state())
     for _ in range(5):
