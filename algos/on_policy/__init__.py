@@ -1,0 +1,1 @@
+"""Algorithms that learn from what their present policy just did, and forget it then."""

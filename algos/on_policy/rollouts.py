@@ -1,0 +1,250 @@
+"""Rollouts of the present policy: what an on-policy algorithm wants, and the source over an online run that gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.batch import Batch
+from ...data.errors import ConfigError
+from ...data.random import bits, fold, root_key
+from ...data.spec import value_columns
+from ..environments.rollout import Rollout
+from ..nets import Hyper, Nets
+from ..wants import Looks, Material
+
+Columns = dict[str, Tensor]
+
+
+class Page(Protocol):
+    """What a source asks of the algorithm that it feeds."""
+
+    def complete(self, nets: Nets, rollout: Columns, h: Hyper) -> Columns:
+        """What of a rollout [T, n, ...] losses see besides, worked out once at the policy that acted: [T, n] each, by name.
+
+        It is given `observation`, `action`, `reward`, `next_observation`, `discount`, all scaled, and `ends`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Minibatches of what the policy did last; `OnlineRun` collects it.
+
+    Attributes:
+        page: Completes a rollout.
+        steps: Of all environments together, at least; each makes its share, rounded up. 0: whole episodes, `episodes` of them.
+        batch_size: Transitions of a minibatch; None: all of them.
+        passes: How often a rollout is gone through, in an order of its own each time.
+        episodes: Where `steps` is 0: how many have to have ended.
+        whole: Whether all of a rollout comes first, in a gradient step of its own, before the passes.
+    """
+
+    page: Any
+    steps: int
+    batch_size: int | None = None
+    passes: int = 1
+    episodes: int = 1
+    whole: bool = False
+    reads_data: ClassVar = False
+    following: ClassVar = True
+
+    def rows(self, n_envs: int) -> int | None:
+        """Rows of a buffer that holds a rollout of n environments, however short its episodes are; None: of any length."""
+        return 2 * n_envs * (-(-self.steps // n_envs) + 1) if self.steps else None
+
+    def open(self, material: Material, learner: Looks) -> RolloutSource:
+        if not isinstance(material.given, Rollout):
+            name = self.page.name
+            raise ConfigError(
+                f"{name} learns from what its own policy has just done, so data are of no use to it: call fit_online."
+            )
+        if learner.stacked:
+            raise ConfigError(
+                f"{self.page.name} acts for itself, one seed at a time: train every seed with a fit_online of its own."
+            )
+        return RolloutSource(self, material.given, learner)
+
+
+class RolloutSource:
+    """The minibatches of one rollout after another.
+
+    Args:
+        wants: What is wanted.
+        rollout: Where environments stand, and the buffer that remembers.
+        learner: Whose policy acts.
+    """
+
+    def __init__(self, wants: Rollouts, rollout: Rollout, learner: Looks) -> None:
+        self.wants, self.rollout, self.learner = wants, rollout, learner
+        self._scaling = wants.page.fit_.scaling
+        self._key = fold(root_key(learner.seeds[0], learner.device), "order")
+        n = rollout.vector.n
+        self.length = -(-wants.steps // n)  # steps of each environment
+        self._columns: Columns = {}  # [N, ...] of the present rollout, flat
+        self._begin = learner.step  # the gradient step at which it began
+        self._paid = np.zeros(n)  # G of each environment, by which rewards are scaled that are scaled by what was paid so far
+        self._since = [0] * n  # what of the buffer earlier rollouts have read, where whole episodes are wanted
+        self._order: tuple[int, Columns] | None = None
+
+    # ---- when
+
+    def due(self) -> int:
+        """Gradient steps that are due, now that the environments have made a step."""
+        if self.wants.steps:
+            return self._updates(self.length * self.rollout.vector.n) if self.rollout.steps % self.length == 0 else 0
+        return self._updates(sum(map(len, self._finished()[0]))) if self._ended() >= self.wants.episodes else 0
+
+    def _updates(self, rows: int) -> int:
+        return self.wants.whole + self.wants.passes * self._minibatches(rows)
+
+    def _minibatches(self, rows: int) -> int:
+        return -(-rows // (self.wants.batch_size or rows))
+
+    def _finished(self) -> tuple[list[np.ndarray], list[int]]:
+        """Rows of steps of episodes that ended since the last rollout, by environment."""
+        buffer = self.rollout.buffer
+        found = [buffer.finished_rows(e, since) for e, since in enumerate(self._since)]
+        return [rows[~buffer.columns["closing"][rows]] for rows, _ in found], [stop for _, stop in found]
+
+    def _ended(self) -> int:
+        buffer = self.rollout.buffer
+        ends = [buffer.columns["closing"][buffer.finished_rows(e, since)[0]].sum() for e, since in enumerate(self._since)]
+        return int(sum(ends))
+
+    # ---- what
+
+    def begins(self, step: int) -> bool:
+        """Whether a gradient step is a rollout's first."""
+        return step == self._begin
+
+    def sample(self, step: int) -> Batch:
+        """The minibatch of a gradient step; the first of a rollout makes it."""
+        rows = len(self._columns["reward"]) if self._columns else 0
+        if not rows or step - self._begin >= self._updates(rows):
+            self._make()
+            self._begin, rows = step, len(self._columns["reward"])
+        part, size = 0, rows
+        if not (self.wants.whole and step == self._begin):
+            part, size = (step - self._begin - self.wants.whole) % self._minibatches(rows), self.wants.batch_size or rows
+        picked = {name: column[part * size : (part + 1) * size] for name, column in self._ordered(step - part, size).items()}
+        at = picked.pop("index")
+        parts = {name: _joined(picked, name) for name in ("observation", "next_observation")}
+        known = {name: picked[name] for name in ("action", "reward", "discount")}
+        extra = {name: column for name, column in picked.items() if name not in known and "observation" not in name}
+        return Batch(**parts, **known, index=at, extra=extra)
+
+    def _ordered(self, begun: int, size: int) -> Columns:
+        """The rollout in the order in which a pass that began at a gradient step goes through it, `index` among its columns."""
+        if self._order is None or self._order[0] != begun:
+            rows = len(self._columns["reward"])
+            if size == rows:
+                ordered = {**self._columns, "index": torch.arange(rows, device=self.learner.device)}
+            else:  # once for all of its minibatches, which are parts of it
+                order = bits(fold(self._key, begun), rows).argsort(-1)
+                ordered = {**{name: column[order] for name, column in self._columns.items()}, "index": order}
+            self._order = begun, ordered
+        return self._order[1]
+
+    def between_epochs(self, epoch: int) -> None:
+        """Rollouts are made when they are due."""
+
+    def _make(self) -> None:
+        """Reads the latest steps, and has the algorithm complete them."""
+        episodes = not self.wants.steps
+        slots = self._episodes() if episodes else self.rollout.buffer.latest(self.length)
+        rollout = self._read(slots)
+        rollout |= self.learner.look(self.wants.page.complete, rollout)
+        if (scaler := self.wants.page.config_.observation_scaler) is not None and scaler.is_running:
+            self._follow(scaler.after(self._shown), rollout)
+        self._columns = {name: column.flatten(0, 1) for name, column in rollout.items() if name != "ends"}
+
+    def _follow(self, scaler: Any, rollout: Columns) -> None:
+        """Scales by what was seen up to now: what the policy does next, and what losses see of the rollout."""
+        self._keep(observation_scaler=scaler)
+        self._scaling.follow(scaler)
+        shape = rollout["reward"].shape
+        for name, rows in self._shown.items():
+            rollout[name] = _scaled(self._scaling, name.removeprefix("next_"), rows).unflatten(0, shape)
+
+    def _keep(self, **scaler: Any) -> None:
+        """Notes what a scaler has become in the fitted settings, which checkpoints and policies have."""
+        fit = self.wants.page.fit_
+        fit.config = fit.config.model_copy(update=scaler)
+
+    def _scaled_rewards(self, reward: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Rewards [T, n] as values see them."""
+        scaler = self.wants.page.config_.reward_scaler
+        if scaler is None:
+            return reward
+        if scaler.is_running:
+            sums, paid = np.empty(reward.shape), self._paid if self.wants.steps else np.zeros(1)
+            for t, row in enumerate(reward):
+                paid = sums[t] = self.wants.page.config_.gamma * paid + row
+                paid = np.where(ends[t], 0.0, paid)
+            self._paid = paid
+            scaler = scaler.after(sums.reshape(-1))
+            self._keep(reward_scaler=scaler)
+        return scaler.reward_transform().transform(torch.as_tensor(reward)).numpy()
+
+    def _episodes(self) -> np.ndarray:
+        """Whole episodes one after the other, as of one environment, [N, 1]."""
+        rows, self._since = self._finished()
+        return np.concatenate(rows)[:, None]
+
+    def _read(self, slots: np.ndarray) -> Columns:
+        """Steps at slots [T, n] of the buffer, as networks see them."""
+        buffer, config, scaling = self.rollout.buffer, self.wants.page.config_, self._scaling
+        columns, (t, n) = buffer.columns, slots.shape
+        terminated, cut = columns["terminated"][slots], columns["truncated"][slots]
+        ends = terminated | cut
+        reward = self._scaled_rewards(columns["reward"][slots], ends)
+        ends[-1] = True  # the rollout's own end
+        after = buffer.after(slots)
+        seen = {name: columns[name] for name in columns if name.split("/")[0] == "observation"}
+        shown = value_columns(self.rollout.observation)
+        read: Columns = {}
+        self._shown = dict[str, np.ndarray]()  # raw, [T n, ...] by column
+        for name, column in seen.items():
+            following = column[np.where(after < 0, 0, after)]
+            following[after < 0] = shown[name][np.nonzero(after < 0)[1]]  # where the environments stand now
+            for prefix, rows in (("", column[slots]), ("next_", following)):
+                key, self._shown[f"{prefix}{name}"] = f"{prefix}{name}", rows.reshape(t * n, *rows.shape[2:])
+                read[key] = _scaled(scaling, name, self._shown[key]).unflatten(0, (t, n))
+        action = columns["action"][slots]
+        read["action"] = scaling.action(action.reshape(t * n, *action.shape[2:])).unflatten(0, (t, n))
+        read["reward"] = torch.as_tensor(reward).to(self.learner.device, self.learner.dtype)
+        live = torch.as_tensor(~terminated, device=self.learner.device)
+        read["discount"] = config.gamma * live.to(self.learner.dtype)
+        return read | {"ends": torch.as_tensor(ends, device=self.learner.device)}
+
+    # ---- state
+
+    def state(self) -> Mapping[str, Tensor]:
+        """The present rollout, which cannot be worked out again once the policy has changed."""
+        counts = torch.tensor([self._begin, *self._since])
+        return {**self._columns, "counts": counts, "paid": torch.from_numpy(self._paid)} if self._columns else {}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        self._columns = {name: tensor for name, tensor in tensors.items() if name not in ("counts", "paid")}
+        self._begin, *self._since = tensors["counts"].tolist()
+        self._paid = tensors["paid"].numpy().copy()
+
+
+def _scaled(scaling: Any, name: str, rows: np.ndarray) -> Tensor:
+    """Observations of one column as networks see them."""
+    key = name.partition("/")[2]
+    seen = scaling.observation({key: rows} if key else rows)
+    return seen[key] if key else seen
+
+
+def _joined(columns: Columns, name: str) -> Any:
+    """An observation, or a dict of its parts."""
+    if name in columns:
+        return columns[name]
+    return {column.partition("/")[2]: rows for column, rows in columns.items() if column.startswith(f"{name}/")}

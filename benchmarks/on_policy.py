@@ -1,0 +1,216 @@
+"""On-policy algorithms beside PFRL 0.4.0: gradients on the same rollout and weights, and steps of eight CartPoles a second.
+
+`python benchmarks/on_policy.py` takes some minutes, wants two quiet cores, and writes `results/on_policy.json` and `.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from workers import Worker, control
+
+import d3ray
+from d3ray.algos.learning.fit import Fit
+from d3ray.algos.learning.trust_region import Limits
+from d3ray.algos.on_policy.estimators import advantages
+from d3ray.algos.online.run import OnlineRun
+from d3ray.data.batch import Batch
+from d3ray.data.spec import Box, Discrete, Spec
+
+RESULTS = Path(__file__).parent / "results"
+HIDDEN, STEPS, N_ENVS = [64, 48], 16, 8
+ENCODER = {"hidden_units": HIDDEN, "activation": "tanh"}
+BOTH: dict[str, Any] = {"policy_encoder": ENCODER, "value_encoder": ENCODER, "device": "cpu"}
+CLOSE = 1e-5
+PPO = {"entropy_weight": 0.02, "value_weight": 0.7, "clip": 0.15}
+CLIPPED = {"entropy_coef": 0.02, "value_func_coef": 0.7, "clip_eps": 0.15}
+STEP = {"entropy_coef": 0.0, "conjugate_gradient_damping": 0.01, "standardize_advantages": False}
+ROWS: tuple[tuple[str, Any, dict[str, Any], bool], ...] = (  # label, ours, theirs, whether actions are discrete
+    ("PPO", d3ray.PPO(**BOTH, **PPO), CLIPPED, True),
+    ("PPO, continuous", d3ray.PPO(**BOTH, **PPO), CLIPPED, False),
+    ("PPO, values clipped", d3ray.PPO(**BOTH, **PPO, value_clip=0.3), {**CLIPPED, "clip_eps_vf": 0.3}, True),
+    ("A2C", d3ray.A2C(**BOTH), {"gamma": 0.99}, True),
+    ("A2C, GAE", d3ray.A2C(**BOTH, lam=0.95), {"gamma": 0.99, "use_gae": True}, True),
+    ("TRPO", d3ray.TRPO(**BOTH, damping=0.01), STEP, True),
+    ("TRPO, continuous", d3ray.TRPO(**BOTH, damping=0.01), STEP, False),
+)
+
+
+def rollout(*, discrete: bool) -> dict[str, np.ndarray]:
+    """Random steps [T, n] with ends of the MDP, and estimates that are not those of any network."""
+    rng = np.random.default_rng(0)
+    shape = STEPS, N_ENVS
+    action = rng.integers(0, 3, shape) if discrete else rng.uniform(-0.9, 0.9, (*shape, 2)).astype("f4")
+    numbers = {name: rng.normal(size=shape).astype("f4") for name in ("reward", "advantage", "goal", "value")}
+    observation = rng.normal(size=(STEPS + 1, N_ENVS, 5)).astype("f4")
+    live = (rng.random(shape) > 0.1).astype("f4")
+    return {"observation": observation[:-1], "next_observation": observation[1:], "action": action, "live": live, **numbers}
+
+
+def weights(algorithm: Any) -> dict[str, np.ndarray]:
+    """Its affine layers by network and place, and the policy's deviation."""
+    return {_place(name): tensor.detach().numpy().copy() for name, tensor in _live(algorithm).items()}
+
+
+def _live(algorithm: Any) -> dict[str, torch.Tensor]:
+    learner = algorithm.fit_.learner
+    return {f"{network}/{name}": tensor for network in ("policy", "value") for name, tensor in learner.live[network].items()}
+
+
+def _place(name: str) -> str:
+    """`policy/encoder.layers.2.weight` is `policy/1/weight`."""
+    if name.endswith("log_std"):
+        return "log_std"
+    network, _, path = name.partition("/")
+    layer, _, part = path.rpartition(".")
+    return f"{network}/{len(HIDDEN) if layer == 'head' else int(layer.rpartition('.')[2]) // 2}/{part}"
+
+
+def compared(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *, discrete: bool) -> dict[str, Any]:
+    """The largest difference of any gradient, of TRPO of any new weight, over the largest of them."""
+    torch.manual_seed(0)
+    space = Discrete(n=3) if discrete else Box(shape=(2,), low=(-1.0, -1.0), high=(1.0, 1.0))
+    algorithm.fit_ = Fit.start_online(algorithm, Spec(observation=Box(shape=(5,)), action=space), "the rollout")
+    learner, data = algorithm.fit_.learner, rollout(discrete=discrete)
+    flat = {name: torch.from_numpy(part.reshape(-1, *part.shape[2:])) for name, part in data.items()}
+    nets = algorithm.fit_.nets()
+    with torch.no_grad():
+        policy = nets.policy(flat["observation"])
+        acted = policy.log_prob(flat["action"])
+        flat["log_prob"] = acted + (0.0 if label.startswith("TRPO") else 0.3 * torch.randn(len(acted)))
+        flat["old"] = policy.parameters()
+    name = label.partition(",")[0]
+    if name == "A2C":
+        with torch.no_grad():
+            value, after = (nets.value(flat[part]).unflatten(0, (STEPS, N_ENVS)) for part in ("observation", "next_observation"))
+        live = torch.from_numpy(data["live"])
+        ends = live == 0
+        ends[-1] = True
+        reward = torch.from_numpy(data["reward"])
+        flat["advantage"] = advantages(reward, value, after, 0.99 * live, ends, 0.99 * algorithm.lam).flatten()
+        flat["goal"] = flat["advantage"] + value.flatten()
+    extra = {key: flat[key] for key in ("advantage", "goal", "value", "log_prob", "old")}
+    index = torch.arange(len(flat["reward"]))
+    batch = Batch(flat["observation"], flat["action"], flat["reward"], flat["next_observation"], flat["live"], index, extra=extra)
+    before = weights(algorithm)
+    sent = {f"batch/{key}": value.numpy() for key, value in flat.items()} | {f"rollout/{key}": part for key, part in data.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        arrays, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
+        np.savez(arrays, **sent, **before)
+        peer("differentiate", arrays=arrays, answer=answer, agent=name, settings=theirs)
+        with np.load(answer) as found:
+            wanted = dict(found)
+    if name == "TRPO":
+        learner.constrain(algorithm.policy_loss, algorithm.divergence, "policy", batch, Limits(0.01, 0.01, 10, 10))
+        mine = {key: value for key, value in weights(algorithm).items() if key in wanted}
+        moved = max(float(np.abs(value - before[key]).max()) for key, value in mine.items())
+        apart = max(float(np.abs(mine[key] - value).max()) for key, value in wanted.items()) / moved
+    else:
+        mine = {}
+        for loss, network in ((algorithm.policy_loss, "policy"), (algorithm.value_loss, "value")):
+            given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
+            names = [_place(f"{network}/{key}") for key in learner.live[network]]
+            mine |= {key: gradient.numpy() for key, gradient in zip(names, given, strict=True)}
+        assert mine.keys() == wanted.keys()
+        apart = max(float(np.abs(mine[key] - value).max() / np.abs(value).max()) for key, value in wanted.items())
+    return {"label": label, "apart": apart, "close": apart <= (1e-3 if name == "TRPO" else CLOSE)}
+
+
+SPEED: tuple[tuple[str, Any, dict[str, Any], int, float], ...] = (  # ours, theirs, steps of each environment in a round, rate
+    (
+        "PPO",
+        {"update_interval": 1024, "batch_size": 64, "n_passes": 10},
+        {"update_interval": 1024, "minibatch_size": 64, "epochs": 10},
+        256,
+        3e-4,
+    ),
+    ("A2C", {"update_interval": 40, "optimizer": "adam"}, {"gamma": 0.99, "update_steps": 5}, 250, 7e-4),
+)
+
+
+def timed(
+    peer: Worker, name: str, ours: dict[str, Any], theirs: dict[str, Any], steps: int, rate: float, rounds: int
+) -> dict[str, Any]:
+    """Steps of all environments a second, side by side in turn; of rounds the median of ratios."""
+    agent, _, how = name.partition(", ")
+    algorithm = getattr(d3ray, agent)(**BOTH, **ours, learning_rate=rate, compile_graph=bool(how))
+    peer("begin", agent=agent, settings=theirs, environment="CartPole-v1", n_envs=N_ENVS, hidden=HIDDEN, rate=rate)
+    mine, others, controls = list[float](), list[float](), list[float]()
+    with OnlineRun(algorithm, "CartPole-v1", n_envs=N_ENVS) as run:
+        for k in range(rounds + 1):
+            begun = time.perf_counter()
+            for _ in range(steps):
+                run.step()
+            seconds, their_seconds = time.perf_counter() - begun, peer("act", steps=steps)
+            if k:  # the first is to warm up
+                mine.append(steps * N_ENVS / seconds)
+                others.append(steps * N_ENVS / their_seconds)
+                controls.append(control())
+    ratios = [a / b for a, b in zip(mine, others, strict=True)]
+    return {
+        "label": name,
+        "ours": statistics.median(mine),
+        "theirs": statistics.median(others),
+        "ratio": statistics.median(ratios),
+        "lower": min(ratios),
+        "upper": max(ratios),
+        "control": [min(controls), max(controls)],
+        "load": os.getloadavg()[0],
+    }
+
+
+def page(found: dict[str, Any]) -> str:
+    """The results as a page."""
+    lines = ["# On-policy algorithms beside PFRL 0.4.0", "", "<!-- Written by benchmarks/on_policy.py. -->", ""]
+    lines += [
+        "Gradients of each network on the same rollout, weights and estimates; of TRPO the policy's new weights over the longest",
+        "move. PFRL's REINFORCE adds the last reward twice and leaves the first out, so that returns are one row late there: it is",
+        "not compared.",
+        "",
+        "| | largest difference | at most |",
+        "|---|---|---|",
+    ]
+    for row in found["fidelity"]:
+        most = "1e-3 of the step" if row["label"].startswith("TRPO") else "1e-5 of the largest"
+        lines.append(f"| {row['label']} | {row['apart']:.1e} | {most}: {'met' if row['close'] else 'NOT met'} |")
+    lines += [
+        "",
+        f"Steps a second of {N_ENVS} CartPoles, learning included, in turn on the same cores; *compiled* is `compile_graph=True`:",
+        "",
+    ]
+    lines += ["| | d3ray | PFRL | ratio | control loop, s |", "|---|---|---|---|---|"]
+    for row in found["speed"]:
+        noise = f"{row['control'][0]:.3f} to {row['control'][1]:.3f}, load {row['load']:.1f}"
+        ratio = f"{row['ratio']:.2f} ({row['lower']:.2f} to {row['upper']:.2f})"
+        lines.append(f"| {row['label']} | {row['ours']:,.0f} | {row['theirs']:,.0f} | {ratio} | {noise} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, help="of the timings")
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    log = Path(tempfile.gettempdir()) / "d3ray-on-policy.log"
+    with Worker("on_policy_pfrl.py", given.threads, log) as peer:
+        found: dict[str, Any] = {"versions": peer("versions")}
+        found["fidelity"] = [compared(peer, label, ours, theirs, discrete=discrete) for label, ours, theirs, discrete in ROWS]
+        compiled = [(f"{name}, compiled", *row) for name, *row in SPEED]
+        found["speed"] = [timed(peer, *row, rounds=given.rounds) for row in (*SPEED, *compiled)]
+    (RESULTS / "on_policy.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "on_policy.md").write_text(page(found))
+    print(page(found))
+
+
+if __name__ == "__main__":
+    main()
