@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, named
 from ...data.masks import masked
 from ...data.spec import Spec
 from .graph_inputs import NoiseInput, StateInput
@@ -66,7 +66,9 @@ class Remembering:
             return memory
         if target_return is None:
             if not self.target_returns:
-                raise ConfigError(f"{self.name} acts for a return, and none was said: set target_returns, or give target_return.")
+                raise ConfigError(
+                    f"{self.name} acts for a return, and none was said: set {named('target_returns')}, or give target_return."
+                )
             target_return = self.target_returns[0]
         memory[RETURN_TO_GO][:] = target_return
         return {**memory, REWARD: np.zeros(n, np.float32)}
@@ -192,6 +194,6 @@ class StatefulWrapper:
 def refusal(name: str) -> str:
     """Why there is no `predict`, in one sentence."""
     return (
-        f"{name} acts on what came before, so one observation is not enough: use policy() with start, step and rewarded, "
-        "or as_stateful_wrapper(target_return) for a single environment."
+        f"{name} acts on what came before, so one observation is not enough: use policy() with start and step, and rewarded where "
+        "it acts for a return, or as_stateful_wrapper() for a single environment."
     )

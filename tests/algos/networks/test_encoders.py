@@ -349,7 +349,7 @@ def test_d3rlpys_names_are_read() -> None:
         ({"name": "keys", "encoders": {"eye": {"name": "pixel", "feature_size": 0}}}, None, "encoders.eye.feature_size is 0; "),
         ({"use_batch_norm": True, "use_layer_norm": True}, None, "choose one normalization, 'batch' or 'layer'."),
         (3, None, "it must be a name or settings with a name"),
-        ("pixel", "image", "need images of 36 × 36 or more, and these are 12 × 11: set smaller `filters`, or "),
+        ("pixel", "image", "need images of 36 × 36 or more, and these are 12 × 11: set smaller filters of encoder, or "),
         ("pixel", "both", "The pixel encoder needs images of three axes, and observations are a dict with the keys eye, arm."),
         ("keys", "image", "The keys encoder needs a dict or a tuple, and observations are of the shape (3, 12, 11)."),
         ({"name": "keys", "encoders": {"eyes": "pixel"}}, "both", "Observations have no key 'eyes' to encode; did you mean 'eye'?"),

@@ -1,0 +1,119 @@
+"""What an algorithm makes of recurrent encoders: which may have some, what its policy remembers by them, and how it acts then.
+
+Losses see them through the batch: its observations are `Histories`, of which networks make features as of any others. So a page
+says which of its networks act, in `Definition.recurrent`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from ..data.errors import ConfigError
+from ..data.sampling import RecurrentSampling
+from .nets import Nets
+from .networks.encoding import EncoderConfig
+from .networks.recurrent import RecurrentNetwork, recalling
+from .ports import Memory, Ports, Tensors
+
+TAKE_THEM = "DQN and what is built on it, NAF, BC, DiscreteBC, IQL and DiscreteIQL"
+
+
+class Acts(Protocol):
+    """What acts: an algorithm."""
+
+    recurrent: ClassVar[tuple[str, ...]]
+
+    def ports(self, spec: Any, config: Any) -> Ports: ...
+
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]: ...
+
+
+def remembers(config: Any) -> bool:
+    """Whether a setting is a recurrent encoder."""
+    return any(encoder.remembers for _, encoder in config if isinstance(encoder, EncoderConfig))
+
+
+def check_recurrence(name: str, networks: tuple[str, ...], config: Any) -> None:
+    """Compares recurrent encoders with the other settings; `networks` are those of `Definition.recurrent`.
+
+    Raises:
+        ConfigError: the algorithm takes none, or what else is set does not go with them.
+    """
+    found = [(field, encoder.label) for field, encoder in config if isinstance(encoder, EncoderConfig) and encoder.remembers]
+    sampler = config.sampler
+    if not found:
+        if isinstance(sampler, RecurrentSampling):
+            raise ConfigError(
+                f"{name}: sampler 'recurrent' is for recurrent encoders, and no encoder is one: choose gru or lstm, or "
+                "leave sampler out."
+            )
+        return
+    field, label = found[0]
+    if not networks:
+        raise ConfigError(f"{name}: {field} is {label}, and it takes no recurrent encoder; those who do are {TAKE_THEM}.")
+    if sampler is not None and not isinstance(sampler, RecurrentSampling):
+        raise ConfigError(
+            f"{name}: {field} is {label}, which learns from sub-sequences of episodes, and sampler {sampler.name!r} draws "
+            "transitions: leave sampler out, or choose recurrent."
+        )
+    if config.td_steps != 1:
+        raise ConfigError(
+            f"{name}: td_steps is {config.td_steps}, and with {field} {label} a step learns from the next one: set td_steps to 1."
+        )
+    if config.augmentation:
+        raise ConfigError(
+            f"{name}: augmentation changes each observation for itself, and {field} {label} reads them one after the other: leave "
+            "augmentation out."
+        )
+    if getattr(config, "bootstrap", False):
+        raise ConfigError(
+            f"{name}: bootstrap halves the data by transitions, and {field} {label} learns from sub-sequences: leave bootstrap out."
+        )
+
+
+def ports_of(algorithm: Acts, networks: Mapping[str, nn.Module], spec: Any, config: Any) -> Ports:
+    """What `act` takes beside the observation: what its page says, and the memory of the recurrent networks that act."""
+    found = _recurrent(algorithm, networks)
+    return {**algorithm.ports(spec, config), **{name: Memory(network.memory_shape) for name, network in found.items()}}
+
+
+def acted(algorithm: Acts, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+    """What `act` gives, of recurrent networks from the memories in `state` on; without, each observation is an episode's first."""
+    if not state or not (found := _remembering(algorithm, nets)):
+        return algorithm.act(nets, observation, state, noise)
+    own = {name: tensor for name, tensor in state.items() if name not in found}
+    with recalling({network: state[name] for name, network in found.items()}) as recall:
+        action, after = algorithm.act(nets, observation, own, noise)
+    return action, {**after, **{name: recall.left[network] for name, network in found.items()}}
+
+
+def remembered(algorithm: Acts, nets: Nets, state: Tensors) -> AbstractContextManager[Any]:
+    """Within it recurrent networks that act go on from the memories in `state`, whatever they are asked."""
+    return recalling({network: state[name] for name, network in _remembering(algorithm, nets).items()})
+
+
+def _remembering(algorithm: Acts, nets: Nets) -> dict[str, RecurrentNetwork]:
+    """The recurrent networks that act, of those that are there; an export has only what acts."""
+    return _recurrent(algorithm, {name: nets.network(name) for name in algorithm.recurrent if nets.has(name)})
+
+
+def _recurrent(algorithm: Acts, networks: Mapping[str, nn.Module]) -> dict[str, RecurrentNetwork]:
+    """The recurrent networks that act, each by the name of the network that it is in, with a number where that has several."""
+    found = dict[str, RecurrentNetwork]()
+    for name in algorithm.recurrent:
+        layers = _layers(networks[name]) if name in networks else []
+        found |= {name if len(layers) == 1 else f"{name}_{k}": layer for k, layer in enumerate(layers)}
+    return found
+
+
+def _layers(network: nn.Module) -> list[RecurrentNetwork]:
+    """The recurrent ones inside; remembered on the module, for it is asked at every decision."""
+    known: list[RecurrentNetwork] | None = network.__dict__.get("_d3ray_recurrent")
+    if known is None:
+        known = [layer for layer in network.modules() if isinstance(layer, RecurrentNetwork)]
+        network.__dict__["_d3ray_recurrent"] = known
+    return known
