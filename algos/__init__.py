@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from .environments import datasets as datasets
     from .online.run import OnlineRun as OnlineRun
     from .pages import *  # noqa: F403
+    from .saving.loggers import CSVLogger as CSVLogger
+    from .saving.loggers import TensorBoardLogger as TensorBoardLogger
     from .saving.saving import load as load
     from .stack import Stack as Stack
 
 __getattr__, __all__ = lazily(__name__, PAGES | {name: home for name, home in homes(__file__).items() if name != "*"})
-offer(PAGES, pages.__getattr__)
+offer(PAGES, pages.__getattr__, online=[name for name, home in PAGES.items() if home.startswith(".on_policy.")])

@@ -20,6 +20,7 @@ from ..data.replay import ReplayBuffer
 from .acting.fitted import policy, policy_module
 from .acting.inputs import as_batch, raw_actions, raw_inputs
 from .acting.policy import Policy, module_input
+from .acting.remembering import Remembering, StatefulWrapper
 from .devices import AnyDevice
 from .environments.make import is_given, make
 from .export.export import save_policy
@@ -27,6 +28,7 @@ from .learning.callbacks import Callback, Epoch, Evaluator
 from .learning.estimator import Estimator
 from .learning.fit import Fit
 from .online.training import collect, fitter_online
+from .recurrence import remembers
 from .saving.saving import load, load_into, read_params, save
 
 __all__ = ["Algorithm", "Callback", "Epoch", "Evaluator"]
@@ -98,6 +100,21 @@ class Algorithm(Estimator):
         """The greedy policy as a module: raw observations [B, ...] to raw actions [B, A] or [B], scalers inside."""
         return policy_module(self.fitted)
 
+    def as_stateful_wrapper(self, target_return: float | None = None) -> StatefulWrapper:
+        """A policy that remembers in one environment, as d3rlpy has it: `predict(x, reward)`, and `reset()` before every episode.
+
+        Args:
+            target_return: Of policies that act for a return, what is asked for, in the units of the environment's rewards; None:
+                the first of `target_returns`.
+
+        Raises:
+            ConfigError: the policy remembers nothing; no return is known to ask for; or one is given, and it acts for none.
+        """
+        policy: Any = self.policy()
+        if not isinstance(policy, Remembering):
+            raise ConfigError(f"The policy of {self.name} remembers nothing, so there is nothing to wrap: predict is enough.")
+        return StatefulWrapper(policy if target_return is None else policy.asking(target_return))
+
     def predict(self, x: Any, action_mask: Any = None) -> np.ndarray:
         """Greedy actions at raw observations [B, ...]: floats [B, A] in the environment's units, or int64 [B].
 
@@ -137,9 +154,16 @@ class Algorithm(Estimator):
 
         At a single observation and a single action it is one number.
 
-        Raises ConfigError where an algorithm learns no values, DataError where a shape is wrong or a number is not finite.
+        Raises:
+            ConfigError: the algorithm learns no values, or has a recurrent encoder, whose values depend on what came before.
+            DataError: a shape is wrong or a number is not finite.
         """
         fit = self.fitted
+        if remembers(fit.config):
+            raise ConfigError(
+                f"{self.name} values an action by what came before too, so one observation is not enough: losses and explorers "
+                "that weigh values know it."
+            )
         shown, single = as_batch(fit.spec, x)
         inputs = {name: torch.as_tensor(rows) for name, rows in raw_inputs(fit.spec, shown).items()}
         raw = raw_actions(fit.spec.action, np.asarray(action)[None] if single else action, len(next(iter(inputs.values()))))
@@ -199,9 +223,10 @@ class Algorithm(Estimator):
             raise ConfigError(f"{path} holds a {algorithm.name}, not a {cls.__name__}.")
         return algorithm
 
-    def save_policy(self, path: str | Path) -> None:
+    def save_policy(self, path: str | Path, *, overwrite: bool = False) -> None:
         """The greedy policy for use without d3ray; the ending chooses.
 
-        `.onnx`, `.pt` (TorchScript) and `.pt2` (torch.export) are one file each; without an ending, a policy package.
+        `.onnx`, `.pt` (TorchScript) and `.pt2` (torch.export) are one file each; without an ending, a policy package. What is there
+        is replaced with `overwrite=True` alone; else a ConfigError says so.
         """
-        save_policy(self, path)
+        save_policy(self, path, overwrite=overwrite)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from ..data.augmentation import Augmentations
 from ..data.config import Config, setting
@@ -28,6 +28,8 @@ Bounds = Annotated[tuple[float, float], AfterValidator(_rising)]
 class AlgorithmConfig(Config):
     """Settings that every algorithm has. Floats are coefficients: tensors while training runs, one a seed."""
 
+    follows_rollouts: ClassVar[bool] = False  # whether all that it learns from is what it has just done
+
     batch_size: int = setting(256, "transitions in a gradient step", gt=0)
     gamma: float = setting(0.99, "γ: discount of one step", source="SAC, Table 1; the authors' code of TD3", ge=0, le=1)
     td_steps: int = setting(1, "n of the n-step return", gt=0)
@@ -35,14 +37,22 @@ class AlgorithmConfig(Config):
         None, "how transitions are drawn: epoch, weighted, prioritized, stream, or uniform with its settings; None: uniform"
     )
     observation_scaler: ObservationScaler | None = setting(
-        None, "how observations are scaled: standard, min_max or pixel; of a dict, one for each key"
+        None, "how observations are scaled: standard, min_max or pixel, online running; of a dict, one for each key"
     )
     reward_scaler: RewardScaler | None = setting(
-        None, "how each reward is scaled: standard, min_max, clip, multiply, constant_shift or return_based"
+        None, "how each reward is scaled: standard, min_max, clip, multiply, constant_shift or return_based, online running"
     )
     augmentation: Augmentations = setting((), "how observations are changed at random while training: names or settings, in order")
     n_augmentations: int = setting(1, "copies of a batch, each augmented for itself; their losses are averaged", gt=0)
     mixed_precision: bool = setting(False, "whether encoders run in bfloat16 while training; parameters stay float32")
+
+    @model_validator(mode="after")
+    def _check_scalers(self) -> Self:
+        for name in ("observation_scaler", "reward_scaler"):
+            scaler = getattr(self, name)
+            if scaler is not None and scaler.is_running and not self.follows_rollouts:
+                raise ValueError(f"{name} 'running' is of algorithms that learn from rollouts, as PPO: say 'standard'.")
+        return self
 
     def coefficients(self) -> dict[str, float]:
         """The settings that are floats, by name: what may change while training runs, and differ between rows of a stack."""

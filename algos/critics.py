@@ -10,6 +10,7 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.dataset import Dataset
+from ..data.errors import named
 from ..data.sampling import range_of_returns
 from .base import Algorithm
 from .config import AlgorithmConfig
@@ -51,7 +52,7 @@ class Critics(Algorithm):
                 warnings.warn(
                     f"{self.name}: the discounted returns of {dataset.name!r} lie from {lowest:.4g} to {highest:.4g}, and its "
                     f"critic's atoms from {span[0]:g} to {span[1]:g}: what lies beyond is taken for the nearer end. Set v_min and "
-                    "v_max of q_function, or a reward_scaler.",
+                    f"v_max of {named('q_function')}, or a {named('reward_scaler')}.",
                     stacklevel=2,
                 )
         return super().completed(config, dataset)

@@ -22,6 +22,7 @@ from .devices import AnyDevice, Device
 from .nets import Hyper, Nets
 from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
+from .recurrence import check_recurrence
 from .wants import Opens, Transitions, Wants
 
 # What `loss` says, and metrics: one value a sample, or one.
@@ -116,6 +117,12 @@ class Verbs(Protocol):
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         ...
 
+    def constrain(
+        self, loss: Loss, divergence: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn, limits: Any
+    ) -> None:
+        """One step of the network down the mean loss, as far as a mean divergence allows; `limits` is `trust_region.Limits`."""
+        ...
+
     def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
         """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
         ...
@@ -170,6 +177,7 @@ class Definition:
     has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
+    recurrent: ClassVar[tuple[str, ...]] = ()  # networks that act, where encoders may be recurrent; empty: none may
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
@@ -345,6 +353,7 @@ class Definition:
             raise ConfigError(f"{self.name} looks at its data in an order of its own, which cannot stream: leave sampler out.")
         if config.mixed_precision and self.dtype != "float32":
             raise ConfigError(f"{self.name}: mixed_precision is of bfloat16 and float32, and dtype is {self.dtype!r}: choose one.")
+        check_recurrence(self.name, self.recurrent, config)
         return config
 
     def __repr__(self) -> str:

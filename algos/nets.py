@@ -81,6 +81,14 @@ class Nets:
             raise AttributeError(f"There is no network {name!r} here; there are: {', '.join(modules)}.")
         return NetworkCall(self, name, modules[name])
 
+    def has(self, name: str) -> bool:
+        """Whether there is a network of this name here."""
+        return name in self._modules
+
+    def network(self, name: str) -> nn.Module:
+        """The module of a network, whose tensors may be handed in elsewhere."""
+        return self._modules[name]
+
     def run(self, name: str, function: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """A function of a network, with the tensors and the address that the network has here."""
         module, tensors = self._modules[name], self._tensors.get(name)

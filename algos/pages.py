@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from .in_sample.xql import XQL as XQL
     from .judging.discrete_fqe import DiscreteFQE as DiscreteFQE
     from .judging.fqe import FQE as FQE
+    from .on_policy.a2c import A2C as A2C
+    from .on_policy.ppo import PPO as PPO
+    from .on_policy.reinforce import REINFORCE as REINFORCE
+    from .on_policy.trpo import TRPO as TRPO
     from .sequence.decision_transformer import DecisionTransformer as DecisionTransformer
     from .sequence.discrete_decision_transformer import DiscreteDecisionTransformer as DiscreteDecisionTransformer
     from .values.al import AL as AL

@@ -10,11 +10,16 @@ from ..data.errors import ConfigError, did_you_mean
 Kind = TypeVar("Kind", bound=type[Any])
 _ours: dict[str, Callable[[str], type[Any]]] = {}
 _registered: dict[str, type[Any]] = {}
+_online = set[str]()  # of ours, those that learn from what they do alone
 
 
-def offer(names: Iterable[str], load: Callable[[str], type[Any]]) -> None:
-    """Makes d3ray's own algorithms known by their names, which `load` brings once they are asked for."""
+def offer(names: Iterable[str], load: Callable[[str], type[Any]], online: Iterable[str] = ()) -> None:
+    """Makes d3ray's own algorithms known by their names, which `load` brings once they are asked for.
+
+    Those that `online` names learn from what they do alone, so that data are of no use to them.
+    """
     _ours.update(dict.fromkeys(names, load))
+    _online.update(online)
 
 
 def register_algorithm(algorithm: Kind) -> Kind:
@@ -31,8 +36,13 @@ def register_algorithm(algorithm: Kind) -> Kind:
 
 
 def algorithm_names() -> list[str]:
-    """Every algorithm that there is, sorted."""
-    return sorted([*_ours, *_registered])
+    """Every algorithm that learns from data, sorted: what experiments train."""
+    return sorted([*(_ours.keys() - _online), *_registered])
+
+
+def online_names() -> list[str]:
+    """Every algorithm that learns from what it does alone, sorted: what `fit_online` trains."""
+    return sorted(_online)
 
 
 def algorithm_class(name: str) -> type[Any]:
@@ -40,7 +50,7 @@ def algorithm_class(name: str) -> type[Any]:
     if name in _registered:
         return _registered[name]
     if name not in _ours:
-        raise ConfigError(f"There is no algorithm {name!r}{did_you_mean(name, algorithm_names())}")
+        raise ConfigError(f"There is no algorithm {name!r}{did_you_mean(name, [*algorithm_names(), *_online])}")
     return _ours[name](name)
 
 

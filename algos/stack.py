@@ -19,6 +19,7 @@ from .base import Algorithm
 from .learning.callbacks import Callback, Evaluator, Watching, check_arguments, watching
 from .learning.estimator import Estimator
 from .learning.fit import Fit
+from .learning.history import History
 from .learning.setup import trained_on
 
 
@@ -60,6 +61,13 @@ class Stack:
         return {self.seeds[k]: step for k, step in latest_first}
 
     @property
+    def history_(self) -> History:
+        """The metrics of every epoch and seed since the networks were built or loaded; that of one seed is `.seed(k).history_`."""
+        if not hasattr(self, "fit_"):
+            raise ConfigError("This stack has not been trained yet: call fit first.")
+        return History.of(self.fit_)
+
+    @property
     def step(self) -> int:
         """Gradient steps done."""
         return self.fit_.learner.step if hasattr(self, "fit_") else 0
@@ -98,6 +106,7 @@ class Stack:
         if not hasattr(self, "fit_"):
             algorithm = _fresh(self.algorithm)
             self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)
+        self.fit_.sampler(dataset)  # before anyone looks on: they ask what it is trained on
         parts = [f"seed-{seed}" if self._distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
         each = [(part, partial(self.seed, k)) for k, part in enumerate(parts)]
         with watching(self, each, callbacks, n_steps, n_steps_per_epoch, **watch) as called:
@@ -123,6 +132,7 @@ class Stack:
             one = self.seed(k)
             one.finish_epoch(epoch, metrics, evaluators, callbacks)
             self.fit_.stopped |= one.fit_.stopped
+        self.fit_.measured[k].append({"epoch": epoch, **metrics})
 
     def seed(self, k: int) -> Algorithm:
         """The k-th seed as an ordinary algorithm, on tensors of its own. Raises ConfigError where there is no such row."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -13,14 +15,14 @@ from torch.utils import _pytree as pytree
 from ...data.errors import ConfigError
 from ...data.frames import Padding
 from ...data.masks import ACTION_MASK, Masked
-from ...data.random import fold, root_key
 from ...data.scalers import Affine
 from ...data.spec import Discrete, Spec, space_columns
 from ..definition import Definition
 from ..learning.scaling import Bounds
 from ..nets import Hyper, Nets
 from ..networks.vectors import Observation
-from ..ports import Ports, drawn, noises, started
+from ..ports import Draws, Ports, Tensors, noises, started
+from ..recurrence import acted, remembered
 from .frames import facing
 from .inputs import as_batch, raw_inputs, with_mask
 
@@ -62,6 +64,7 @@ class PolicyModule(nn.Module):
         super().__init__()
         self.algorithm, self.dtype, self.coefficients, self.ports = algorithm, dtype, coefficients, ports
         self.networks = nn.ModuleDict(dict(modules))
+        self._limits = {name: affine.limit for name, affine in scalers.items()}
         self._buffers_of: dict[str, str] = {}  # by what is scaled; a key of a dict may be no name for a buffer, so it is numbered
         for at, (name, affine) in enumerate(sorted(scalers.items())):
             self._buffers_of[name] = buffer = f"observation_{at}" if "/" in name else name
@@ -74,7 +77,7 @@ class PolicyModule(nn.Module):
     def affines(self) -> dict[str, Affine]:
         """The scalers that there are: `action`, and `observation` or `observation/KEY` of dicts."""
         return {
-            name: Affine(getattr(self, f"{buffer}_scale"), getattr(self, f"{buffer}_shift"))
+            name: Affine(getattr(self, f"{buffer}_scale"), getattr(self, f"{buffer}_shift"), self._limits[name])
             for name, buffer in self._buffers_of.items()
         }
 
@@ -88,14 +91,14 @@ class PolicyModule(nn.Module):
         return (self.get_buffer("action_low"), self.get_buffer("action_high")) if self.bounded else None
 
     def forward(self, observation: Observation) -> Tensor:
-        return self.raw(self.algorithm.act(self._nets(), self._seen(observation), {}, {})[0])
+        return self.raw(acted(self.algorithm, self._nets(), self._seen(observation), {}, {})[0])
 
-    def draw(self, observation: Observation, key: Tensor, *, exploring: bool = True) -> Tensor:
-        """An action with the numbers of an address, at an episode's start; of a deterministic policy the greedy one."""
+    def draw(self, observation: Observation, noise: Callable[[int], Tensors]) -> Tensor:
+        """An action at an episode's start, with the random numbers that `noise` gives for so many; without any the greedy one."""
         seen = self._seen(observation)
-        n, device = len(pytree.tree_leaves(seen)[0]), pytree.tree_leaves(seen)[0].device
-        noise = drawn(self.ports, key, n, self.dtype, exploring=exploring)
-        return self.raw(self.algorithm.act(self._nets(), seen, started(self.ports, n, self.dtype, device), noise)[0])
+        first = pytree.tree_leaves(seen)[0]
+        memory = started(self.ports, len(first), self.dtype, first.device)
+        return self.raw(acted(self.algorithm, self._nets(), seen, memory, noise(len(first)))[0])
 
     def log_prob(self, observation: Observation, action: Tensor) -> Tensor:
         """Log density of raw actions [B, A] under a stochastic policy, [B], in the units of raw actions."""
@@ -104,12 +107,17 @@ class PolicyModule(nn.Module):
         scaled = self.algorithm.log_prob(self._nets(), self._seen(observation), scaler.transform(action))
         return scaled + scaler.scale.abs().log().expand(action.shape[-1]).sum()
 
-    def values(self, observation: Observation, n_actions: int) -> Tensor:
-        """Q(s, a) of every discrete action, [B, A]. Raises ConfigError where an algorithm learns no values."""
+    def values(self, observation: Observation, n_actions: int, state: Tensors | None = None) -> Tensor:
+        """Q(s, a) of every discrete action, [B, A], from memories [B, ...] on.
+
+        Raises ConfigError where an algorithm learns no values.
+        """
         each = cast("Observation", pytree.tree_map(lambda x: x.repeat_interleave(n_actions, 0), self._seen(observation)))
         first = pytree.tree_leaves(each)[0]
         action = torch.arange(n_actions, device=first.device).repeat(len(first) // n_actions)
-        return self.algorithm.value(self._nets(), each, action).reshape(-1, n_actions)
+        nets, memories = self._nets(), {name: part.repeat_interleave(n_actions, 0) for name, part in (state or {}).items()}
+        with remembered(self.algorithm, nets, memories) if memories else nullcontext():
+            return self.algorithm.value(nets, each, action).reshape(-1, n_actions)
 
     def _nets(self) -> Nets:
         return Nets(dict(self.networks.items()), {}, None, None, self.dtype, h=self.coefficients())
@@ -149,6 +157,7 @@ class Policy:
     ) -> None:
         self.module, self.spec, self.device, self.frames = module, spec, device, frames
         self.frame_padding: Padding = frame_padding
+        self._draws = Draws(module.ports, module.dtype, device)
 
     def facing(self, shown: Spec) -> Any:
         """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
@@ -203,8 +212,7 @@ class Policy:
 
     def draw(self, observation: Any, *, step: int, seed: int) -> np.ndarray:
         """Actions drawn from the policy with the numbers of (seed, step); a deterministic policy's are greedy."""
-        key = fold(fold(root_key(seed, self.device), "policy"), step)
-        return self._answer(lambda x: self.module.draw(x, key), observation)
+        return self._answer(lambda x: self.module.draw(x, partial(self._draws.at, seed, step)), observation)
 
     def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
         """Log densities [n] of raw actions [n, A] at raw observations, in the units of raw actions.

@@ -10,15 +10,16 @@ Observations and actions are raw; memory and noise are as `act` has them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...data.random import fold, root_key
-from ...data.spec import Spec
+from ...data.spec import Discrete, Spec
 from ..ports import Ports, drawn, memories, noises
+from ..recurrence import acted
 from .graph_inputs import NoiseInput, StateInput
 from .inputs import named_inputs, raw_inputs
 from .policy import Policy, PolicyModule, module_input
@@ -48,7 +49,7 @@ class PortedModule(PolicyModule):
 
     def acted(self, observation: Any, state: Inputs, noise: Inputs) -> tuple[Tensor, ...]:
         """Raw actions, and what each memory becomes."""
-        action, after = self.algorithm.act(self._nets(), self._seen(observation), state, noise)
+        action, after = acted(self.algorithm, self._nets(), self._seen(observation), state, noise)
         return self.raw(action), *(after[name] for name in memories(self.ports))
 
 
@@ -88,9 +89,20 @@ class PortedPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMe
         if what != "draw":
             self.check_departs(what)
             memory, action = self.step(state, observation)
-            return memory, action if what == "action" else super().propose(what, None, observation, step=step, seed=seed)[1]
+            return memory, action if what == "action" else self._values(state, observation)
         memory, action = self._explored(state, observation, fold(fold(root_key(seed), "policy"), step))
         return memory, action
+
+    def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
+        if self.states:
+            self.predict(observation)
+        return super().log_prob(observation, action)
+
+    def _values(self, state: Memory, observation: Any) -> np.ndarray:
+        """Q(s, a) of every discrete action, [n, A]."""
+        handed = {name: torch.as_tensor(state[f"state/{name}"], device=self.device) for name in memories(self.ported.ports)}
+        n_actions = cast("Discrete", self.spec.action).n
+        return self._answer(lambda x: self.ported.values(x, n_actions, handed), observation)
 
     def _explored(self, state: Memory, observation: Any, key: Tensor) -> tuple[Memory, np.ndarray]:
         """A step with all noise drawn, at an address."""

@@ -9,13 +9,13 @@ prior, clipped to ±0.5 so that they stay near what was seen.
 
 Symbols   β = `beta`; a latent has `latent_size` entries. log σ is clipped to -4 and 15.
 Choices   d3rlpy 2.8.1 leaves tanh out where its `with_squash` is true, so in training and in drawing, and what it draws is
-          unbounded; the authors' code of BCQ, BEAR, PLAS, SPOT and MCQ has tanh throughout, as here.
+          unbounded, as `decoder_output="linear"` has it; the authors' code of BCQ, BEAR, PLAS, SPOT and MCQ has tanh throughout.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -49,6 +49,7 @@ class BehaviourConfig(Config):
     imitator_optimizer: Optimizer = setting(Adam(), "what steps the behaviour model", source=BCQ_CODE)
     imitator_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of both halves of the behaviour model")
     latent_size: int | None = setting(None, "entries of a latent; None: twice those of an action", source=BCQ_CODE, gt=0)
+    decoder_output: Literal["tanh", "linear"] = setting("tanh", "what the decoder's actions end in", source=BCQ_CODE)
     beta: float = setting(0.5, "β: weight of the latents' divergence from the prior", source=BCQ_CODE, ge=0)
 
 
@@ -60,7 +61,7 @@ class BehaviourModel(Algorithm):
         seen, size, latent = spec.observation, spec.action.shape[0], latent_size(spec, config)
         halves = {
             "vae_encoder": LatentEncoder(config.imitator_encoder, seen, size, latent),
-            "vae_decoder": LatentDecoder(config.imitator_encoder, seen, size, latent),
+            "vae_decoder": LatentDecoder(config.imitator_encoder, seen, size, latent, linear=config.decoder_output == "linear"),
         }
         return {name: Network(half, "imitator_learning_rate", optimizer=config.imitator_optimizer) for name, half in halves.items()}
 

@@ -14,9 +14,9 @@ Choices   1. The behaviour is modelled for the first `warmup_steps` gradient ste
              before the first, and in d3rlpy 2.8.1 they count.
           2. λ = 0.75, as in code and d3rlpy; Seno and Imai 2021 have 1.
           3. Latents of the policy reach further than the ±0.5 with which behaviour is drawn: m = 2, as in code and d3rlpy.
-          4. The decoder ends in tanh, as in the code; d3rlpy's does not. On the one task looked at, with five seeds, the mean was
-             higher without (one-sided p = 0.02, and 0.09 with a perturbation): in learning.md, pendulum-plas beside
-             pendulum-plas-open. That tanh passes little on near its bounds may be why; it was not examined.
+          4. The decoder ends in tanh, as in the code; d3rlpy's does not (`decoder_output="linear"`). On the one task looked at,
+             with five seeds, the mean was higher without (one-sided p = 0.02, and 0.09 with a perturbation): in learning.md,
+             pendulum-plas beside pendulum-plas-open. That tanh passes little on near its bounds may be why; it was not examined.
 """
 
 from __future__ import annotations

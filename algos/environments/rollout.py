@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from torch.utils import _pytree as pytree  # it has no public name yet
 
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, DataError
 from ...data.masks import ACTION_MASK, mask_of, masked
 from ...data.replay import ReplayBuffer
 from ...data.spec import shapes_of, value_columns
 from .collect import proposal, restarted
 from .explorers import Explorer, random_actions
-from .vector import Policy, VectorEnvironment, looked_back
+from .vector import Policy, VectorEnvironment, looked_back, rows_of
 
 Arrays = dict[str, np.ndarray]
+_LONGEST = 100_000  # steps of an unfinished episode that can be played again
 
 # (environments before a step, policy or None where actions are uniform, observations, actions) to the buffer's extra columns
 Recorder = Callable[[VectorEnvironment, Any, Any, np.ndarray], Mapping[str, np.ndarray]]
@@ -63,12 +66,18 @@ class Rollout:
         self.record, self.steps = record, 0
         self.observation: Any = None
         self._memory: Any = None  # of a policy that has one
+        self._extra: Mapping[str, np.ndarray] = {}  # of the step that was decided upon
         self._return, self._length = np.zeros(vector.n), np.zeros(vector.n, np.int64)  # of the episodes that go on
         self._finished: list[tuple[float, int]] = []  # since `metrics` was asked
+        self._actions = deque[np.ndarray](maxlen=_LONGEST)  # of the latest steps, [n, ...] each: of all episodes that go on
         buffer.cut_episodes()
 
     def step(self, policy: Policy | None) -> None:
         """One step of every environment; those whose episode it ended are reset. Without a policy actions are uniform."""
+        self.take(policy, self.decide(policy))
+
+    def decide(self, policy: Policy | None) -> np.ndarray:
+        """The actions that come next, [n, ...]."""
         vector, space = self.vector, self.vector.spec.action
         if self.observation is None:
             self.observation, self._memory = vector.reset(), self._fresh(policy)
@@ -79,8 +88,17 @@ class Rollout:
             self._memory, proposed = proposal(policy, self.explorer, self._memory, self.observation, **at)
             action = self.explorer.explore_at(self.observation, proposed, space, **at) if action is None else action
         action = np.asarray(action).reshape(vector.n, *space.shape)
-        extra = {} if self.record is None else self.record(vector, None if random else policy, self.observation, action)
+        self._extra = {} if self.record is None else self.record(vector, None if random else policy, self.observation, action)
+        return action
+
+    def take(self, policy: Policy | None, action: np.ndarray) -> None:
+        """Takes the actions that `decide` gave. Raises DataError: a reward is not finite."""
+        vector, extra = self.vector, self._extra
         result = vector.step(action)
+        if not np.isfinite(result.reward).all():
+            worst = int((~np.isfinite(result.reward)).argmax())
+            raise DataError(f"Environment {worst} paid {result.reward[worst]}, which is not finite: look at its step.")
+        self._actions.append(action.copy())
         ends = (result.terminated, result.truncated, result.observation)
         self.buffer.append(self.observation, action, result.reward, *ends, **extra)
         self.observation = result.observation
@@ -91,12 +109,21 @@ class Rollout:
         if result.ended.any():
             self._begin_again(policy, np.flatnonzero(result.ended).tolist())
 
+    def cut(self, policy: Policy | None) -> None:
+        """Ends every episode that goes on, truncated where the environments stand now; new ones begin."""
+        if self.observation is not None and (going := np.flatnonzero(self._length).tolist()):
+            for i in going:
+                self.buffer.stop_current_episode(i, rows_of(self.observation, i))
+            self._begin_again(policy, going)
+
     def _fresh(self, policy: Policy | None) -> Any:
         return None if policy is None else policy.start(self.vector.n)
 
     def _begin_again(self, policy: Policy | None, ended: list[int]) -> None:
         self._finished += [(float(self._return[i]), int(self._length[i])) for i in ended]
         self._return[ended], self._length[ended] = 0, 0
+        for _ in range(len(self._actions) - int(self._length.max())):
+            self._actions.popleft()
         self.observation = self.vector.reset(ended)
         self._memory = restarted(self._memory, self._fresh(policy), ended)
 
@@ -114,6 +141,8 @@ class Rollout:
         """Where acting goes on, the buffer included: arrays by name, and JSON. Rows of the buffer are copied."""
         arrays = {f"buffer/{name}": array for name, array in self.buffer.state().items()}
         arrays |= {"return": self._return, "length": self._length}
+        if self._actions:
+            arrays["actions"] = np.stack(self._actions)
         if self.observation is not None:
             arrays |= {f"shown/{name}": value for name, value in value_columns(self.observation).items()}
         if self._memory is not None:
@@ -135,7 +164,7 @@ class Rollout:
         """Goes on from what `state` gave, once `load_buffer` has been called.
 
         An environment that was in the middle of an episode is reset with the episode's seed and given its actions again. Where it
-        then shows what it showed, it stands where it stood. Where it does not, for not all that it does follows from seed and
+        then shows and pays what it did, it stands where it stood. Where it does not, for not all that it does follows from seed and
         actions, a new episode begins and the old one is cut in the buffer, truncated.
 
         Returns:
@@ -150,6 +179,7 @@ class Rollout:
         if fresh is not None:
             leaves, tree = pytree.tree_flatten(fresh)
             self._memory = pytree.tree_unflatten([arrays[f"memory/{k}"] for k in range(len(leaves))], tree)
+        self._actions = deque(arrays.get("actions", ()), maxlen=_LONGEST)
         lost = [i for i in range(vector.n) if not self._play_again(i, int(told["resets"][i]), shown)]
         vector.resets[:] = [int(count) for count in told["resets"]]
         for i in lost:
@@ -161,29 +191,28 @@ class Rollout:
             which = ", ".join(map(str, lost))
             warnings.warn(
                 f"The unfinished episodes of environments {which} could not be taken up again, so new ones begin: resets took no "
-                "seed, what environments do does not follow from seed and actions, or the buffer had overwritten the beginning.",
+                "seed, what environments do does not follow from seed and actions, or they are longer than 100,000 steps.",
                 stacklevel=2,
             )
         return lost
 
     def _play_again(self, i: int, resets: int, shown: Arrays) -> bool:
-        """Brings environment i to where it stood; whether it shows what it showed."""
-        vector, rows = self.vector, self.buffer.current_episode(i)
-        if vector.seed is None or len(rows) != self._length[i]:  # so long an episode that its beginning was overwritten
+        """Brings environment i to where it stood; whether it showed what it had shown, as far as the buffer remembers."""
+        vector, length = self.vector, int(self._length[i])
+        if vector.seed is None or length > len(self._actions):
             return False
-        columns = self.buffer.columns
+        rows, columns = self.buffer.current_episode(i), self.buffer.columns
         vector.resets[i] = resets - 1
-        seen = value_columns(vector.reset([i]))
-        actions = np.zeros((vector.n, *columns["action"].shape[1:]), columns["action"].dtype)
-        for row in rows:
-            if not all(np.array_equal(part[i], columns[name][row], equal_nan=True) for name, part in seen.items()):
+        seen, total = value_columns(vector.reset([i])), 0.0
+        for k, action in enumerate(islice(self._actions, len(self._actions) - length, None), len(rows) - length):
+            if k >= 0 and not all(np.array_equal(p[i], columns[n][rows[k]], equal_nan=True) for n, p in seen.items()):
                 return False
-            actions[i] = columns["action"][row]
-            result = vector.step(actions, [i])
-            if result.ended[i] or np.float32(result.reward[i]) != columns["reward"][row]:
+            result = vector.step(action, [i])
+            total += float(result.reward[i])
+            if result.ended[i] or (k >= 0 and np.float32(result.reward[i]) != columns["reward"][rows[k]]):
                 return False
             seen = value_columns(result.observation)
-        return all(np.array_equal(part[i], shown[name][i], equal_nan=True) for name, part in seen.items())
+        return total == self._return[i] and all(np.array_equal(p[i], shown[n][i], equal_nan=True) for n, p in seen.items())
 
 
 def _row(shown: Arrays, i: int) -> Any:

@@ -98,7 +98,7 @@ class VectorEnvironment:
         Returns:
             Observations of all environments, [n, ...] or a dict of such arrays.
         """
-        chosen = range(self.n) if indices is None else list(indices)
+        chosen = range(self.n) if indices is None else list(map(int, indices))
         for at, i in enumerate(chosen):
             observation, info = self.environments[i].reset(seed=self._reset_seed(i) if seeds is None else int(seeds[at]))
             self.resets[i] += 1

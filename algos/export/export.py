@@ -8,22 +8,29 @@ from ...data.errors import ConfigError
 from ...data.storage.files import storage_errors, write_atomically
 from ..acting.fitted import policy
 from ..learning.estimator import Estimator
+from ..saving.parts import check_free
 from .graphs import WRITERS, Portable, portable
 from .packing import write_package
 
 
-def save_policy(algorithm: Estimator, path: str | Path) -> None:
+def save_policy(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> None:
     """The greedy policy of a trained algorithm, raw observations to raw actions, for use without d3ray.
 
     The path's ending chooses: `.onnx` (opset 20, one file, any batch size), `.pt` (TorchScript), `.pt2` (torch.export); without an
     ending, a policy package (see `package.write_package`). ONNX inputs are `observation`, or one `observation/KEY` for each key of
     a dict, in the data's type; the output is `action`.
 
+    Args:
+        algorithm: Trained.
+        path: Where to.
+        overwrite: Replace what is there.
+
     Raises:
-        ConfigError: the ending is another one, or the algorithm has not been trained.
+        ConfigError: the ending is another one, the place is taken and `overwrite` not said, or the algorithm has not been trained.
         StorageError: the place cannot be written.
     """
     check_ending(path)
+    check_free(Path(path), overwrite)
     if Path(path).suffix:
         save_portable(portable(policy(algorithm.fitted)), Path(path))
     else:

@@ -35,6 +35,7 @@ class Cloning(Algorithm):
     """Algorithms whose network `policy` learns what the data did, and nothing else: the kind of update `imitate`."""
 
     has_td_errors: ClassVar = False
+    recurrent: ClassVar = ("policy",)
     exemptions: ClassVar = UNUSED
 
     def wants(self, config: Any) -> Wants:

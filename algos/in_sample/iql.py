@@ -87,6 +87,7 @@ class IQL(Critics, DistributionPolicy):
 
     Config: ClassVar = IQLConfig
     actions: ClassVar = "continuous"
+    recurrent: ClassVar = ("policy",)
     presets: ClassVar = {
         "paper": Preset(f"D4RL locomotion: {CODE} and train_offline.py", {"reward_scaler": RETURNS}),
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/iql.py", {"actor_optimizer": "adam"}),

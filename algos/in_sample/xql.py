@@ -67,6 +67,7 @@ class XQL(IQL):
     """XQL, offline or online. Data: continuous actions in [-1, 1] after the action scaler. β depends on the reward's unit."""
 
     Config: ClassVar = XQLConfig
+    recurrent: ClassVar = ()  # the largest z of the batch, and further actions of a state, are of single transitions
     presets: ClassVar = {
         "paper": Preset(f"{SCRIPTS}/mujoco: one setting for all tasks", {"reward_scaler": RETURNS}),
     } | TaskPresets(__file__, XQLConfig)

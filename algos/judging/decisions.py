@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from ...data.frames import stacked_spec
 from ...data.masks import ACTION_MASK, Masked
 from ...data.sampling import TransitionSampler
 from ...data.spec import Spec, space_columns
+from ...data.storage.files import Place, storage_errors
+from ...data.uris import is_remote
 from ..acting.foreign_onnx import ForeignOnnxPolicy
 from ..acting.inputs import raw_actions
 from ..base import Algorithm
@@ -59,8 +62,8 @@ def policy_of(given: Any, spec: Spec) -> Any:
     """What acts: of an algorithm its greedy policy, of a path what is there.
 
     Args:
-        given: An algorithm that was trained, what `Algorithm.policy()` gives, or the path of a saved algorithm, a policy package or
-            an ONNX file of anyone's (see `ForeignOnnxPolicy`).
+        given: An algorithm that was trained, what `Algorithm.policy()` gives, or the path or URI of a saved algorithm, a policy
+            package or an ONNX file of anyone's (see `ForeignOnnxPolicy`).
         spec: The spaces that it is to act on.
 
     Raises:
@@ -81,7 +84,19 @@ def _opened(given: Any, spec: Spec) -> Any:
         return given.policy()
     if not isinstance(given, str | Path):
         return given
-    path = Path(given)
+    if not is_remote(given):
+        return _read(Path(given), spec)
+    if not str(given).partition("?")[0].endswith(".onnx"):
+        with Place(given).as_local() as folder:
+            return _read(folder, spec)
+    above, name = Place.of_file(given)
+    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+        with storage_errors("read", given):
+            above.fetch(name, file := Path(scratch) / name)
+        return _read(file, spec)
+
+
+def _read(path: Path, spec: Spec) -> Any:
     if path.suffix == ".onnx":
         return ForeignOnnxPolicy.read(path, spec)
     return read_package(path) if is_package(path) else load(path, device="cpu").policy()

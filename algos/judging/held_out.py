@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch, Drawn
 from ...data.dataset import Dataset
+from ...data.histories import steps_there
 from ...data.random import fold, root_key
 from ..acting.fitted import policy_module
 from ..definition import Loss
@@ -19,6 +20,7 @@ from ..learning.fit import Fit
 from ..learning.learner import Learner
 from ..learning.setup import sampling
 from ..ports import drawn, memories, started
+from ..recurrence import remembers
 from ..wants import Stretches
 from .seen import Seen, open_transitions, own_policy
 
@@ -31,9 +33,9 @@ class HeldOut:
     """An evaluator of transitions that are not trained on; `(algorithm, epoch) → {name: float}`.
 
     - `action_match`, the share of discrete actions that the policy would have taken too, or `action_error`, the mean squared
-      distance of continuous ones in the data's units.
+      distance of continuous ones in the data's units. Policies that look back see what came before in a stretch of its episode.
     - `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, in the units of the scaled rewards, where the
-      algorithm learns values.
+      algorithm learns values and does not look back.
     - Of an algorithm that judges another's policy, and has none, neither.
     - Each of the algorithm's own losses by its name, on transitions drawn uniformly, the same at every call and for every seed.
       Nothing is trained, and layers are at rest.
@@ -53,8 +55,14 @@ class HeldOut:
         fit, found = algorithm.fitted, dict[str, float]()
         with torch.no_grad():
             if algorithm.acts():
-                found = self._looking_back(fit) if isinstance(fit.sources.wants, Stretches) else self._errors(fit)
+                found = self._acted(fit)
         return found | losses(fit.learner, self._fixed(fit))
+
+    def _acted(self, fit: Fit) -> dict[str, float]:
+        """What the policy makes of the data, with as much of what came before as it looks at."""
+        if isinstance(fit.sources.wants, Stretches):
+            return self._looking_back(fit)
+        return self._remembered(fit) if remembers(fit.config) else self._errors(fit)
 
     def _errors(self, fit: Fit) -> dict[str, float]:
         seen = Seen(fit, own_policy(fit), self.transitions(fit), root_key(0, fit.device))
@@ -76,6 +84,18 @@ class HeldOut:
         scaler = fit.scaling.action_affine
         done = last if scaler is None else scaler.reverse(last)
         return {"action_error": float((module.raw(action) - done).double().square().mean())}
+
+    def _remembered(self, fit: Fit) -> dict[str, float]:
+        """The same of steps of sub-sequences, each acted on with those of its sub-sequence that came before."""
+        batch: Any = self._fixed(fit)
+        there = steps_there(batch.observation)
+        assert there is not None
+        action, done = fit.algorithm.act(fit.nets(), batch.observation, {}, {})[0][there], batch.action[there]
+        if not action.is_floating_point():
+            return {"action_match": float((action == done).double().mean())}
+        scaler = fit.scaling.action_affine
+        done = done if scaler is None else scaler.reverse(done)
+        return {"action_error": float((policy_module(fit).raw(action) - done).double().square().mean())}
 
     def _unrolled(self, fit: Fit, batch: Any) -> Tensor:
         """The action at the last step of stretches, of a policy that is handed its memory; padding leaves the memory as it is."""
@@ -101,7 +121,8 @@ class HeldOut:
     def _fixed(self, fit: Fit) -> Drawn:
         """The batch that losses are read on."""
         wants = fit.sources.wants
-        size = max(1, _TRANSITIONS // wants.length) if isinstance(wants, Stretches) else _TRANSITIONS
+        length = wants.length if isinstance(wants, Stretches) else sampling(fit.config).length if remembers(fit.config) else 1
+        size = max(1, _TRANSITIONS // length)
         return self._once(f"fixed {wants} {self._about(fit)}", lambda: fit.sources.fixed(self.dataset, size))
 
     def _about(self, fit: Fit) -> str:

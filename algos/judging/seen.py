@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,8 @@ from ..environments.spaces import check_spaces
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..learning.setup import sampling, seen_spec
-from ..ports import memories
+from ..ports import drawn, memories
+from ..recurrence import remembers
 from ..wants import Stretches
 
 Act = Callable[[Any, Tensor], Tensor]
@@ -109,14 +110,16 @@ class Seen:
 
 def own_policy(fit: Fit) -> Act:
     """The policy that a fit has trained, greedy."""
-    return partial(policy_module(fit).draw, exploring=False)
+    module = policy_module(fit)
+    return lambda observation, key: module.draw(observation, lambda n: drawn(module.ports, key, n, module.dtype))
 
 
 def _policy(algorithm: Estimator) -> Act:
     """The policy of an algorithm; of what judges another's that one. Raises ConfigError where it looks back, or there is none."""
     fit = algorithm.fitted
     judged = fit.algorithm.acts_by(fit.spec)
-    if memories(fit.ports) or isinstance(fit.sources.wants, Stretches) or (judged is not None and judged.start(1) is not None):
+    looks_back = memories(fit.ports) or remembers(fit.config) or isinstance(fit.sources.wants, Stretches)
+    if looks_back or (judged is not None and judged.start(1) is not None):
         raise ConfigError(f"{algorithm.name} acts on what came before, so there is no action of it at an observation alone.")
     if judged is None:
         return own_policy(fit)

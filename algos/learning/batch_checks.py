@@ -8,17 +8,25 @@ from typing import Any
 
 from torch import Tensor
 
-from ...data.batch import Drawn, Sequences
+from ...data.batch import Batch, Drawn, Sequences
 from ...data.errors import DataError
-from ...data.masks import Masked
+from ...data.histories import Histories, steps_there
+from ...data.masks import Masked, bare, mask_of, masked
 from ...data.spec import Spec, value_columns
 from ..wants import Opens, Stretches, Transitions, Wants
 
 _OF_STEPS = ("mask", "timestep", "return_to_go")
 
 
-def check_batch(batch: Drawn, spec: Spec, wants: Wants, name: str) -> None:
+def check_batch(batch: Drawn, spec: Spec, wants: Wants, name: str, *, remembers: bool = False) -> None:
     """Compares a batch with the spaces that were fitted and with what the algorithm looks at; waits for the device.
+
+    Args:
+        batch: What was handed in.
+        spec: The spaces.
+        wants: What the algorithm looks at.
+        name: Of the algorithm.
+        remembers: Whether it has a recurrent encoder, so that observations are `Histories`.
 
     Raises:
         DataError: the batch is empty, of the other kind or lacks something, a part has another shape, or a number is not finite.
@@ -30,6 +38,11 @@ def check_batch(batch: Drawn, spec: Spec, wants: Wants, name: str) -> None:
     if stretches != isinstance(batch, Sequences):
         kind = "stretches of episodes (Sequences)" if stretches else "transitions (Batch)"
         raise DataError(f"{name} learns from {kind}, and was given a {type(batch).__name__}.")
+    if remembers != (steps_there(batch.observation) is not None):
+        kinds = ("single steps", "steps with what came before them (Histories, as a RecurrentSampler draws)")
+        raise DataError(f"{name} learns from {kinds[remembers]}, and was given {kinds[not remembers]}.")
+    if remembers and isinstance(batch, Batch):
+        batch = batch.with_observations(*map(_steps, (batch.observation, batch.next_observation)))
     n = len(batch.index) if batch.index.ndim else 0
     if not n:
         raise DataError(f"The batch has no transitions: its index has the shape {tuple(batch.index.shape)}.")
@@ -55,6 +68,12 @@ def check_batch(batch: Drawn, spec: Spec, wants: Wants, name: str) -> None:
             raise DataError(
                 f"The batch's {part} is NaN or infinite in {int(bad.sum())} of {n} rows, first in row {int(bad.int().argmax())}."
             )
+
+
+def _steps(observation: Any) -> Any:
+    """Histories as observations of their steps alone."""
+    seen = bare(observation)
+    return masked(seen.steps(), mask_of(observation)) if isinstance(seen, Histories) else observation
 
 
 def _tensors(batch: Drawn) -> Iterator[tuple[str, Tensor]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 
 from ...data.dataset import Dataset
 from ...data.episodes import Episode
-from ...data.errors import ConfigError, did_you_mean
+from ...data.errors import ConfigError, did_you_mean, named
 from ...data.progress import Advance, draws_bars, progress
 from .fit import Fit
 
@@ -159,7 +159,7 @@ def _warn_of_warm_up(fit: Fit, n_steps: int) -> None:
         fit.told.add("warm_up")
         warnings.warn(
             f"{fit.algorithm.name}: the policy learns nothing of rewards in the first {steps:,} gradient steps ({warm_up}), and "
-            f"this training ends with step {end:,}: ask for more n_steps, or set a smaller {warm_up}.",
+            f"this training ends with step {end:,}: ask for more n_steps, or set a smaller {named(warm_up)}.",
             stacklevel=6,
         )
 

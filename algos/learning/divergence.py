@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
+from ...data.histories import steps_there
 from ...data.random import root_key
 from ..definition import Definition
 from ..nets import Hyper, Nets, Parameters
 from ..ports import Ports, drawn, memories, started
+from ..recurrence import acted
 from .learner import Learner
 
 SATURATED = 0.99
@@ -84,18 +86,21 @@ def snapshot(learner: Learner, ports: Ports, batch: Batch, k: int) -> dict[str, 
         done = _acted(algorithm, nets, ports, observation)
         found["action_saturation"] = float((done.abs() >= SATURATED).double().mean())
     if type(algorithm).learns_values():
-        found["q_value_max"] = float(algorithm.value(nets, observation, action).max())
+        values, there = algorithm.value(nets, observation, action), steps_there(observation)
+        found["q_value_max"] = float((values if there is None else values[there]).max())
     return found
 
 
 def _acted(algorithm: Definition, nets: Nets, ports: Ports, observation: Any) -> Tensor:
     """Greedy actions; of a policy with a memory those at an episode's first step, of stretches their first."""
+    if steps_there(observation) is not None:
+        return acted(algorithm, nets, observation, {}, {})[0]
     if memories(ports):
         observation = pytree.tree_map(lambda part: part[:, 0], observation)
     like = pytree.tree_leaves(observation)[0]
     dtype = like.dtype if like.is_floating_point() else torch.float32
     noise = drawn(ports, root_key(0, like.device), len(like), dtype)
-    return algorithm.act(nets, observation, started(ports, len(like), dtype, like.device), noise)[0]
+    return acted(algorithm, nets, observation, started(ports, len(like), dtype, like.device), noise)[0]
 
 
 def divergence(metrics: Mapping[str, float], largest_reward: float, gamma: float) -> str | None:

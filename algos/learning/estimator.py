@@ -19,6 +19,7 @@ from ...data.seeds import checked_seed
 from ...data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple, space_columns
 from ..definition import Definition
 from ..ports import Ports, noises
+from ..recurrence import remembers
 from ..wants import Wants
 from .batch_checks import check_batch
 from .callbacks import (
@@ -36,6 +37,7 @@ from .callbacks import (
     watching,
 )
 from .fit import Fit
+from .history import History
 from .setup import trained_on
 from .transfer import copy_network, copy_optimizer, reset_optimizers
 
@@ -49,6 +51,7 @@ class Estimator(Definition):
         config_: The checked settings, once fitted.
         spec_: The spaces of the data it was fitted on.
         fit_: Learner, scalers, sources and step count.
+        history_: The metrics of all epochs as a table, see `history.History`; a loaded algorithm begins a new one.
         eval_results_: What evaluators gave, by metric, epoch after epoch; of this object, not of a saved one.
     """
 
@@ -64,6 +67,11 @@ class Estimator(Definition):
     def spec_(self) -> Spec:
         """The spaces of the data."""
         return self.fitted.spec
+
+    @property
+    def history_(self) -> History:
+        """The metrics of every epoch, offline and online, since the networks were built or loaded."""
+        return History.of(self.fitted)
 
     @property
     def step(self) -> int:
@@ -186,6 +194,7 @@ class Estimator(Definition):
             evaluators = {**(evaluators or {}), "scorers": scored(scorers, judged)}
         if not hasattr(self, "fit_"):
             self.fit_ = Fit.start(self, dataset, (self.seed,))
+        self.fit_.sampler(dataset)  # before anyone looks on: they ask what it is trained on
         watch: Watching = {
             "callback": callback,
             "epoch_callback": epoch_callback,
@@ -213,13 +222,14 @@ class Estimator(Definition):
     def finish_epoch(
         self, epoch: int, metrics: dict[str, float], evaluators: Mapping[str, Evaluator] | None, callbacks: Sequence[Callback]
     ) -> Epoch:
-        """What follows an epoch's updates, offline and online: evaluators add their metrics, callbacks see them all."""
+        """What follows the updates of an epoch: evaluators add their metrics, the history has them all, callbacks see them."""
         results = self.__dict__.setdefault("eval_results_", {})
         for name, evaluator in (evaluators or {}).items():
             found = {f"{name}/{key}": float(value) for key, value in evaluator(self, epoch).items()}
             metrics |= found
             for key, value in found.items():
                 results.setdefault(key, []).append(value)
+        self.fit_.measured[0].append({"epoch": epoch, **metrics})
         for callback in callbacks:
             self.fit_.stopped |= stops(callback, self, epoch, metrics)
         return Epoch(epoch, metrics)
@@ -229,7 +239,7 @@ class Estimator(Definition):
 
         Raises DataError where the batch is empty, lacks something, has other shapes than what was fitted, or NaN.
         """
-        check_batch(batch, self.spec_, self.wants_, self.name)
+        check_batch(batch, self.spec_, self.wants_, self.name, remembers=remembers(self.config_))
         learner = self.fitted.learner
         learner.update(batch)
         return learner.read_metrics()[0]
@@ -333,12 +343,15 @@ class Estimator(Definition):
 
     def __getstate__(self) -> dict[str, Any]:
         """For `copy` and joblib: a fitted algorithm is its settings and its state; the data stay where they are."""
-        return {**vars(self), "fit_": self.state()} if hasattr(self, "fit_") else dict(vars(self))
+        if not hasattr(self, "fit_"):
+            return dict(vars(self))
+        return {**vars(self), "fit_": self.state(), "measured": self.fit_.measured}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({name: value for name, value in state.items() if name != "fit_"})
+        self.__dict__.update({name: value for name, value in state.items() if name not in ("fit_", "measured")})
         if "fit_" in state:
             self.load_state(*state["fit_"])
+            self.fit_.measured = [list(epochs) for epochs in state["measured"]]
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks of an estimator: no targets, and data of any form."""

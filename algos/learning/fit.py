@@ -17,6 +17,7 @@ from ...data.spec import Spec
 from ..definition import Definition
 from ..devices import pick_device
 from ..nets import Hyper, Nets
+from ..recurrence import ports_of
 from .divergence import Divergence
 from .learner import Learner
 from .scaling import Scaling
@@ -43,6 +44,7 @@ class Fit:
         stopped: Whether a callback has asked to end the training.
         after_update: What looks on step by step, while there is someone.
         told: What was warned of, which is done once.
+        measured: For each seed its epochs since this fit began: `epoch`, and the metrics by name.
         judged: The policy that acts for an algorithm that judges it, once it was asked for.
     """
 
@@ -66,11 +68,12 @@ class Fit:
         )
         self.scaling = Scaling(config, spec, self.dtype, self.device)
         self.sources = Sources(algorithm, config, spec, self.learner)
-        self.ports = algorithm.ports(spec, config)
+        self.ports = ports_of(algorithm, self.learner.modules, spec, config)
         self.divergence = Divergence(self.learner, self.ports)
         self.completed, self.stopped = False, False
         self.after_update: Callable[[], None] | None = None
         self.told = set[str]()
+        self.measured: list[list[dict[str, float]]] = [[] for _ in self.seeds]
         self.judged: Any = None
 
     @classmethod
@@ -236,7 +239,7 @@ class Fit:
         fit.config = self.config.model_copy(update={name: value for name, (value,) in fit.learner.values.items()})
         vars(algorithm).update(fit.config.coefficients())
         fit.sources.load_state(self.sources.row_state(k), self.sources.data)
-        fit.completed = self.completed
+        fit.completed, fit.measured = self.completed, [list(self.measured[k])]
         return fit
 
 

@@ -20,6 +20,7 @@ from torch.func import vmap
 
 from ...data.batch import Batch, Drawn, Sequences
 from ...data.errors import ConfigError
+from ...data.histories import steps_there
 from ...data.random import fold, root_key
 from ...data.sampling import BLOCK
 from ..config import AlgorithmConfig
@@ -31,6 +32,7 @@ from ..optimizers import where_held
 from .diagnostics import gradient_norm, with_dead_units
 from .programs import Programs
 from .state import Named, TrainingState
+from .trust_region import Limits, trust_region_step
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
 _lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
@@ -102,6 +104,28 @@ class Learner(TrainingState):
                 old = self.buffers[name][buffer]
                 old.copy_(new if held is None else where_held(held, old, new))
         self._add(loss.__name__, value.detach(), metrics)
+
+    def constrain(
+        self, loss: Loss, divergence: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn, limits: Limits
+    ) -> None:
+        """One step of the network down the mean loss, as far as the mean divergence [B] from where it is allows.
+
+        Of one seed; raises ConfigError for a stack, whose rows would each need a line search of their own.
+        """
+        if self.stacked:
+            raise ConfigError("A step within a trust region is one seed's: train every seed for itself.")
+        key = self.address(loss).clone()
+        nets = self._nets({}, {}, {}, key, self._h)
+        told = dict[str, Tensor]()
+
+        def value() -> Tensor:
+            values, metrics = loss(nets, batch, self._h)
+            told.update({name: metric.detach().mean() for name, metric in metrics.items()})
+            return _mean(values, axes_of(loss, values), batch)
+
+        parameters = list(self.live[network].values())
+        found = trust_region_step(parameters, value, lambda: divergence(nets, batch, self._h).mean(), limits)
+        self._add(loss.__name__, found.loss, {**told, "kl": found.divergence, "step_share": found.share})
 
     @torch.no_grad()
     def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
@@ -274,7 +298,7 @@ class Learner(TrainingState):
             value = _mean(values, axes_of(loss, values), batch)
             gradients = torch.autograd.grad(value, [p for name in names for p in self.live[name].values()])
         metrics = {k: v.detach() if v.requires_grad else v for k, v in metrics.items()}  # what is kept must not keep the graph
-        return gradients, value, {k: v.mean() for k, v in metrics.items()}, nets.statistics, _errors(metrics)
+        return gradients, value, _means(metrics, batch), nets.statistics, _errors(metrics)
 
     def _present(self) -> tuple[Named, Named, Named, Named, Parameters]:
         """What losses read of the present state: parameters, buffers, targets and guests by network, and coefficients."""
@@ -300,7 +324,7 @@ class Learner(TrainingState):
             values, metrics = loss(nets, batch, h)
             metrics = {k: v.detach() for k, v in metrics.items()}
             value = _mean(values, axes_of(loss, values), batch)
-            return value, {k: v.mean() for k, v in metrics.items()}, nets.statistics, _errors(metrics)
+            return value, _means(metrics, batch), nets.statistics, _errors(metrics)
 
         leaves = {n: {k: p.detach().requires_grad_() for k, p in live[n].items()} for n in names}
         tensors = {n: {**leaves.get(n, p), **buffers[n]} for n, p in live.items()}
@@ -350,6 +374,14 @@ class Learner(TrainingState):
 def _errors(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`td_error`, where a loss has it."""
     return {name: values for name, values in metrics.items() if name == "td_error"}
+
+
+def _means(metrics: Mapping[str, Tensor], batch: Drawn) -> dict[str, Tensor]:
+    """The mean of each metric, of padded steps none."""
+    there = steps_there(batch.observation)
+    if there is None:
+        return {name: values.mean() for name, values in metrics.items()}
+    return {name: (v * there).sum() / there.sum() if v.shape == there.shape else v.mean() for name, v in metrics.items()}
 
 
 def _mean(values: Tensor, axes: Axes, batch: Drawn) -> Tensor:

@@ -35,6 +35,11 @@ class Scaling:
         self.bounds = left_bounds(spec.action, exact, dtype, device)  # once: a policy is made at every prediction
         self._reward = config.reward_scaler
 
+    def follow(self, scaler: Any) -> None:
+        """Scales observations by the numbers that a scaler has now; so does whatever was made with the old ones."""
+        for name, affine in scaler.affines(self.dtype, self.device).items():
+            self.observation_affines[name].become(affine)
+
     def affines(self) -> dict[str, Affine]:
         """What acts takes along: `action`, and `observation` or `observation/KEY`, as far as there are some."""
         return self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})

@@ -10,18 +10,19 @@ import torch
 
 from ...data.augmentation import AugmentationPipeline
 from ...data.dataset import Dataset
-from ...data.errors import DataError
+from ...data.errors import DataError, advised
 from ...data.mdp_dataset import MDPDataset
-from ...data.sampling import UniformSampling, stacked_spec
+from ...data.sampling import RecurrentSampling, UniformSampling, stacked_spec
 from ...data.spec import Box, Spec
 from ..definition import Definition
+from ..recurrence import remembers
 from ..registry import algorithm_class, algorithm_names
 from ..wants import Opens
 
 
 def sampling(config: Any) -> Any:
-    """The sampler that the settings name."""
-    return config.sampler or UniformSampling()
+    """The sampler that the settings name; without one that of recurrent encoders, or the uniform one."""
+    return config.sampler or (RecurrentSampling() if remembers(config) else UniformSampling())
 
 
 def seen_spec(config: Any, spec: Spec) -> Spec:
@@ -69,8 +70,7 @@ def config_for_spaces(algorithm: Definition, spec: Spec, name: str, *, as_seen: 
     if action_scaler is not None and isinstance(spec.action, Box):
         return config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
     if isinstance(spec.action, Box) and (bounds := spec.action.bounds()) is not None and np.abs(bounds).max() > 1 + 1e-3:
-        reach = f"{np.abs(bounds).max():.3g}"
-        raise DataError(f"{algorithm.name} acts in [-1, 1], and actions of {name!r} reach {reach}: set action_scaler='min_max'.")
+        raise _out_of_reach(algorithm.name, name, float(np.min(bounds)), float(np.max(bounds)))
     return config
 
 
@@ -103,7 +103,13 @@ def check_range(name: str, scaler: Any, dataset: Dataset) -> None:
     if scaler is not None:
         affine = scaler.affine(torch.float64, torch.device("cpu"))
         low, high = affine.transform(low), affine.transform(high)
-    reach = float(torch.maximum(-low, high).max())
-    if reach > 1 + 1e-3:
-        cure = "clip them before you import" if scaler else "set action_scaler='min_max', or clip them before you import"
-        raise DataError(f"{name} acts in [-1, 1], and actions of {dataset.name!r} reach {reach:.3g}: {cure}.")
+    if float(torch.maximum(-low, high).max()) > 1 + 1e-3:
+        raise _out_of_reach(name, dataset.name, float(low.min()), float(high.max()), scaled=bool(scaler), clip=True)
+
+
+def _out_of_reach(algorithm: str, data: str, low: float, high: float, *, scaled: bool = False, clip: bool = False) -> DataError:
+    """What to do about actions from `low` to `high`, of which some cannot be taken."""
+    cures = [] if scaled else [f"set {advised('action_scaler', 'min_max')}, which takes these bounds"]
+    cures += ["clip them before you import"] * clip
+    sentence = f"{algorithm} acts in [-1, 1], and actions of {data!r} lie from {low:.3g} to {high:.3g}: {', or '.join(cures)}."
+    return DataError(sentence, mends={} if scaled else {"action_scaler": "min_max"})

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...data.augmentation import AugmentationPipeline, AugmentedSource
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
-from ...data.sampling import PrioritizedSampler, Source, UniformSampling
+from ...data.sampling import PrioritizedSampler, RecurrentSampling, Source, UniformSampling
 from ...data.spec import Spec
 from ..definition import Definition
 from ..environments.spaces import check_spaces
@@ -72,7 +72,16 @@ class Sources:
         check_spaces(spec, self._spec, dataset.name, f"this {self._name}", fewer_actions="shown")
         check_range(self._name, getattr(self._config, "action_scaler", None), dataset)
         self._warn_of_padding(dataset)
-        return {"name": dataset.name, "fingerprint": dataset.fingerprint}
+        returns = dataset.statistics.return_
+        return {
+            "name": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "n_transitions": dataset.n_transitions,
+            "n_episodes": dataset.n_episodes,
+            "environment": dataset.environment.id if dataset.environment else None,
+            "return_mean": returns.mean,
+            "return_std": returns.std,
+        }
 
     def _warn_of_padding(self, dataset: Dataset) -> None:
         """Says where a stack is longer than an episode, all of whose observations are then partly padding."""
@@ -90,6 +99,11 @@ class Sources:
         """What is trained on: a dataset, a replay buffer, or what else was opened; None where nothing is yet."""
         return self._kept and self._kept[0]
 
+    @property
+    def opened(self) -> Any:
+        """The source that is trained on; None where there is none yet."""
+        return self._kept and self._kept[1]
+
     def over(self, source: Any) -> Any:
         """A new source over a dataset, a replay buffer, or what else is opened."""
         return self._over(source, lambda wants: self._open(wants, source))
@@ -105,7 +119,8 @@ class Sources:
         if isinstance(self.wants, Opens) and not self.wants.reads_data:
             raise ConfigError(f"{self._name} makes what it learns from, so its losses cannot be read on {dataset.name!r}.")
         chosen = sampling(self._config)
-        uniform = UniformSampling(frames=chosen.frames, frame_padding=chosen.frame_padding)
+        same = isinstance(chosen, RecurrentSampling)
+        uniform = chosen if same else UniformSampling(frames=chosen.frames, frame_padding=chosen.frame_padding)
         return self._over(dataset, lambda wants: self._open(replace(wants, size=size), dataset, uniform, 0)).sample(0)
 
     def _open(self, wants: Transitions | Stretches, source: Any, kind: Any = None, seeds: Any = None) -> Any:

@@ -26,15 +26,19 @@ class LatentEncoder(nn.Module):
 
 
 class LatentDecoder(nn.Module):
-    """D(s, z) in (-1, 1): [B, ...] and [B, Z] to actions [B, A]."""
+    """D(s, z) in (-1, 1), or without a bound where it is `linear`: [B, ...] and [B, Z] to actions [B, A]."""
 
-    def __init__(self, encoder: Encoder, observation: ObservationSpace, action_size: int, latent_size: int) -> None:
+    def __init__(
+        self, encoder: Encoder, observation: ObservationSpace, action_size: int, latent_size: int, *, linear: bool = False
+    ) -> None:
         super().__init__()
+        self.linear = linear
         self.encoder = encoder.build(observation, latent_size)
         self.head = Linear(self.encoder.features, action_size)
 
     def forward(self, observation: Observation, latent: Tensor) -> Tensor:
-        return self.raw(observation, latent).tanh()
+        raw = self.raw(observation, latent)
+        return raw if self.linear else raw.tanh()
 
     def raw(self, observation: Observation, latent: Tensor) -> Tensor:
         """The action before tanh."""

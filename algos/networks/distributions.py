@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn.functional import softplus
+from torch.special import log_ndtr
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
@@ -37,6 +39,51 @@ class Gaussian:
         """Log density of actions [B, A], [B]."""
         standard = (action - self.mean) * (-self.log_std).exp()
         return -(0.5 * standard.square() + self.log_std).sum(-1) - action.shape[-1] * _HALF_LOG_TAU
+
+
+@dataclass(frozen=True)
+class ClippedGaussian:
+    """A draw of N(mean, std²) for each entry of an action, cut off at ±1, with the probability of what is acted.
+
+    An entry at ±1 has the probability of all that is cut off there, one between them the normal's density (Fujita and Maeda 2018,
+    arXiv:1802.07564, section 3).
+
+    Attributes:
+        mean: [B, A].
+        log_std: Logarithm of the standard deviation before the cut, [B, A] or [A].
+    """
+
+    mean: Tensor
+    log_std: Tensor
+
+    def mode(self) -> Tensor:
+        """The mean, cut off, [B, A]."""
+        return self.mean.clamp(-1, 1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The action that standard normal `noise` [B, A] leads to, [B, A]."""
+        return (self.mean + self.log_std.exp() * noise).clamp(-1, 1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Log density, or log probability at the edges, of actions [B, A], [B]."""
+        each = (-self.log_std).exp()
+        inside = -0.5 * ((action - self.mean) * each).square() - self.log_std - _HALF_LOG_TAU
+        below, above = log_ndtr((-1 - self.mean) * each), log_ndtr((self.mean - 1) * each)
+        return inside.where(action > -1, below).where(action < 1, above).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Of the normal before the cut, [B]."""
+        return (self.log_std + 0.5 + _HALF_LOG_TAU).expand(self.mean.shape).sum(-1)
+
+    def parameters(self) -> Tensor:
+        """What it is made of, [B, 2 A]."""
+        return torch.cat((self.mean, self.log_std.expand(self.mean.shape)), -1)
+
+    def divergence_from(self, parameters: Tensor) -> Tensor:
+        """KL(other ‖ this) of the normals before the cut, [B]: no cut makes it larger."""
+        mean, log_std = parameters.chunk(2, -1)
+        spread = (log_std - self.log_std).exp().square() + ((mean - self.mean) * (-self.log_std).exp()).square()
+        return (self.log_std - log_std + 0.5 * spread - 0.5).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -131,3 +178,11 @@ class Categorical:
     def entropy(self) -> Tensor:
         """-Σ_a π(a) log π(a), [B]."""
         return -(self.probs * self.log_probs).sum(-1)
+
+    def parameters(self) -> Tensor:
+        """What it is made of, [B, A]."""
+        return self.log_probs
+
+    def divergence_from(self, parameters: Tensor) -> Tensor:
+        """KL(other ‖ this), [B]."""
+        return (parameters.exp() * (parameters - self.log_probs)).sum(-1)

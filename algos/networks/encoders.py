@@ -18,9 +18,10 @@ from .encoding import EncoderModule as EncoderModule
 from .encoding import LayersConfig, described
 from .named import Named
 from .perceptrons import DenseEncoder as DenseEncoder
-from .perceptrons import KeysNetwork, PerceptronConfig
+from .perceptrons import KeysNetwork, PerceptronConfig, Positive
 from .perceptrons import VectorEncoder as VectorEncoder
 from .pixels import PixelEncoder as PixelEncoder
+from .recurrent import Kind, RecurrentNetwork
 
 
 class KeysEncoder(PerceptronConfig):
@@ -39,6 +40,9 @@ class KeysEncoder(PerceptronConfig):
         for key in self.encoders:
             if key not in flat.spaces:
                 raise ConfigError(f"Observations have no key {key!r} to encode{did_you_mean(key, flat.spaces)}")
+            if self.encoders[key].remembers:
+                label = self.encoders[key].label
+                raise ConfigError(f"The encoder of key {key!r} is {label}, which remembers: set {label}, with keys as its encoder.")
         pixel = PixelEncoder(**_shared(self, PixelEncoder))
         chosen = {key: self.encoders.get(key) or (pixel if is_image(space) else None) for key, space in flat.spaces.items()}
         parts = {key: config.build(flat.spaces[key], members=members) for key, config in sorted(chosen.items()) if config}
@@ -59,6 +63,61 @@ class DefaultEncoder(PerceptronConfig):
         return kind(**_shared(self, kind)).build(observation, action_size, members)
 
 
+class RecurrentConfig(EncoderConfig):
+    """What both recurrent encoders have. Algorithms that take them learn from sub-sequences, see the sampler `recurrent`."""
+
+    units: int = setting(128, "entries of what is remembered", source="Ni et al. 2022, arXiv:2110.05038", gt=0)
+    encoder: Encoder = setting(DefaultEncoder(hidden_units=(128,)), "what reads each observation, before it is remembered")
+    head_units: tuple[Positive, ...] = setting(
+        (), "width of layers after it, each with ReLU, which also see a critic's action; none: one of `units` where there is one"
+    )
+
+    @property
+    def remembers(self) -> bool:
+        return True
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        """The module.
+
+        Raises:
+            ConfigError: what reads observations is recurrent itself, or takes statistics of a batch.
+        """
+        label, inner = self.label, self.encoder
+        if inner.remembers:
+            raise ConfigError(f"The encoder within {label} is {inner.label}, which remembers too: choose one that does not.")
+        if getattr(inner, "normalization", None) == "batch":
+            raise ConfigError(
+                f"The encoder within {label} has normalization 'batch', into which padding would enter: choose 'layer', or none."
+            )
+        before = inner.build(observation, members=members)
+        return RecurrentNetwork(self.kind, before, self.units, self.head_units, action_size, members)
+
+    @property
+    def kind(self) -> Kind:
+        """Of the recurrence."""
+        raise NotImplementedError
+
+
+class GRUEncoder(RecurrentConfig):
+    """Gated recurrent units over what another encoder makes of observations (Cho et al. 2014, arXiv:1406.1078)."""
+
+    name: Literal["gru"] = "gru"
+
+    @property
+    def kind(self) -> Kind:
+        return "gru"
+
+
+class LSTMEncoder(RecurrentConfig):
+    """Long short-term memory over what another encoder makes of observations (Hochreiter and Schmidhuber 1997)."""
+
+    name: Literal["lstm"] = "lstm"
+
+    @property
+    def kind(self) -> Kind:
+        return "lstm"
+
+
 def is_image(space: ObservationSpace) -> bool:
     """Whether it is what the default encoder takes for an image: bytes with three axes."""
     return isinstance(space, Box) and space.channels is not None
@@ -72,7 +131,8 @@ def _shared(config: LayersConfig, kind: type[LayersConfig]) -> dict[str, Any]:
 
 # ---- by name
 
-KINDS = Named("encoder", EncoderConfig, (DefaultEncoder, VectorEncoder, DenseEncoder, PixelEncoder, KeysEncoder), "vector")
+_OURS = (DefaultEncoder, VectorEncoder, DenseEncoder, PixelEncoder, KeysEncoder, GRUEncoder, LSTMEncoder)
+KINDS = Named("encoder", EncoderConfig, _OURS, "vector")
 register_encoder = KINDS.register  # makes a user's own encoder known by its `name`; also a class decorator
 
 
@@ -86,4 +146,5 @@ def _read(value: Any) -> Any:
 
 
 Encoder = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_read), KINDS]
-KeysEncoder.model_rebuild()
+for _config in (KeysEncoder, GRUEncoder, LSTMEncoder):
+    _config.model_rebuild()

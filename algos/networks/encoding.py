@@ -9,6 +9,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...data.config import Config, setting
+from ...data.histories import Histories
 from ...data.masks import bare
 from ...data.spec import Leaf, ObservationSpace, space_columns
 from .layers import Dropout, Initializer, initialise
@@ -35,14 +36,18 @@ class EncoderModule(nn.Module):
     Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
     which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
     for each member. Where `repeats` is true, observations may come as `Repeated`; else that is copied before. Masks of
-    legal actions are no input: they are taken off before.
+    legal actions are no input: they are taken off before. `Histories` are read as such by recurrent ones alone; others see each
+    step by itself.
     """
 
     features: int
     repeats = False
+    remembers = False
 
     def __call__(self, observation: Any, *inputs: Any, **named: Any) -> Tensor:
         seen = observation.copies() if isinstance(observation, Repeated) and not self.repeats else bare(observation)
+        if isinstance(seen, Histories) and not self.remembers:
+            seen = seen.steps()
         inputs = (seen, *inputs)
         if (device := lowered()) is None:
             return super().__call__(*inputs, **named)
@@ -68,6 +73,11 @@ class EncoderConfig(Config):
     def label(self) -> str:
         """The name that a config gives."""
         return str(getattr(self, "name"))  # noqa: B009 - subclasses narrow it to one literal
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it builds a recurrent network."""
+        return False
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
         """The module.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...data.spec import ObservationSpace
-from .distributions import Categorical, Gaussian, Point, SquashedGaussian
+from .distributions import Categorical, ClippedGaussian, Gaussian, Point, SquashedGaussian
 from .encoders import Encoder
 from .layers import Linear
 from .legal import legal_only
@@ -122,6 +122,13 @@ class GaussianPolicy(_NormalHead):
     def forward(self, observation: Observation) -> Gaussian:
         mean, log_std = self.parameters_at(observation)
         return Gaussian(mean.tanh(), log_std)
+
+
+class ClippedGaussianPolicy(_NormalHead):
+    """π(a|s), a normal distribution whose draws are cut off at ±1: [B, ...] to a `ClippedGaussian`."""
+
+    def forward(self, observation: Observation) -> ClippedGaussian:
+        return ClippedGaussian(*self.parameters_at(observation))
 
 
 class SquashedGaussianPolicy(_NormalHead):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ...data.config import setting
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, named
 from ...data.spec import Box, ObservationSpace
 from .encoding import D3RLPY, EncoderModule, LayersConfig, after, described
 from .layers import Convolution, Dropout, Linear
@@ -34,7 +34,7 @@ class PixelNetwork(EncoderModule):
             least, sides = _least(config), " × ".join(str(n) for n in (shape[:2] if channels_last else shape[1:]))
             raise ConfigError(
                 f"The pixel encoder's filters need images of {least} × {least} or more, and these are {sides}"
-                ": set smaller `filters`, or the encoder 'vector'."
+                f": set smaller filters of {named('encoder')}, or the encoder 'vector'."
             )
         layers: list[nn.Module] = []
         for count, kernel, stride in config.filters:

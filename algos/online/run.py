@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 import numpy as np
 import torch
-from pydantic import Field
+from torch import Tensor
 
-from ...data.config import Config, setting
+from ...data.config import setting
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
@@ -30,30 +30,16 @@ from ..learning.fit import Fit
 from ..learning.setup import check_actions, seen_spec
 from ..saving.checkpoint import read_checkpoint, write_checkpoint
 from ..saving.saving import load
+from ..wants import Opens
+from .settings import Alternation, Share
 
-_D3RLPY = "d3rlpy 2.8.1, fit_online"
 _PREFIX = "online/"
 
 
-class Share(Config):
-    """The dataset's share of each batch: in a straight line from `start` to `end` over `duration` gradient steps, then `end`."""
-
-    start: float = setting(1.0, "share at the first gradient step of the run", ge=0, le=1)
-    end: float = setting(0.0, "share from `duration` on", ge=0, le=1)
-    duration: int = setting(..., "gradient steps until `end`", gt=0)
-
-
-class OnlineSettings(Config):
-    """How acting and learning alternate. A step is one of each environment, unless it is called a gradient step."""
+class OnlineSettings(Alternation):
+    """How acting and learning alternate, and how acting explores."""
 
     explorer: ExplorerSetting | None = setting(None, "what replaces or disturbs the policy's actions; None: by the algorithm")
-    update_interval: int = setting(1, "steps between updates", source=_D3RLPY, gt=0)
-    n_updates: int = setting(1, "gradient steps at each update", source=_D3RLPY, gt=0)
-    random_steps: int = setting(0, "steps with uniform random actions, first", source=_D3RLPY, ge=0)
-    update_start_step: int = setting(0, "steps before the first update", source=_D3RLPY, ge=0)
-    mixture: Annotated[float, Field(ge=0, le=1)] | Share = setting(
-        0.5, "the dataset's share of each batch, where there is one", source="RLPD (Ball et al. 2023), section 4.1"
-    )
 
 
 class OnlineRun:
@@ -98,6 +84,7 @@ class OnlineRun:
         **settings: Any,
     ) -> None:
         self.settings = OnlineSettings.checked({"explorer": explorer, **settings}, title="fit_online")
+        self._given = {name for name, value in self.settings if value != OnlineSettings.model_fields[name].default}
         if dataset is None and "mixture" in settings:
             raise ConfigError("fit_online: a mixture is one of a dataset and the replay buffer; give the dataset too.")
         _check_drawn_from(buffer)
@@ -109,7 +96,7 @@ class OnlineRun:
         try:
             self._environment = _name(self.vector)
             self._set_up_fit()
-            self.buffer = ReplayBuffer(capacity, self.vector.spec, self.vector.n) if buffer is None else buffer
+            self.buffer = self._new_buffer(capacity) if buffer is None else buffer
             explores = self.settings.explorer or default_explorer(algorithm, discrete=self.vector.spec.discrete)
             random_steps = self.settings.random_steps
             self.rollout = Rollout(self.vector, self.buffer, explores, seed=seed, random_steps=random_steps, record=record)
@@ -119,6 +106,12 @@ class OnlineRun:
             raise
         self._due = 0  # gradient steps that the latest step asks for and that are not done yet
         self._asked = {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
+
+    def _new_buffer(self, capacity: int) -> ReplayBuffer:
+        """One of so many rows, or of as many as a rollout can take."""
+        wants, n = self.algorithm.fit_.sources.wants, self.vector.n
+        rows: Any = getattr(wants, "rows", lambda _: None)
+        return ReplayBuffer(rows(n) or capacity, self.vector.spec, n)
 
     def _set_up_fit(self) -> None:
         algorithm, spec = self.algorithm, self.vector.spec
@@ -134,6 +127,11 @@ class OnlineRun:
     def _set_up_source(self) -> None:
         fit = self.algorithm.fit_
         self.policy = policy_of(fit).facing(self.vector.spec)
+        self._on_policy: Any = None  # what an algorithm opens over the rollout itself, and which says when updates are due
+        wants = fit.sources.wants
+        if isinstance(wants, Opens) and not wants.reads_data:
+            self._on_policy = self._training = self._follow()
+            return
         self._drawn: TransitionSampler = fit.sources.over(self.buffer)
         self._source: Any = self._drawn
         if self.dataset is not None:
@@ -141,6 +139,14 @@ class OnlineRun:
         if self.buffer.n_envs * (self.buffer.rows - 1) < self._drawn.batch_size:  # each ring has a closing row, or an open one
             raise self._too_small()
         self._training: Source = fit.sources.augmented(self._source)
+
+    def _follow(self) -> Any:
+        """The source of an algorithm that learns from what its policy just did. Raises ConfigError where that is impossible."""
+        asked = {name for name in ("update_interval", "n_updates", "update_start_step", "random_steps") if name in self._given}
+        if asked or self.dataset is not None:
+            what = min(asked) if asked else "a dataset"
+            raise ConfigError(f"{self.algorithm.name} learns from what its own policy just did: {what} has no place there.")
+        return self.algorithm.fit_.sources.of(self.rollout)
 
     def _weights(self) -> Any:
         """The shares of dataset and buffer by gradient step."""
@@ -200,15 +206,21 @@ class OnlineRun:
             fit.update(self._training, closes=closes)
             if closes or fit.stopped:
                 epoch = -(-learner.step // n_steps_per_epoch)
-                metrics = self._metrics() | {"time/updates_per_second": (learner.step - first) / (time.perf_counter() - begun)}
+                metrics = self.metrics() | {"time/updates_per_second": (learner.step - first) / (time.perf_counter() - begun)}
                 yield self.algorithm.finish_epoch(epoch, metrics, evaluators, callbacks)
                 first, begun = learner.step, time.perf_counter()
 
     def act(self) -> None:
         """One step of each environment; it may ask for gradient steps."""
+        self.rollout.step(self.policy)
+        self.ask()
+
+    def ask(self) -> None:
+        """Asks for the gradient steps that are due now that the environments have made a step."""
         rollout, settings = self.rollout, self.settings
-        rollout.step(self.policy)
-        if rollout.steps >= settings.update_start_step and rollout.steps % settings.update_interval == 0:
+        if self._on_policy is not None:
+            self._due = self._on_policy.due()
+        elif rollout.steps >= settings.update_start_step and rollout.steps % settings.update_interval == 0:
             self._due = settings.n_updates if self._drawn.n_windows >= self._drawn.batch_size else 0
             if not self._due and self.buffer.n_transitions + int(self.buffer.columns["closing"].sum()) == self.buffer.capacity:
                 raise self._too_small()  # every row is in use
@@ -220,7 +232,19 @@ class OnlineRun:
             f"drawn than the batch_size {batch}, for ends of episodes, td_steps and frames take rows too: give a larger capacity."
         )
 
-    def _metrics(self) -> dict[str, float]:
+    def step(self, *, closes: bool = False) -> None:
+        """`act`, and the gradient steps that it asks for; what `closes` a stretch is looked at for signs of trouble."""
+        self.act()
+        self.learn(closes=closes)
+
+    def learn(self, *, closes: bool = False) -> None:
+        """The gradient steps that are due; see `step`."""
+        while self._due:
+            self._due -= 1
+            self.algorithm.fit_.update(self._training, closes=closes and not self._due)
+
+    def metrics(self) -> dict[str, float]:
+        """What was learned and done since the last call."""
         (metrics,) = self.algorithm.fit_.metrics()
         acted = {f"rollout/{name}": value for name, value in self.rollout.metrics().items()}
         return metrics | {"train/environment_steps": float(self.rollout.steps * self.vector.n)} | acted
@@ -246,13 +270,17 @@ class OnlineRun:
         Raises:
             StorageError: the place cannot be written, or holds something else.
         """
+        write_checkpoint(Path(path), *self.state())
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that the run goes on from, as `going_on` takes it: the algorithm's state, and the run's beside it. JSON."""
         tensors, meta = self.algorithm.state()
         arrays, told = self.rollout.state()
-        if isinstance(self._drawn, PrioritizedSampler):
+        if self._on_policy is None and isinstance(self._drawn, PrioritizedSampler):
             arrays |= {f"priorities/{name}": array for name, array in self._drawn.state().items()}
         kept = {f"{_PREFIX}{name}": torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
         online = {**told, **self._set_up(), "begin": self.begin, "due": self._due}
-        write_checkpoint(Path(path), tensors | kept, {**meta, "seed": self.algorithm.seed, "online": online})
+        return tensors | kept, {**meta, "seed": self.algorithm.seed, "online": online}
 
     def _set_up(self) -> dict[str, Any]:
         """What has to be the same for a run to be gone on from."""
@@ -325,11 +353,27 @@ class OnlineRun:
             ConfigError: it is of no online run, or of one that was begun with other settings; one that differs is named.
         """
         tensors, meta, _ = read_checkpoint(Path(path))
+        return cls.going_on(tensors, meta, algorithm, env, buffer, asked=asked, place=str(path), **arguments)
+
+    @classmethod
+    def going_on(
+        cls,
+        tensors: Mapping[str, Tensor],
+        meta: Mapping[str, Any],
+        algorithm: Estimator,
+        env: AnyEnvironment | VectorEnvironment,
+        buffer: ReplayBuffer | None = None,
+        *,
+        asked: Mapping[str, Any] | None = None,
+        place: str = "the checkpoint",
+        **arguments: Any,
+    ) -> Self:
+        """The run whose `state` it was; further arguments and errors as `resume`'s, `place` says where the state lay."""
         online = meta.get("online")
         if online is None:
-            raise ConfigError(f"{path} holds a saved algorithm and no online run: d3ray.load opens it.")
+            raise ConfigError(f"{place} holds a saved algorithm and no online run: d3ray.load opens it.")
         mine = asked or {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
-        _check_same(path, online["algorithm"], mine)
+        _check_same(place, online["algorithm"], mine)
         algorithm.load_state(tensors, meta)
         run = cls(
             algorithm, env, buffer, begin=int(online["begin"]), **{"capacity": online["environment"]["capacity"], **arguments}
@@ -337,10 +381,10 @@ class OnlineRun:
         try:
             run._asked = dict(mine)
             for part, values in run._set_up().items():
-                _check_same(path, online[part], values)
+                _check_same(place, online[part], values)
             arrays = {n.removeprefix(_PREFIX): t.numpy() for n, t in tensors.items() if n.startswith(_PREFIX)}
             run.rollout.load_buffer(arrays)
-            if isinstance(run._drawn, PrioritizedSampler):
+            if run._on_policy is None and isinstance(run._drawn, PrioritizedSampler):
                 run._drawn.load_state({n.removeprefix("priorities/"): a for n, a in arrays.items() if n.startswith("priorities/")})
             run.rollout.load_state(arrays, online, run.policy)  # may cut episodes, which priorities have to follow
             run._due = int(online["due"])
@@ -374,8 +418,8 @@ def _name(vector: VectorEnvironment) -> str:
     return known.id if known else "the environment"
 
 
-def _check_same(path: str | Path, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+def _check_same(place: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     for name in mine:
         if theirs.get(name) != mine[name]:
             given = f"{name} {theirs.get(name)!r}, not {mine[name]!r}"
-            raise ConfigError(f"The run in {path} was begun with {given}: give the same, or another folder.")
+            raise ConfigError(f"The run in {place} was begun with {given}: give the same, or another folder.")

@@ -9,9 +9,9 @@ from pydantic import model_validator
 
 from ...data.config import setting
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, named
 from ...data.sampling import StreamSampling, UniformSampling
-from ..acting.remembering import Asking, StatefulWrapper, refusal
+from ..acting.remembering import refusal
 from ..base import Algorithm
 from ..config import AlgorithmConfig
 from ..wants import Stretches, Wants
@@ -76,24 +76,12 @@ class SequenceAlgorithm(Algorithm):
         if config.max_timestep < longest:
             warnings.warn(
                 f"{self.name}: max_timestep is {config.max_timestep}, and the longest episode of {dataset.name!r} has {longest} "
-                f"steps: it takes all later ones for the one before; set max_timestep to {longest} or more.",
+                f"steps: it takes all later ones for the one before; set {named('max_timestep')} to {longest} or more.",
                 stacklevel=2,
             )
         if config.target_returns is not None:
             return config
         return config.model_copy(update={"target_returns": (float(dataset.statistics.return_.max),)})  # pyright: ignore[reportArgumentType]
-
-    def as_stateful_wrapper(self, target_return: float | None = None) -> StatefulWrapper:
-        """The policy in one environment, as d3rlpy has it: `predict(x, reward)`, and `reset()` before every episode.
-
-        Args:
-            target_return: What is asked for, in the units of the environment's rewards; None: the first of `target_returns`.
-
-        Raises:
-            ConfigError: no return is known to ask for.
-        """
-        policy: Any = self.policy()
-        return StatefulWrapper(policy if target_return is None else Asking(policy, target_return))
 
     def predict(self, x: Any, action_mask: Any = None) -> Never:
         """Refused: an action depends on what came before. Raises ConfigError, which names what to use."""

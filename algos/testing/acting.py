@@ -14,10 +14,9 @@ from ..export.golden import BATCHES
 from ..export.graphs import onnx_bytes, portable, torchscript_bytes
 from ..ports import noises
 from ..stack import Stack
-from ..wants import Stretches
 from .alternatives import other_floats
 from .errors import ContractError, Make, check, largest_difference, live
-from .tiny import answers, data_for, tiny_arrays
+from .tiny import answers, data_for, looks_back, tiny_arrays, values_alone
 
 REACH = 2.0  # of raw actions where they are scaled
 
@@ -28,7 +27,7 @@ def check_predictions(make: Make) -> None:
     dataset = data_for(make)
     algorithm = make(observation_scaler="standard").fit(dataset, n_steps=2)
     name, shape, observation = algorithm.name, dataset.spec.action.shape, dataset.columns["observation"][:7]
-    if algorithm.learns_values():
+    if values_alone(algorithm):
         value = algorithm.predict_value(observation, dataset.columns["action"][:7])
         if value.shape != (7,):
             raise ContractError(f"{name}.predict_value gives the shape {value.shape} for 7 observations.")
@@ -94,9 +93,9 @@ def _answered_otherwise(make: Make, row: dict[str, float]) -> str:
 def _asked(algorithm: Algorithm, observation: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
     """All that an algorithm answers, by what is asked."""
     found = {said: answer(observation) for said, answer in answers(algorithm).items()}
-    if algorithm.learns_values():
+    if values_alone(algorithm):
         found["predict_value"] = algorithm.predict_value(observation, action)
-    if type(algorithm).log_prob is not Algorithm.log_prob and algorithm.stochastic:
+    if type(algorithm).log_prob is not Algorithm.log_prob and algorithm.stochastic and not looks_back(algorithm):
         found["policy().log_prob"] = algorithm.policy().log_prob(observation, action)
     return found
 
@@ -149,7 +148,7 @@ def check_export_acts_as_predict(make: Make, *, onnx: bool = True) -> None:
             write(policy)  # compares what it wrote with golden actions
     except D3rayError as error:
         raise ContractError(f"{algorithm.name}: {error}") from error
-    if isinstance(algorithm.wants_, Stretches):
+    if looks_back(algorithm):
         return  # `predict` is refused, and `portable` has compared the whole graph
     if noises(algorithm.ports_, exploring=False):
         return  # golden noise is not that of `predict`, and `portable` has compared the graph

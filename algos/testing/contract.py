@@ -5,68 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Algorithm
-from .acting import (
-    check_actions_stay_in_their_space,
-    check_export_acts_as_predict,
-    check_predictions,
-    check_row_acts_by_its_own_coefficients,
-    check_scalers_act_once,
-)
+from . import acting, legal, losses, runs, settings
 from .errors import Check, ContractError, check_name
-from .legal import check_all_legal_is_no_mask, check_chooses_legal_actions, check_illegal_actions_are_unseen
-from .losses import (
-    check_bootstraps_by_the_batchs_discount,
-    check_losses_are_per_sample,
-    check_losses_repeat,
-    check_moves_only_what_is_named,
-    check_padding_is_unseen,
-    check_targets_get_no_gradient,
-    check_terminated_steps_look_no_further,
-    check_truncation_is_unseen,
-    check_update_reads_no_value,
-)
-from .runs import (
-    check_learns_something,
-    check_one_update_in_float32,
-    check_randomness_has_addresses,
-    check_resumes_bit_for_bit,
-    check_row_equals_single_run,
-)
-from .settings import (
-    check_refuses_other_actions,
-    check_settings_are_described,
-    check_settings_matter,
-    check_settings_round_trip,
-)
 from .tiny import maker
 
 CHECKS: tuple[Check, ...] = (
-    check_settings_are_described,
-    check_settings_round_trip,
-    check_refuses_other_actions,
-    check_learns_something,
-    check_randomness_has_addresses,
-    check_moves_only_what_is_named,
-    check_losses_repeat,
-    check_losses_are_per_sample,
-    check_targets_get_no_gradient,
-    check_bootstraps_by_the_batchs_discount,
-    check_terminated_steps_look_no_further,
-    check_padding_is_unseen,
-    check_truncation_is_unseen,
-    check_update_reads_no_value,
-    check_one_update_in_float32,
-    check_row_equals_single_run,
-    check_resumes_bit_for_bit,
-    check_predictions,
-    check_actions_stay_in_their_space,
-    check_row_acts_by_its_own_coefficients,
-    check_export_acts_as_predict,
-    check_scalers_act_once,
-    check_chooses_legal_actions,
-    check_illegal_actions_are_unseen,
-    check_all_legal_is_no_mask,
-    check_settings_matter,
+    settings.check_settings_are_described,
+    settings.check_settings_round_trip,
+    settings.check_refuses_other_actions,
+    runs.check_learns_something,
+    runs.check_randomness_has_addresses,
+    losses.check_moves_only_what_is_named,
+    losses.check_losses_repeat,
+    losses.check_losses_are_per_sample,
+    losses.check_targets_get_no_gradient,
+    losses.check_bootstraps_by_the_batchs_discount,
+    losses.check_terminated_steps_look_no_further,
+    losses.check_padding_is_unseen,
+    losses.check_truncation_is_unseen,
+    losses.check_update_reads_no_value,
+    runs.check_one_update_in_float32,
+    runs.check_row_equals_single_run,
+    runs.check_resumes_bit_for_bit,
+    acting.check_predictions,
+    acting.check_actions_stay_in_their_space,
+    acting.check_row_acts_by_its_own_coefficients,
+    acting.check_export_acts_as_predict,
+    acting.check_scalers_act_once,
+    legal.check_chooses_legal_actions,
+    legal.check_illegal_actions_are_unseen,
+    legal.check_all_legal_is_no_mask,
+    settings.check_settings_matter,
 )
 
 
@@ -87,7 +56,7 @@ def check_algorithm(algorithm: type[Algorithm], *, onnx: bool = True, **settings
         raise ContractError(f"{algorithm.__name__}: exemptions has {unknown[0]!r}, which is no setting and no check.")
     for function in CHECKS:
         try:
-            function(maker(algorithm, **settings), **({"onnx": onnx} if function is check_export_acts_as_predict else {}))
+            function(maker(algorithm, **settings), **({"onnx": onnx} if function is acting.check_export_acts_as_predict else {}))
         except ContractError as error:
             raise ContractError(f"{error} [{function.__name__}]") from error.__cause__
         except Exception as error:

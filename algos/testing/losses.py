@@ -11,9 +11,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
+from ...data.histories import Histories, steps_there
+from ...data.masks import bare, mask_of, masked
 from ..definition import axes_said
 from ..learning.fit import Fit
 from ..ports import memories
+from ..recurrence import remembers
 from ..wants import Stretches, Transitions
 from .errors import ContractError, Make, check, largest_difference, live, wanted
 from .tiny import data_for, tiny_dataset
@@ -40,13 +43,25 @@ def other_following(batch: Batch, rows: Tensor) -> Batch:
     """The batch with the next observation and next action of others in some rows, [B] bool."""
 
     def mixed(part: Any) -> Any:
-        return (
-            None
-            if part is None
-            else pytree.tree_map(lambda t: torch.where(rows.reshape(-1, *[1] * (t.ndim - 1)), t.roll(1, 0), t), part)
-        )
+        if part is None:
+            return None
+        if isinstance(bare(part), Histories):
+            return masked(_others_at_the_end(bare(part), rows), mask_of(part))
+        return pytree.tree_map(lambda t: torch.where(rows.reshape(-1, *[1] * (t.ndim - 1)), t.roll(1, 0), t), part)
 
     return replace(batch, next_observation=mixed(batch.next_observation), next_action=mixed(batch.next_action))
+
+
+def _others_at_the_end(histories: Histories, rows: Tensor) -> Histories:
+    """Stretches whose last step leads elsewhere where that is one of the rows, [N] bool; others' steps lead to the next ones."""
+    at = rows.unflatten(0, (len(histories.mask), -1))[:, -1]
+
+    def other(part: Tensor) -> Tensor:
+        last = part[:, -1]
+        changed = torch.where(at.reshape(-1, *[1] * (last.ndim - 1)), last.roll(1, 0), last)
+        return torch.cat((part[:, :-1], changed[:, None]), 1)
+
+    return replace(histories, observation=pytree.tree_map(other, histories.observation))
 
 
 @check
@@ -133,6 +148,7 @@ def check_terminated_steps_look_no_further(make: Make) -> None:
 def check_padding_is_unseen(make: Make) -> None:
     """Padding changes no loss of a stretch, and no action depends on what is padding, or on the action that is asked for."""
     if not isinstance(wanted(make()), Stretches):
+        _check_padded_histories(make)
         return
     fit, batch, before = looked_at(make)
     name, sequences = fit.algorithm.name, cast("Any", batch)
@@ -158,6 +174,33 @@ def check_padding_is_unseen(make: Make) -> None:
             raise ContractError(f"{name}.act depends on {what}: mask it.")
 
 
+def _check_padded_histories(make: Make) -> None:
+    """The same of steps with what came before them, for recurrent encoders."""
+    fit, batch, before = looked_at(make)
+    if (there := steps_there(batch.observation)) is None:
+        return
+
+    def spoilt(observation: Any) -> Any:
+        histories, mask = bare(observation), bare(observation).mask
+
+        def hollow(part: Tensor) -> Tensor:
+            return torch.where(mask.reshape(*mask.shape, *[1] * (part.ndim - 2)), part, torch.full_like(part, 2))
+
+        other = replace(histories, observation=pytree.tree_map(hollow, histories.observation))
+        return masked(other, mask_of(observation))
+
+    found = replace(
+        batch,
+        reward=torch.where(there, batch.reward, torch.full_like(batch.reward, 2)),
+        observation=spoilt(batch.observation),
+        next_observation=spoilt(batch.next_observation),
+    )
+    if others := changed(fit, before, found, by=_ROUNDING):
+        raise ContractError(
+            f"{fit.algorithm.name}.{others[0]} depends on padding, which the batch's weights leave out of a loss of each sample."
+        )
+
+
 @check
 def check_truncation_is_unseen(make: Make) -> None:
     """An episode that was cut teaches what it would have taught uncut: the same transitions, each cut off, train the same.
@@ -168,6 +211,8 @@ def check_truncation_is_unseen(make: Make) -> None:
     wants = wanted(algorithm)
     if not isinstance(wants, Transitions) or wants.next_action or wants.ahead or "return_to_go" in wants.extra:
         return  # these end where an episode was cut
+    if remembers(algorithm.check_settings()):
+        return  # and so does what came before
     states: list[dict[str, Tensor]] = []
     for cut in (False, True):
         dataset = tiny_dataset(discrete=algorithm.actions == "discrete", cut=cut)
@@ -205,13 +250,13 @@ def check_update_reads_no_value(make: Make, stacks: Sequence[tuple[int, ...]] = 
 def check_losses_are_per_sample(make: Make) -> None:
     """A loss says its axes, `@loss("sample")`, and gives as many values as the batch has samples along them."""
     try:
-        fit, _, before = looked_at(make)
+        fit, batch, before = looked_at(make)
     except TypeError as error:
         raise ContractError(str(error)) from None
     for name, seen in before.items():
         shape, axes = values_shape(fit.learner, seen), axes_said(seen.loss)
-        if "sample" in (named := axes.split()) and shape[named.index("sample")] != ROWS:
+        if "sample" in (named := axes.split()) and shape[named.index("sample")] != len(batch.index):
             raise ContractError(
                 f"{fit.algorithm.name}.{name} says that it gives {axes!r}, and gives values of the shape {shape} for a "
-                f"batch of {ROWS}."
+                f"batch of {len(batch.index)}."
             )

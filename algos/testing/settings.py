@@ -15,7 +15,7 @@ from ...data.errors import ConfigError, DataError
 from ..base import Algorithm
 from .alternatives import alternatives, unchecked_alternatives
 from .errors import ContractError, Make, check, live
-from .tiny import answers, data_for, tiny_dataset
+from .tiny import answers, data_for, tiny_dataset, values_alone
 
 TRIED = 12  # other values of a setting before it is taken to have no effect
 
@@ -140,7 +140,7 @@ class Effects:
     def _answers(self, algorithm: Algorithm) -> dict[str, Tensor]:
         observation, action = (self._dataset.columns[column][:8] for column in ("observation", "action"))
         found = {name: answer(observation) for name, answer in answers(algorithm).items()}
-        if algorithm.learns_values():
+        if values_alone(algorithm):
             found["predict_value"] = algorithm.predict_value(observation, action)
         return {name: torch.as_tensor(array) for name, array in found.items()}
 

@@ -13,6 +13,8 @@ from ...data.random import normal, root_key, uniform
 from ..base import Algorithm
 from ..networks.encoders import VectorEncoder
 from ..networks.transformers import Transformer
+from ..ports import memories
+from ..recurrence import remembers
 from ..wants import Stretches
 from .errors import Make
 
@@ -149,10 +151,20 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
     """
     if not algorithm.acts():
         return {}
-    if not isinstance(algorithm.wants_, Stretches):
+    if not looks_back(algorithm):
         return {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
     policy = algorithm.policy()
     return {"policy().step": lambda observation: policy.step(policy.start(len(bare(observation))), observation)[1]}
+
+
+def values_alone(algorithm: Algorithm) -> bool:
+    """Whether a trained algorithm has values of single observations, so that there is `predict_value`."""
+    return algorithm.learns_values() and not remembers(algorithm.config_)
+
+
+def looks_back(algorithm: Algorithm) -> bool:
+    """Whether a trained algorithm acts on what came before, so that `predict` is refused."""
+    return isinstance(algorithm.wants_, Stretches) or bool(memories(algorithm.ports_))
 
 
 def data_for(make: Make) -> Dataset:

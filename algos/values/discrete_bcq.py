@@ -59,6 +59,7 @@ class DiscreteBCQ(DoubleDQN):
     """Batch-constrained Q-learning, offline or online. Data: discrete actions."""
 
     Config: ClassVar = DiscreteBCQConfig
+    recurrent: ClassVar = ("critic", "imitator")
     presets: ClassVar = {
         "paper": Preset(f"{CODE}, Atari; choices 2 and 3", {"beta": 0.01}),
         "paper-vectors": Preset(

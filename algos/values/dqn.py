@@ -73,6 +73,7 @@ class DQN(DiscreteCritics):
 
     Config: ClassVar = DQNConfig
     actions: ClassVar = "discrete"
+    recurrent: ClassVar = ("critic",)
     presets: ClassVar = {
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/dqn.py and optimizers.py", {"optimizer": "adam"}),
         "d3rlpy-2020": Preset(MANUAL, {}),

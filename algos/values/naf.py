@@ -57,6 +57,7 @@ class NAF(Critics):
 
     Config: ClassVar = NAFConfig
     actions: ClassVar = "continuous"
+    recurrent: ClassVar = ("critic",)
     presets: ClassVar = {
         "pfrl": Preset(
             PFRL, {"batch_size": 32, "tau": 1.0, "target_update_interval": 100, "encoder": VectorEncoder(hidden_units=(100, 100))}

@@ -278,5 +278,5 @@ def test_data_are_a_dataset_or_its_episodes(data: Any, what: str) -> None:
 
 def test_every_dataset_is_checked_for_the_range_of_its_actions() -> None:
     made = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
-    with pytest.raises(DataError, match=r"actions of 'tiny' reach .*: set action_scaler='min_max'"):
+    with pytest.raises(DataError, match=r"actions of 'tiny' lie from .* to .*: set action_scaler='min_max'"):
         made.fit(tiny_dataset(discrete=False, reach=5.0), 1)

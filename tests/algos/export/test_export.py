@@ -20,6 +20,7 @@ from d3ray.algos.export import graphs
 from d3ray.algos.export.graphs import Portable, onnx_bytes, portable, program_bytes, torchscript_bytes
 from d3ray.algos.networks.encoders import DenseEncoder, KeysEncoder, PixelEncoder, VectorEncoder
 from d3ray.algos.registry import algorithm_class
+from d3ray.algos.testing.tiny import tiny_dataset
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, StorageError
 
@@ -317,3 +318,15 @@ def test_a_policy_that_no_exporter_can_follow_is_refused_in_one_sentence(monkeyp
     with pytest.raises(ConfigError, match="The policy of BC cannot be written as ONNX: ") as error:
         onnx_bytes(portable(algorithm.policy()))
     assert "\n" not in str(error.value)
+
+
+def test_a_policy_that_is_there_is_replaced_only_if_that_is_said(tmp_path: Path) -> None:
+    first, other = (d3ray.BC(batch_size=4, seed=seed).fit(tiny_dataset(discrete=False), 1, 1) for seed in (0, 1))
+    for name in ("policy.onnx", "policy.pt", "package"):
+        first.save_policy(tmp_path / name)
+        before = [file.read_bytes() for file in sorted((tmp_path / name).rglob("*")) or [tmp_path / name]]
+        with pytest.raises(ConfigError, match=rf"{name} is there already: .* say overwrite=True to replace it"):
+            other.save_policy(tmp_path / name)
+        assert [file.read_bytes() for file in sorted((tmp_path / name).rglob("*")) or [tmp_path / name]] == before
+        other.save_policy(tmp_path / name, overwrite=True)
+        assert [file.read_bytes() for file in sorted((tmp_path / name).rglob("*")) or [tmp_path / name]] != before

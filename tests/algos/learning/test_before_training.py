@@ -62,7 +62,7 @@ def test_networks_of_shapes_alone_are_told_of_data_without_variety_once() -> Non
 
 
 def test_networks_of_shapes_alone_refuse_actions_out_of_reach() -> None:
-    with pytest.raises(DataError, match=r"TD3 acts in \[-1, 1\], and actions of 'tiny' reach"):
+    with pytest.raises(DataError, match=r"TD3 acts in \[-1, 1\], and actions of 'tiny' lie from"):
         maker(TD3)().create_impl((5,), 3).fit(tiny_dataset(discrete=False, reach=2.0), 1)
 
 

@@ -263,7 +263,9 @@ def test_actions_out_of_reach_are_refused_and_the_scaler_helps():
     wide = Dataset.from_arrays(
         np.zeros((4, 2), "f4"), np.array([[-2], [2], [0], [1]], "f4"), np.zeros(4, "f4"), np.eye(4, dtype=bool)[3]
     )
-    with pytest.raises(DataError, match=r"acts in \[-1, 1\], and actions of 'dataset' reach 2: set action_scaler='min_max'"):
+    with pytest.raises(
+        DataError, match=r"acts in \[-1, 1\], and actions of 'dataset' lie from -2 to 2: set action_scaler='min_max'"
+    ):
         maker(TD3)().fit(wide, 1)
     made = maker(TD3, action_scaler="min_max", batch_size=4)().fit(wide, 3)
     assert np.abs(made.predict(np.zeros((5, 2), "f4"))).max() <= 2

@@ -322,7 +322,7 @@ def test_an_environment_of_other_spaces_is_refused():
         (
             fresh,
             lambda: Unit(high=2.0),
-            r"TD3 acts in \[-1, 1\], and actions of 'the environment' reach 2: set action_scaler='min_max'",
+            r"TD3 acts in \[-1, 1\], and actions of 'the environment' lie from -2 to 2: set action_scaler='min_max'",
         ),
     ):
         with pytest.raises(DataError, match=message):

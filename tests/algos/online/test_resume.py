@@ -22,7 +22,8 @@ import d3ray
 from d3ray import DQN, TD3, Dataset, ReplayBuffer
 from d3ray.algos.environments.evaluate import EnvironmentEvaluator
 from d3ray.algos.environments.make import make
-from d3ray.algos.online.run import OnlineRun, Share
+from d3ray.algos.online.run import OnlineRun
+from d3ray.algos.online.settings import Share
 from d3ray.algos.registry import algorithm_class
 from d3ray.algos.saving.checkpoint import checkpoints
 from d3ray.data.errors import ConfigError, StorageError
@@ -123,7 +124,7 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(name, tmp_path):
             assert [told(metrics) for _, metrics in second.epochs(70, 35)] == expected[2:]
             assert_same_run(whole, second)
         if "capacity" in arguments:
-            assert whole.buffer._rings.full(0) is not None
+            assert whole.buffer._rings.full(slice(0, 1))
     assert before == expected[:2]
     again = d3ray.load(tmp_path / "run")  # a run's folder is a saved algorithm's too
     assert again.step == 70
@@ -217,7 +218,7 @@ def test_priorities_follow_the_cut_of_a_lost_episode(tmp_path):
     """In a full ring the closing row takes the place of a row that could be drawn, and the last step can be drawn from then on."""
     with OnlineRun(dqn(sampler="prioritized"), Drifting, capacity=40) as run:
         list(run.epochs(60, 60))
-        assert run.buffer._rings.full(0) is not None
+        assert run.buffer._rings.full(slice(0, 1))
         kept = run._drawn.state()["priorities"][0]
         run.save(tmp_path / "run")
     with pytest.warns(UserWarning, match="could not be taken up again"):
@@ -244,11 +245,22 @@ def test_a_run_that_a_callback_saves_amid_a_burst_goes_on_as_if_it_had_not_stopp
         assert_same_run(run, second)
 
 
-def test_an_episode_whose_beginning_was_overwritten_cannot_be_played_again(tmp_path):
+def test_an_episode_whose_beginning_was_overwritten_is_played_again(tmp_path):
     with OnlineRun(td3(), "Pendulum-v1", capacity=50) as run:  # episodes have 200 steps
         list(run.epochs(100, 100))
         run.save(tmp_path / "run")
         assert sorted(run.buffer.current_episode()) == list(range(50))
+        with OnlineRun.load(tmp_path / "run", "Pendulum-v1") as again:
+            for one in (run, again):
+                list(one.epochs(150, 100))  # over the episode's end
+            assert_same_run(run, again)
+
+
+def test_an_episode_of_more_steps_than_are_kept_cannot_be_played_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("d3ray.algos.environments.rollout._LONGEST", 99)
+    with OnlineRun(td3(), "Pendulum-v1") as run:
+        list(run.epochs(100, 100))
+        run.save(tmp_path / "run")
     with pytest.warns(UserWarning, match="could not be taken up again"):
         again = OnlineRun.load(tmp_path / "run", "Pendulum-v1")
     assert again.vector.resets == [run.vector.resets[0] + 1]  # its new episode is not the first one over again
