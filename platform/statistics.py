@@ -7,6 +7,7 @@ addresses (`d3ray.data.random`), so the same values always give the same interva
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +114,9 @@ def _tested(apart: float, without_spread: bool, test: str, *groups: np.ndarray, 
         return Difference(apart, (apart, apart), 1.0 if apart == 0 else 0.0)
     from scipy import stats  # half a second to import
 
-    found: Any = getattr(stats, test)(*groups, **how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a group whose numbers are all alike, beside one that has a spread
+        found: Any = getattr(stats, test)(*groups, **how)
     interval = found.confidence_interval(LEVEL)
     return Difference(apart, (float(interval.low), float(interval.high)), float(found.pvalue))
 

@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..data.uris import without_password
+from ..data.version import __version__
 from .storage.folders import Folder
 
 FILE = "surroundings.json"

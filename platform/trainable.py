@@ -32,11 +32,11 @@ from ray import tune
 from ray.train._internal.session import _TrainingResult  # pyright: ignore[reportPrivateUsage]
 
 from ..algos.saving.checkpoint import read_checkpoint, write_checkpoint
-from ..data.errors import D3rayError, StorageError
-from ..data.uris import without_secrets
+from ..data.errors import D3rayError, StorageError, speaking_of_configs
+from ..data.uris import label, without_secrets
 from .settings.algorithms import check_name, subject_names
 from .storage.experiments import Trial
-from .storage.folders import Folder, label
+from .storage.folders import Folder
 from .storage.writer import Writer
 from .worker.trial_config import TrialConfig
 from .worker.trial_run import Rows, TrialRun, note_failure
@@ -82,6 +82,7 @@ class Training(tune.Trainable):
         if self._told.folder is None:
             self._begin()
 
+    @speaking_of_configs()
     def _begin(self) -> None:
         """Begins what was taken, once.
 
@@ -111,12 +112,15 @@ class Training(tune.Trainable):
         if "seed" in config:
             given["seeds"] = (config["seed"],)
         given["algorithm"] = {"name": self.algorithm, **given.get("algorithm", {})}
-        cpus = self.trial_resources.required_resources.get("CPU", 1) if self.trial_resources else 1
-        given.setdefault("threads", max(1, int(cpus)))
-        if self.trial_resources and not self.trial_resources.required_resources.get("GPU"):
-            given.setdefault("device", "cpu")
+        wanted = self.trial_resources.required_resources if self.trial_resources else None
+        given.setdefault("threads", max(1, int((wanted or {}).get("CPU", 1))))
+        if wanted is not None:  # what Tune reserved, whose GPU is looked for as that of d3ray's own trials is
+            given["resources"] = {"cpu": wanted.get("CPU", 0.0), "gpu": wanted.get("GPU", 0.0)}
+            if not wanted.get("GPU"):
+                given.setdefault("device", "cpu")
         return TrialConfig.checked(given, title=f"d3ray/{self.algorithm}")
 
+    @speaking_of_configs()
     def step(self) -> dict[str, Any]:
         """One epoch."""
         self._begin()

@@ -1,13 +1,49 @@
-"""Numbers as people say them."""
+"""Numbers and spaces as people say them, and tables as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data.uris import without_secrets
+
+if TYPE_CHECKING:
+    from ..data.spec import ObservationSpace
+
+POLICY = (
+    "experiment (its best seed) or EXPERIMENT/TRIAL of the storage, or the folder of either, runs:/ID, models:/NAME@ALIAS, a "
+    "policy package, a saved algorithm, a checkpoint, or d3rlpy's .d3"
+)  # what a policy may be named by, wherever one is asked for
 
 
 def count(n: int, what: str) -> str:
     """1 seed, 3 seeds."""
     return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def value_text(value: Any) -> str:
+    """A setting's value as prose has it: relu; true; none; 0.1 to 1 is [0.1, 1]; hidden_units [64, 64] and activation relu."""
+    if isinstance(value, Mapping):
+        pairs = [f"{name} {value_text(one)}" for name, one in value.items()]
+        return f"{', '.join(pairs[:-1])} and {pairs[-1]}" if len(pairs) > 1 else "".join(pairs)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def resume_command(folder: str) -> str:
+    """What goes on with the experiment in a folder of a storage."""
+    place, mark, options = without_secrets(folder).partition("?")
+    storage, _, name = place.rpartition("/")
+    where = [] if storage == str(Path("d3ray_results").absolute()) else [f"storage={storage}{mark}{options}"]
+    return shlex.join(["d3ray", "resume", name, *where])
 
 
 def rounded(value: float) -> str:
@@ -40,3 +76,37 @@ def size_text(size: float) -> str:
             return f"{rounded(size)} {unit}" if unit != "B" else f"{size:.0f} B"
         size /= 1000
     raise AssertionError
+
+
+def space_text(found: ObservationSpace) -> str:
+    """A space in a few words."""
+    if found.kind == "discrete":
+        return f"one of {found.n}"
+    if found.kind != "box":
+        return _compound_text(found)
+    shape = " x ".join(map(str, found.shape))
+    bounds = found.bounds()
+    if bounds is None:
+        return f"{shape} {found.dtype}, bounds not known"
+    low, high = bounds
+    if (low == low.flat[0]).all() and (high == high.flat[0]).all():
+        return f"{shape} {found.dtype} from {low.flat[0]:g} to {high.flat[0]:g}"
+    return f"{shape} {found.dtype}, each entry with bounds of its own"
+
+
+def _compound_text(found: ObservationSpace) -> str:
+    if found.kind == "dict":
+        return "; ".join(f"{key}: {space_text(part)}" for key, part in found.spaces.items())
+    if found.kind == "tuple":
+        return "; ".join(f"{key}: {space_text(part)}" for key, part in enumerate(found.spaces))
+    if found.kind == "multi_discrete":
+        return f"one each of {', '.join(map(str, found.nvec))}"
+    assert found.kind == "multi_binary"
+    return f"{found.n} zeros and ones"
+
+
+def csv_text(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    """CSV with a heading; numbers in full."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *lines])
+    return text.getvalue()

@@ -121,3 +121,14 @@ def to_text(value: Any) -> str:
     if isinstance(value, Sequence):
         return "[" + ", ".join(map(to_text, value)) + "]"
     return json.dumps(value)
+
+
+def to_block(values: Mapping[str, Any], indent: int = 0) -> str:
+    """A mapping as lines of YAML, mappings in it below their names; a reader has the same values back."""
+    lines: list[str] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            lines += [f"{' ' * indent}{to_text(name)}:", to_block(value, indent + 2)]
+        else:
+            lines.append(f"{' ' * indent}{to_text(name)}: {to_text(value)}")
+    return "\n".join(lines)

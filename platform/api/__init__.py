@@ -9,23 +9,32 @@
 Plain data goes in and comes out (`told`); nothing is printed or asked; errors are d3ray's. The `d3ray` command does the same.
 """
 
+from . import datasets
 from .configs import algorithm, algorithms, check, problems, schema
 from .handle import ExperimentHandle
-from .policies import export, promote
+from .planning import expected, plan
+from .policies import about, act, export, promote, record, rollback
 from .reports import report
 from .submitting import list, open, submit
 
 __all__ = [
     "ExperimentHandle",
+    "about",
+    "act",
     "algorithm",
     "algorithms",
     "check",
+    "datasets",
+    "expected",
     "export",
     "list",
     "open",
+    "plan",
     "problems",
     "promote",
+    "record",
     "report",
+    "rollback",
     "schema",
     "submit",
 ]

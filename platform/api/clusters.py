@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ... import __version__
 from ...data.errors import ConfigError
 from ...data.uris import without_secrets
+from ...data.version import __version__
 from ..cluster.jobs import Cluster, ListedJob, SubmittedJob
 from ..cluster.secret_text import refuse_secrets, secret_in, secret_name
 from ..cluster.staging import PACKAGE, Cargo, cargo, carried_config
+from ..settings.plugins import module_names
 from .places import Submission
 from .told import Job
 
@@ -52,6 +53,8 @@ class Jobs:
         env, secrets = environment(submission.env, submission.secrets)
         # what names a file is said on the command line, from where it is sent along
         config = {name: value for name, value in submission.config.items() if value not in submission.files}
+        if submission.plugins:
+            config["plugins"] = module_names(submission.plugins)
         named = [f"{name}={value}" for name, value in submission.config.items() if value in submission.files]
         with tempfile.TemporaryDirectory(prefix="d3ray-submit-") as folder:
             file = Path(folder) / "config.yaml"
@@ -89,7 +92,8 @@ class Jobs:
     def ask(self, command: str, arguments: Sequence[str]) -> str:
         """What a short job prints after the line about its d3ray; before it stand Ray's own."""
         log: list[str] = []
-        with cargo() as load:
+        arguments, files = carried_config(arguments)
+        with cargo(files=files) as load:
             job = self.cluster.submit(command, arguments, cargo=load)
         end = self.cluster.follow(job, log.append)
         lines = [*itertools.dropwhile(lambda line: not line.startswith("d3ray "), "".join(log).splitlines())][1:]

@@ -6,26 +6,30 @@ imports them in this process's stead.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from ...data.config import Config, explain_each
-from ...data.errors import ConfigError, StorageError, did_you_mean
+from ...data.errors import ConfigError, StorageError, did_you_mean, speaking_of_configs
 from ..settings.config import Conditions, ExperimentConfig, asked
 from .told import AlgorithmAbout, Checked, JobName, Problem
+
+if TYPE_CHECKING:
+    from ..judging.settings import JudgeSettings
 
 Given = Mapping[str, Any] | Conditions
 _LOOK = ("-m", "d3ray.platform.api.looking")
 _LOOK_SECONDS = 300.0  # a plugin may import what it likes
 
 
-def config_class(job: JobName) -> type[Conditions]:
+def config_class(job: JobName) -> type[Conditions | JudgeSettings]:
     """The settings that a job has. Raises ConfigError: it trains nothing."""
     if job == "train":
         return ExperimentConfig
@@ -37,6 +41,10 @@ def config_class(job: JobName) -> type[Conditions]:
         from ..benchmark.suite import SuiteConfig
 
         return SuiteConfig
+    if job == "judge":
+        from ..judging.settings import JudgeSettings
+
+        return JudgeSettings
     raise ConfigError(f"{job!r} is no job that makes an experiment{did_you_mean(job, get_args(JobName))}")
 
 
@@ -45,22 +53,28 @@ def schema(job: JobName = "train") -> dict[str, Any]:
     return config_class(job).model_json_schema()
 
 
+@functools.cache
+def _schema_of(settings: type[Config]) -> dict[str, Any]:
+    return settings.model_json_schema()
+
+
 def algorithm(name: str) -> AlgorithmAbout:
     """An algorithm's settings as a JSON Schema, with default, range, meaning and source of each, and its presets.
 
     Raises ConfigError: there is no such algorithm of d3ray's own; RLlib's have no schema.
     """
     from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport] - makes d3ray's own known by their names
-    from ...algos.registry import algorithm_class
+    from ...algos.registry import algorithm_class, online_names
 
     found = algorithm_class(name)
     return AlgorithmAbout(
         name=name,
-        actions=found.actions,
+        actions="both" if len(kinds := found.action_kinds()) > 1 else kinds[0],
         about=(sys.modules[found.__module__].__doc__ or found.__doc__ or "").strip().partition("\n")[0],
-        settings=found.Config.model_json_schema(),
+        settings=_schema_of(found.Config),
         presets={preset: to_jsonable_python(dict(one.settings)) for preset, one in found.presets.items()},
         preset_sources={preset: one.source for preset, one in found.presets.items()},
+        online=name in online_names(),
     )
 
 
@@ -102,6 +116,7 @@ def plain(config: Given, job: JobName) -> dict[str, Any]:
     return asked(job, config, kind)["config"]
 
 
+@speaking_of_configs()
 def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
     """The settings as they would run, or what is wrong with them; in this process, plugins included."""
     kind = config_class(job)
@@ -113,9 +128,15 @@ def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
         return [one for one in found if one.setting] + (_of_algorithm(config) or [one for one in found if not one.setting])
     from ..benchmark.suite import SuiteConfig, is_file
     from ..storage.experiments import check_name
+    from ..sweep.config import SweepConfig
 
+    if isinstance(found, Conditions):
+        assert isinstance(found, ExperimentConfig | SweepConfig | SuiteConfig)
+        name = found.experiment
+    else:
+        name = found.experiment_name
     try:
-        check_name(name := found.experiment)  # pyright: ignore[reportAttributeAccessIssue] - each of the three has one
+        check_name(name)
     except ConfigError as error:
         return [Problem(setting="name", sentence=str(error))]
     return Checked(
@@ -123,7 +144,7 @@ def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
         name=name,
         storage=found.storage_place,
         config=found.model_dump(mode="json"),
-        plugins=list(found.plugins),
+        plugins=list(getattr(found, "plugins", ())),  # a judgement imports none
         files=[found.suite] if isinstance(found, SuiteConfig) and is_file(found.suite) else [],
     )
 
@@ -131,10 +152,10 @@ def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
 def _of_algorithm(config: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with the settings beside an algorithm's name, one by one, where it is one of d3ray's own."""
     from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from ...algos.registry import algorithm_class, algorithm_names
+    from ...algos.registry import algorithm_class, algorithm_names, online_names
 
     chosen = config.get("algorithm")
-    if not isinstance(chosen, Mapping) or (name := chosen.get("name")) not in algorithm_names():
+    if not isinstance(chosen, Mapping) or (name := chosen.get("name")) not in (*algorithm_names(), *online_names()):
         return []
     settings: type[Config] = algorithm_class(name).Config
     try:

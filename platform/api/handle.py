@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...data.errors import ConfigError, StorageError, did_you_mean
-from ..results.reading import find_experiment
+from ..results.reading import find_experiment, kept_settings
 from ..results.status_reader import StatusReader
-from ..storage.experiments import Experiment, Trial, check_name
+from ..storage.experiments import CANCELLED, Experiment, Trial, check_name
 from ..storage.folders import Folder
 from ..storage.outbox import lines
 from .places import HERE, Place
 from .starting import start
-from .told import Job, Metrics, Policy, Promotion, Report, Results, State, Status, newest
+from .told import Job, JobName, Judgement, Metrics, Policy, Promotion, Report, Results, State, Status, newest
 
 if TYPE_CHECKING:
     from ...data.spec import Environment
 
 _POLL_SECONDS = 1.0
-CANCELLED = "cancelled"
-_OF_JOBS: dict[str, State] = {"PENDING": "PENDING", "RUNNING": "PENDING", "STOPPED": "KILLED"}
+_BEGINS_SECONDS = 60.0  # that a command may take until its experiment is there
+_OF_JOBS: dict[str, State] = {"PENDING": "PENDING", "RUNNING": "PENDING", "STOPPED": "KILLED", "SUCCEEDED": "FINISHED"}
 
 
 class ExperimentHandle:
@@ -66,7 +66,10 @@ class ExperimentHandle:
             ConfigError: there is no such experiment, and nobody is about to begin it; the nearest name is said.
             StorageError: the storage or the cluster cannot be read.
         """
-        job = self.job()
+        return self.status_with(self.job())
+
+    def status_with(self, job: Job | None) -> Status:
+        """As `status`, for whoever knows its newest job."""
         if self._is_seen:
             if self._reader is None:
                 self._reader = StatusReader(self.storage, self.name)
@@ -84,6 +87,11 @@ class ExperimentHandle:
         return self.folder.read("experiment.json") is not None
 
     @property
+    def _sees_storage(self) -> bool:
+        """Whether anything of the storage is seen from here."""
+        return bool(Folder(self.storage).names())
+
+    @property
     def _is_elsewhere(self) -> bool:
         """Whether it may lie where this machine does not see it: in a folder of a cluster's."""
         return self.place.address != HERE and "://" not in self.storage
@@ -92,6 +100,8 @@ class ExperimentHandle:
         """What the status is there; None: it is not elsewhere, or has not begun."""
         if not self._is_elsewhere or job.state == "PENDING":
             return None
+        if job.is_alive and time.time() - job.started < _BEGINS_SECONDS and self._sees_storage:
+            return None  # a storage that is seen here will show it, sooner than a job could be asked
         try:
             said = self.place.ask("status", [*self._named, "format=json"])
         except ConfigError:
@@ -103,14 +113,27 @@ class ExperimentHandle:
         return [self.name, f"storage={self.storage}"]
 
     def _before_it_begins(self, job: Job) -> Status:
-        """Of a job that has not come to the experiment yet, or never did: then its last line says why."""
+        """Of a job that has not come to the experiment yet, or never did: then its last line says why.
+
+        A judgement by importance sampling alone has no trials and is no experiment; it ends all the same.
+        """
         state, reason = _OF_JOBS.get(job.state, "FAILED"), "its command is starting"
-        if not job.is_alive:
+        if state == "FINISHED":
+            reason = ""
+        elif not job.is_alive:
             said = [line for line in self.place.log(job).splitlines() if line.strip()]
             reason = said[-1] if said else job.message or "it ended without a word"
         created, since, folder = job.started, job.ended or job.started, self.folder.name
         return Status(
-            name=self.name, folder=folder, state=state, reason=reason, created=created, since=since, now=time.time(), job=job
+            name=self.name,
+            folder=folder,
+            state=state,
+            reason=reason,
+            created=created,
+            since=since,
+            now=time.time(),
+            share=float(state == "FINISHED"),
+            job=job,
         )
 
     def wait(self, timeout: float | None = None) -> Status:
@@ -156,14 +179,18 @@ class ExperimentHandle:
             for line in lines(one.outbox(seed), after, one.committed)
         ]
 
+    def judgement(self) -> Judgement | None:
+        """What logs say of policies, where this judges some and has come to its end; else None. Raises StorageError."""
+        from .results import judgement_of
+
+        return judgement_of(self.folder)
+
     def settings(self) -> dict[str, Any]:
         """The `job` and the `config` with which it was begun or resumed last, as `submit` takes them, for another like it.
 
         Raises ConfigError: there is no such experiment, or it was begun by a d3ray that did not keep them.
         """
-        found = self._experiment().settings
-        if found is None:
-            raise ConfigError(f"{self.name} was begun by an earlier d3ray, which kept no settings: say its command again.")
+        found = kept_settings(self._experiment())
         return {"job": found["job"], "config": found["config"]}
 
     def report(self, out: str | None = None, *, metric: str | None = None) -> Report:
@@ -235,18 +262,32 @@ class ExperimentHandle:
             raise ConfigError(f"The trial {trial.identity} has ended: there is nothing to cancel.")
         note_stop(trial, 0, CANCELLED)
 
-    def resume(self, **how: Any) -> ExperimentHandle:
-        """Goes on with what is left, with the settings that it was begun with; itself. `how` as for `submit`.
+    def resume(self, trial: str | None = None, **how: Any) -> ExperimentHandle:
+        """Goes on with what is left, or with one of its trials alone, as it was begun; itself.
+
+        Args:
+            trial: Which, also one that was cancelled alone; the others stay as they are. None: all but those.
+            how: As for `submit`.
 
         Raises:
-            ConfigError: it runs, there is no such experiment, or it was begun by a d3ray that kept no settings.
+            ConfigError: it runs, nothing is left of the trial, there is no such experiment or trial, it is a judgement, whose
+                trials go on together, or it was begun by a d3ray that kept no settings.
         """
         kept = self.settings()
+        if trial is not None:
+            self._check_goes_on(self._trial(trial), kept["job"])
         folder = (self._experiment().settings or {}).get("working_directory")
         if "working_directory" not in how and self.place.address == HERE and folder and Path(folder).is_dir():
             how["working_directory"] = folder
-        start({**kept["config"], "name": self.name, "storage": self.storage}, kept["job"], self.place, resume=True, **how)
+        start({**kept["config"], "name": self.name, "storage": self.storage}, kept["job"], self.place, resume=trial or True, **how)
         return self
+
+    def _check_goes_on(self, trial: Trial, job: JobName) -> None:
+        from ..worker.decisions import check_goes_on
+
+        if job == "judge":
+            raise ConfigError(f"{self.name} is a judgement, whose trials go on together: leave the trial out.")
+        check_goes_on(trial)
 
     def delete(self) -> None:
         """Deletes its folder, its runs in MLflow, and the logs of its jobs here. Its registered model stays.
@@ -262,6 +303,8 @@ class ExperimentHandle:
             raise ConfigError(f"{self.name} runs: cancel it first.")
         if self._is_seen or not jobs:
             delete(self._experiment(), self.storage)
+        elif self.judgement() is not None:
+            self.folder.remove()
         for job in jobs:
             self.place.forget(job)
         self._reader = None

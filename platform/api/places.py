@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .told import Job, JobName
+from .told_data import DataJobName
 
 HERE = "this machine"  # the address of jobs that are its processes
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A job that is to run an experiment.
+    """A job that is to run an experiment, or to make a dataset, which is then what `experiment` and `storage` name.
 
     Attributes:
         job: Which.
@@ -29,7 +30,7 @@ class Submission:
         check: Whether to look first whether a cluster can run d3ray.
     """
 
-    job: JobName
+    job: JobName | DataJobName
     config: Mapping[str, Any]
     experiment: str
     storage: str

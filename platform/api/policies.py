@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ...data.errors import ConfigError
-from ...data.spec import Environment
+from ...data.spec import Box, Environment
 from ...data.storage.files import storage_errors
 from ...data.uris import is_remote
+from ..storage.folders import Folder
 from ..storage.targets import ending, is_there, written_to
-from .told import Played, Policy, Promotion
+from ..tracking.policies import located
+from ..tracking.registered import is_registered
+from ..words import space_text
+from .processes import Processes
+from .told import Policy, PolicyAbout, Promotion, Rollback, Video
 
 Format = Literal["onnx", "torchscript", "torch.export", "package"]
 _ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torchscript": ".pt", "torch.export": ".pt2", "package": ""}
@@ -32,7 +42,7 @@ def export(
     """Writes a policy: raw observations in, raw actions out, without d3ray.
 
     Args:
-        source: A saved algorithm, checkpoint, trial or experiment folder (its best seed), policy package, or models:/NAME@ALIAS.
+        source: As `platform.tracking.policies.open_policy` takes it.
         target: A file ending in .onnx, .pt (TorchScript) or .pt2 (torch.export), or a folder for a policy package, as path or URI;
             None: beside the source, in the format that is said.
         format: None: by the target's ending.
@@ -57,7 +67,7 @@ def export(
         raise ConfigError(f"There is {where} already: say --replace to write over it, or name another TARGET.")
     with open_policy(source, seed=seed, tracking=tracking, storage=storage) as found, written_to(where) as to:
         if found.algorithm is not None:
-            found.algorithm.save_policy(to)
+            found.algorithm.save_policy(to, overwrite=replace)
         elif found.package is not None:
             if to.suffix in ("", ".onnx"):
                 read_package(found.package)  # acts as its golden actions say
@@ -120,13 +130,120 @@ def promote(
     from ..tracking.promotion import promote as play_for_it
 
     place: Any = {"tracking": tracking, "storage": storage}
+    name = _model(name, "candidate", storage)
     if by == "estimate":
         found = promote_by_estimate(name, **place)
     else:
         where = Environment(id=environment) if isinstance(environment, str) else environment
         found = play_for_it(name, episodes=episodes, seed=seed, environment=where, **place)
-    played = [
-        None if one is None else Played(version=one.version, mean=one.mean, lower=one.lower)
-        for one in (found.candidate, found.champion)
-    ]
-    return Promotion(passed=found.passed, why=found.why, candidate=played[0], champion=played[1], above=found.above)
+    return Promotion.model_validate(found, from_attributes=True)
+
+
+def _model(named: str, alias: str, storage: str) -> str:
+    """A registered model's name, however it or its experiment is named. Raises ConfigError: another of its versions is."""
+    if not is_registered(named):
+        folder = Folder(located(named, storage)[0])
+        return folder.label if folder.read("experiment.json") is not None else named
+    name, *which = re.split("[@/]", named.removeprefix("models:").strip("/"), maxsplit=1)
+    if which not in ([], [alias]):
+        raise ConfigError(f"{named} is one version, and what moves is the {alias} of a model: write {name}.")
+    return name
+
+
+def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_results") -> Rollback:
+    """Gives a registered model's champion back to the version that was it before.
+
+    Raises ConfigError: there is no such model; StorageError: the server does not answer.
+    """
+    from ..tracking.promotion import rollback as give_back
+
+    found = give_back(_model(name, "champion", storage), tracking=tracking, storage=storage)
+    return Rollback(version=found.version, why=found.why)
+
+
+@contextmanager
+def _packaged(source: str, seed: int | None, storage: str) -> Generator[tuple[Path, str]]:
+    """A policy package of a source, and which policy it is."""
+    from ..tracking.policies import open_policy
+
+    with open_policy(source, seed=seed, storage=storage) as found:
+        if found.package is not None:
+            yield found.package, found.what
+            return
+        assert found.algorithm is not None
+        with tempfile.TemporaryDirectory(prefix="d3ray-policy-") as folder:
+            found.algorithm.save_policy(package := Path(folder) / "policy")
+            yield package, found.what
+
+
+def about(source: str, *, seed: int | None = None, storage: str = "./d3ray_results") -> PolicyAbout:
+    """What a policy takes and gives. Sources, arguments and errors as `export`'s."""
+    from ...algos.export.package import read_record
+
+    with _packaged(source, seed, storage) as (package, what):
+        record = read_record(package)
+    return PolicyAbout(
+        what=what,
+        algorithm=record.algorithm,
+        seed=record.seed,
+        step=record.step,
+        observation=space_text(record.spaces.observation),
+        action=space_text(record.spaces.action),
+        size=record.spaces.observation.size if isinstance(record.spaces.observation, Box) else None,
+        remembers=bool(record.state_inputs or record.noise_inputs),
+        environment=record.environment.id if record.environment else None,
+    )
+
+
+def act(source: str, observation: Any, *, seed: int | None = None, storage: str = "./d3ray_results") -> Any:
+    """What a policy does at one observation: numbers, in the units of its data. onnxruntime computes it.
+
+    Args:
+        source: As `export` takes it.
+        observation: Numbers, nested as the observation's space is; a flat list of an image's or a vector's entries will do.
+        seed: As for `export`.
+        storage: As for `export`.
+
+    Raises:
+        ConfigError: there is no such policy, or it has a memory, so that one observation does not tell what it does.
+        DataError: the observation has another shape, or a number that is not finite.
+        StorageError: something cannot be read.
+    """
+    from ...algos.export.package import read_package
+
+    with _packaged(source, seed, storage) as (package, _):
+        policy = read_package(package)
+    if policy.about.get("state_inputs") or policy.about.get("noise_inputs"):
+        raise ConfigError("This policy has a memory or draws its actions: what it does at one observation alone is not settled.")
+    space = policy.spec.observation
+    if isinstance(space, Box) and np.size(observation) == space.size:
+        observation = np.asarray(observation, np.dtype(space.dtype)).reshape(space.shape)
+    return np.asarray(policy.predict(np.asarray(observation))).tolist()
+
+
+def record(
+    source: str,
+    file: str,
+    *,
+    environment: str | None = None,
+    episodes: int = 1,
+    seed: int | None = None,
+    storage: str = "./d3ray_results",
+) -> Video:
+    """Plays episodes and draws them, in a process of its own.
+
+    Args:
+        source: As `export` takes it.
+        file: The video, ending in .gif or .mp4.
+        environment: gymnasium's id; None: the one that the policy names.
+        episodes: How many.
+        seed: As for `export`.
+        storage: As for `export`.
+
+    Raises:
+        ConfigError: there is no such policy, no environment is named, it cannot be drawn, or the file is there already.
+    """
+    named = {"environment": environment, "policy_seed": seed}
+    told = [f"{key}={value}" for key, value in named.items() if value is not None]
+    said = Processes().ask("record", [source, f"output={file}", f"episodes={episodes}", f"storage={storage}", *told])
+    return Video(file=file, said=said.strip().partition("\n")[0])

@@ -41,6 +41,8 @@ class Processes:
     """Who runs jobs on this machine."""
 
     address = HERE
+    _known: ClassVar[dict[Path, dict[str, Any]]] = {}  # what job.json says, which is written once, by folder
+    _ended: ClassVar[dict[Path, Job]] = {}  # jobs that have ended, which change no more
     _children: ClassVar[dict[int, subprocess.Popen[bytes]]] = {}  # of this process: whoever starts one hears of its end
 
     def __init__(self) -> None:
@@ -85,21 +87,33 @@ class Processes:
     def jobs(self, experiment: str | None = None, storage: str | None = None) -> list[Job]:
         """Those whose notes are still there."""
         found: list[Job] = []
-        for file in sorted(self.folder.glob("*/job.json")):
-            with suppress(FileNotFoundError, ValueError):  # deleted meanwhile
-                about = json.loads(file.read_bytes())
+        for name in sorted(entry.name for entry in os.scandir(self.folder)) if self.folder.exists() else []:
+            with suppress(FileNotFoundError, NotADirectoryError, ValueError):  # deleted meanwhile, or no job's
+                about = self._about(name)
                 if experiment in (None, about["experiment"]) and storage in (None, about["storage"]):
                     found.append(self._job(about))
         return found
+
+    def _about(self, name: str) -> dict[str, Any]:
+        """What was noted of a job when it began."""
+        folder = self.folder / name
+        if (known := self._known.get(folder)) is None:
+            known = self._known[folder] = json.loads((folder / "job.json").read_bytes())
+        return known
 
     def log(self, job: Job) -> str:
         """Its standard output and error."""
         with storage_errors("read", self.folder / job.id / "log"):
             return (self.folder / job.id / "log").read_text("utf-8", errors="replace")
 
+    def config(self, job: Job) -> dict[str, Any]:
+        """The settings that it was started with."""
+        with storage_errors("read", self.folder / job.id / "config.yaml"):
+            return json.loads((self.folder / job.id / "config.yaml").read_bytes())
+
     def stop(self, job: Job) -> None:
         """Ends it, with its children where it does not end by itself."""
-        about = json.loads((self.folder / job.id / "job.json").read_bytes())
+        about = self._about(job.id)
         pid, asked, deadline = about["pid"], 0.0, time.monotonic() + _STOP_SECONDS
         while self._job(about).is_alive:
             with suppress(ProcessLookupError):
@@ -120,17 +134,22 @@ class Processes:
     def forget(self, job: Job) -> None:
         """Deletes its folder."""
         shutil.rmtree(self.folder / job.id, ignore_errors=True)
+        self._known.pop(self.folder / job.id, None)
+        self._ended.pop(self.folder / job.id, None)
 
     def _job(self, about: dict[str, Any]) -> Job:
+        if (ended := self._ended.get(self.folder / about["id"])) is not None:
+            return ended
         told = {name: about[name] for name in ("id", "command", "experiment", "storage", "started")}
         file = self.folder / about["id"] / "exit"
         if not file.exists() and self._is_alive(about):
             return Job(**told, address=HERE, state="RUNNING")
         if not file.exists():  # it may have written it between the two looks
             return Job(**told, address=HERE, state="FAILED", exit_status=1, message="Its process was killed.")
-        status, ended = int(file.read_text() or 1), file.stat().st_mtime
+        status = int(file.read_text() or 1)
         state = "STOPPED" if status == _INTERRUPTED else "FAILED" if status else "SUCCEEDED"
-        return Job(**told, address=HERE, state=state, exit_status=status, ended=ended)
+        found = Job(**told, address=HERE, state=state, exit_status=status, ended=file.stat().st_mtime)
+        return self._ended.setdefault(self.folder / about["id"], found)
 
     def _is_alive(self, about: dict[str, Any]) -> bool:
         if (child := self._children.get(about["pid"])) is not None and child.poll() is not None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..results.best import best_configurations
+from ..judging.judgement import RECORD
+from ..results.configurations import best_by, objective_of, read_configurations
 from ..results.experiment import SeedResult as Seed
 from ..results.experiment import collect
 from ..results.reading import differences
 from ..results.status_reader import StatusReader
 from ..storage.experiments import Experiment, Trial
-from .told import Checkpoint, ConfigurationResult, Results, SeedResult
+from ..storage.folders import Folder
+from .told import Checkpoint, ConfigurationResult, Estimated, Judged, Judgement, Results, SeedResult
 
 
 def results_of(experiment: Experiment) -> Results:
@@ -36,8 +38,12 @@ def results_of(experiment: Experiment) -> Results:
         )
         for each, mine, told in zip(view.configurations, members, chosen, strict=True)
     ]
-    places = {trial.identity: k for k, mine in enumerate(members) for trial in mine}
-    best = best_configurations(experiment.configuration, list(trials.values()))
+    places = {trial.folder.name: k for k, mine in enumerate(members) for trial in mine}
+    data, objective = (
+        {trial.folder.name: str(trial.dataset["name"]) for trial in trials.values()},
+        objective_of(experiment.configuration),
+    )
+    best = best_by(lambda one: data[one.folders[0]], read_configurations(trials.values(), objective), objective)
     return Results(
         name=view.name,
         state=view.state,
@@ -45,7 +51,7 @@ def results_of(experiment: Experiment) -> Results:
         metric=view.metric,
         mode=view.mode,
         configurations=configurations,
-        best={one.dataset: places[one.seeds[0][0].identity] for one in best if one.value is not None},
+        best={name: places[one.folders[0]] for name, one in best.items() if one.outcome and one.outcome.objective is not None},
         models=list(found.models),
         tracking_uri=found.tracking_uri,
         run_id=found.parent_run_id,
@@ -70,3 +76,25 @@ def _seed(trial: Trial, one: Seed) -> SeedResult:
         model_version=one.model_version,
         warning=one.warning,
     )
+
+
+def judgement_of(folder: Folder) -> Judgement | None:
+    """What a folder keeps of a judgement; None: nothing yet."""
+    found = folder.read_json(RECORD)
+    if found is None:
+        return None
+    policies = [
+        Judged(
+            label=one["label"],
+            estimates={name: Estimated(**{key: row[key] for key in Estimated.model_fields}) for name, row in _rows(one).items()},
+            warnings=list(one["estimates"]["warnings"]),
+            played=sum(one["played"]) / len(one["played"]) if one["played"] else None,
+        )
+        for one in found["verdicts"]
+    ]
+    data = found["verdicts"][0]["estimates"]["data"]["value"] if found["verdicts"] else None
+    return Judgement(dataset=found["dataset"], trusted=found["trusted"], data=data, policies=policies)
+
+
+def _rows(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
+    return verdict["estimates"]["rows"]

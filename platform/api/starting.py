@@ -24,21 +24,23 @@ def start(
     place: Place,
     found: Checked | None = None,
     *,
-    resume: bool = False,
+    resume: bool | str = False,
     replace: bool = False,
     working_directory: str | None = None,
     env: Mapping[str, str] | None = None,
     secrets: Sequence[str] = (),
     check_cluster: bool = True,
 ) -> Job:
-    """Starts an experiment at a place. Arguments and errors as `submit`'s; `found` is what `check` has said of the config."""
+    """Starts an experiment at a place. Arguments and errors as `submit`'s; `found` is what `check` has said of the config.
+
+    Of `resume` a name is that of the one trial to go on with.
+    """
     if resume and replace:
         raise ConfigError("resume goes on with the earlier run and replace deletes it; say one of them.")
     found = found or check(config, job=job, working_directory=working_directory)
-    said = str(config.get("storage", RESULTS)).removeprefix("file://")
-    if not (isinstance(place, Processes) or Path(said).is_absolute() or "://" in said):
-        raise ConfigError(f"storage is {said!r}, a folder of whichever machine runs: say an absolute path, or a URI.")
-    _check_free(place, found, resume=resume, replace=replace)
+    if not isinstance(place, Processes):
+        check_storage(str(config.get("storage", RESULTS)))
+    _check_free(place, found, resume=bool(resume), replace=replace)
     if missing := [name for name in secrets if name not in os.environ]:
         raise ConfigError(f"secrets names {', '.join(missing)}, which is not set in this process's environment.")
     submission = Submission(
@@ -46,7 +48,11 @@ def start(
         config={**config, "storage": found.storage},
         experiment=found.name,
         storage=found.storage,
-        flags=[flag for flag, said in (("--resume", resume), ("--replace", replace)) if said],
+        flags=[
+            *(["--resume"] if resume else []),
+            *([f"trial={resume}"] if isinstance(resume, str) else []),
+            *(["--replace"] if replace else []),
+        ],
         plugins=found.plugins,
         files=found.files,
         working_directory=None if working_directory is None else Path(working_directory),
@@ -55,6 +61,14 @@ def start(
         check=check_cluster,
     )
     return place.start(submission)
+
+
+def check_storage(storage: str) -> None:
+    """Raises ConfigError for a storage that on a cluster is another folder than here: a relative path."""
+    said = storage.removeprefix("file://")
+    if not (Path(said).is_absolute() or "://" in said):
+        here = Path(said).expanduser().absolute()
+        raise ConfigError(f"storage is {said!r}, a folder of whichever machine runs: say an absolute path, as {here}, or a URI.")
 
 
 def _check_free(place: Place, found: Checked, *, resume: bool, replace: bool) -> None:

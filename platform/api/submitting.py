@@ -14,7 +14,7 @@ from .handle import ExperimentHandle
 from .places import Place
 from .processes import Processes
 from .starting import RESULTS, start
-from .told import JobName, Status
+from .told import JobName, Status, by_experiment, newest
 
 
 def submit(
@@ -68,11 +68,10 @@ def list(storage: str = RESULTS, *, address: str | None = None) -> builtins.list
     Raises StorageError: the storage or the cluster cannot be reached.
     """
     place, root = place_at(address), absolute(storage)
-    names = dict.fromkeys([*experiment_names(root), *(job.experiment for job in place.jobs(None, root))])
-    found: builtins.list[Status] = []
-    for name in names:
+    found, jobs = builtins.list[Status](), by_experiment(place.jobs(None, root))
+    for name in dict.fromkeys([*experiment_names(root), *jobs]):
         try:
-            found.append(ExperimentHandle(name, root, place).status())
+            found.append(ExperimentHandle(name, root, place).status_with(newest(jobs.get(name, []))))
         except StorageError as error:  # one that is damaged does not hide the others
             found.append(Status(name=name, folder=(Folder(root) / name).name, state="FAILED", reason=str(error)))
     return sorted(found, key=lambda status: -status.created)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from ..storage.experiments import CANCELLED
+
 if TYPE_CHECKING:
     from ..results.status import ConfigurationView, TrialView, View
 
-JobName = Literal["train", "sweep", "benchmark"]
+JobName = Literal["train", "sweep", "benchmark", "judge"]
 State = Literal["PENDING", "RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -63,6 +65,11 @@ class TrialStatus(Told):
     at: float | None  # its newest sign of life
     attempts: int  # how often a worker began it
     seeds: list[SeedStatus]
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether a resume can go on with it, once its experiment does not run: with one that was cancelled alone only by name."""
+        return self.state not in ("RUNNING", "FINISHED") and (not self.is_final or self.reason == CANCELLED)
 
     @classmethod
     def of(cls, trial: TrialView) -> Self:
@@ -258,6 +265,83 @@ class Promotion(Told):
     above: float | None = None  # what the candidate's lower bound had to be above
 
 
+class Rollback(Told):
+    """How going back to an earlier champion went."""
+
+    version: str | None  # the champion now; None: there is no earlier one
+    why: str
+
+
+class PolicyAbout(Told):
+    """What a policy takes and gives."""
+
+    what: str  # which policy it is, in words
+    algorithm: str
+    seed: int
+    step: int
+    observation: str  # its spaces, in a few words
+    action: str
+    size: int | None  # entries of an observation; None where it is no array
+    remembers: bool  # it has a memory, or draws: one observation does not settle its action
+    environment: str | None
+
+
+class Planned(Told):
+    """What an experiment would take."""
+
+    trials: int
+    seeds: int
+    at_once: int  # trials
+    wall_seconds: float
+    cpu_hours: float
+    gpu_hours: float
+    disk_bytes: int
+    at_most: str  # why it may take less; empty: nothing stops a trial early
+    text: str  # all of it, for people
+
+
+class Expected(Told):
+    """What an experiment would take, by one that was like it."""
+
+    seconds: float  # of work, one trial after another
+    gpu_hours: float
+    like: str  # the experiment
+    text: str  # all of it, for people
+
+
+class Estimated(Told):
+    """What an estimator makes of a policy's return."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+    refused: str | None  # why it says nothing
+
+
+class Judged(Told):
+    """A policy, by what logs of another say."""
+
+    label: str
+    estimates: dict[str, Estimated]  # by estimator
+    warnings: list[str]
+    played: float | None  # its mean return, where it was played too
+
+
+class Judgement(Told):
+    """Policies by logs, the largest lower bound first."""
+
+    dataset: str
+    trusted: str | None  # the estimator that decides; None where all are refused
+    data: float | None  # the return of the logs themselves
+    policies: list[Judged]
+
+
+class Video(Told):
+    """Episodes that a policy played, drawn."""
+
+    file: str
+    said: str  # their returns, in words
+
+
 class Problem(Told):
     """What is wrong with a setting; `setting` is its dotted name, empty where it is about several."""
 
@@ -280,11 +364,12 @@ class AlgorithmAbout(Told):
     """An algorithm as a form needs it."""
 
     name: str
-    actions: Literal["continuous", "discrete"]
+    actions: Literal["continuous", "discrete", "both"]
     about: str  # one line
     settings: dict[str, Any]  # JSON Schema: default, description, range and source of each
     presets: dict[str, dict[str, Any]]  # values by preset
     preset_sources: dict[str, str]
+    online: bool = False  # whether it learns from what it does alone, and not from a dataset
 
 
 def _some(source: Any, kind: type[Told], *without: str) -> dict[str, Any]:
@@ -295,3 +380,11 @@ def _some(source: Any, kind: type[Told], *without: str) -> dict[str, Any]:
 def newest(jobs: Sequence[Job]) -> Job | None:
     """The job that was started last."""
     return max(jobs, key=lambda job: job.started, default=None)
+
+
+def by_experiment(jobs: Sequence[Job]) -> dict[str, list[Job]]:
+    """Jobs by what they run."""
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.experiment, []).append(job)
+    return found

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from ...data.catalog import Entry, catalog
 from ...data.catalog.download import Patience
@@ -19,6 +18,7 @@ from ...data.catalog.local import prepare, state
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, D3rayError, DataError, StorageError
 from ...data.spec import Environment
+from ..planning.rehearsal import hidden_folder
 from ..storage.folders import Folder
 from .suite import Cell, DatasetChoice, SuiteConfig
 
@@ -87,16 +87,8 @@ def stood_in(config: SuiteConfig, data: Obtained) -> Generator[Obtained]:
         DataError: there is nothing at all to take in their places; the sentence says how to get the data.
         StorageError: the storage cannot be written.
     """
-    storage = Folder(config.storage_place)
-    is_new = storage.local is not None and not storage.local.exists()
-    hidden = storage / f".stand-ins-{uuid4().hex[:8]}"
-    try:
+    with hidden_folder(config.storage_place) as hidden:
         yield _stand_ins(config, data, hidden)
-    finally:
-        hidden.remove()
-        if is_new and storage.local is not None:
-            with suppress(OSError):
-                storage.local.rmdir()
 
 
 def _stand_ins(config: SuiteConfig, data: Obtained, folder: Folder) -> Obtained:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..results.reading import NORMALIZED, RETURN, SeedRun
+from ..words import csv_text
 from .results import Benchmark, Cell
 from .statistics import AGGREGATES, Estimate, improvement
 from .tables import MISSING, Comparable, Entry, Table, Tables
@@ -45,7 +44,7 @@ def scores_csv(benchmark: Benchmark) -> str:
                     lines.append([*place, MISSING.upper(), *[""] * (len(SCORES_HEAD) - len(place) - 1)])
                 else:
                     lines.append([*place, *_seed(cell, seeds[seed])])
-    return _csv(SCORES_HEAD, lines)
+    return csv_text(SCORES_HEAD, lines)
 
 
 def _seed(cell: Cell, run: SeedRun) -> list[Any]:
@@ -87,7 +86,7 @@ def statistics_csv(tables: Tables) -> str:
             for y in (y for y in one.labels if y != x):
                 place = "", one.group.protocol, " ".join(one.datasets), x, y, _seeds(one)
                 lines.append(["probability of improvement", *place, *_estimate(improvement(one.runs[x], one.runs[y]))])
-    return _csv(head, lines)
+    return csv_text(head, lines)
 
 
 def _seeds(one: Comparable) -> str:
@@ -101,14 +100,6 @@ def _estimate(one: Estimate) -> list[Any]:
 
 def _ends(interval: tuple[float, float] | None) -> Sequence[Any]:
     return ("", "") if interval is None else interval
-
-
-def _csv(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(lines)
-    return text.getvalue()
 
 
 # ---- Markdown

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
 from ...data.uris import without_password
-from ..results.reading import NORMALIZED, RETURN, Configuration, SeedRun
+from ..results.reading import NORMALIZED, RETURN, Configuration
 from ..storage.outbox import Line
-from ..tracking.measured import data_of, json_tag, lines_of, status_of
-from ..tracking.runs import Tracking
+from ..tracking.measured import data_of, json_tag, lines_of, seed_run, status_of
+from ..tracking.runs import Tracking, every_run
 from .results import Benchmark, Cell, Origin, Protocol, labels_of
-
-_PAGE = 1000  # runs in a request
 
 
 def find_benchmark(tracking: Tracking, name: str, folder: str = "") -> Any:
@@ -73,15 +70,7 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
 
 def _search(tracking: Tracking, query: str) -> list[Any]:
     """Runs, the newest first."""
-    found: list[Any] = []
-    token = None
-    while True:
-        page = tracking.client.search_runs(
-            [tracking.experiment_id], query, max_results=_PAGE, order_by=["attributes.start_time DESC"], page_token=token
-        )
-        found += page
-        if not (token := page.token):
-            return found
+    return every_run(tracking.client, tracking.experiment_id, query, order_by=["attributes.start_time DESC"])
 
 
 def _cells(children: Sequence[Any], lines: Mapping[str, list[Line]]) -> list[Cell]:
@@ -110,7 +99,7 @@ def _cell(
     data = data_of(first)
     where = params.get("evaluation.environment.id") or params.get("evaluation.environment")
     environment = where if where and where != "null" else data.get("environment")
-    seeds = tuple(_seed(seed, runs[seed], protocol, lines[runs[seed].info.run_id]) for seed in sorted(runs))
+    seeds = tuple(seed_run(runs[seed], seed, protocol.n_steps, lines[runs[seed].info.run_id]) for seed in sorted(runs))
     size = f"{data['n_transitions']:,} transitions in {data['n_episodes']:,} episodes" if data.get("n_transitions") else ""
     configuration = Configuration(
         experiment=tags.get("d3ray.experiment", ""),
@@ -133,20 +122,6 @@ def _origin(tags: Mapping[str, str]) -> Origin:
     code = f"{commit}, with changes" if commit and tags.get("d3ray.git_dirty") == "true" else commit
     node = ": ".join(filter(None, [tags.get("d3ray.node"), tags.get("d3ray.node_machine")]))
     return Origin(tags.get("d3ray.versions", ""), tags.get("d3ray.machine", ""), node, code)
-
-
-def _seed(seed: int, run: Any, protocol: Protocol, lines: Sequence[Line]) -> SeedRun:
-    return SeedRun(
-        seed=seed,
-        status=status_of(run),
-        reason=run.data.tags.get("d3ray.reason", ""),
-        step=lines[-1].step if lines else 0,
-        n_steps=protocol.n_steps,
-        run_id=run.info.run_id,
-        seeds_together=1,
-        last_sign=None,
-        measured=partial(iter, lines),
-    )
 
 
 def _protocol(params: Mapping[str, str]) -> Protocol:

@@ -10,19 +10,19 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
 from ...data.uris import without_password
-from ..report.charts import THEMES
-from ..report.page import data_uri, render
+from ..report.charts import in_themes
+from ..report.page import PAGE, pictures_of, render, write_page
 from ..report.series import MOST
 from ..report.text import NONE, decimals, listed, number, run_link
 from ..results.mlflow_pages import mlflow_command
 from ..results.reading import SeedRun
 from ..storage.folders import Folder
-from ..storage.targets import ending
 from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
@@ -35,7 +35,7 @@ from .settings import settings_of
 from .statistics import EXPERT
 from .tables import Table, Tables
 
-PAGE, MARKDOWN, LATEX, SCORES, STATISTICS = "report.html", "report.md", "tables.tex", "scores.csv", "statistics.csv"
+MARKDOWN, LATEX, SCORES, STATISTICS = "report.md", "tables.tex", "scores.csv", "statistics.csv"
 CURVES, PROFILES, BUDGET = "learning-curves.png", "profiles.png", "budget.png"
 _FIGURES = {
     PROFILES: ("Performance profiles", profiles_figure),
@@ -54,15 +54,22 @@ HOW = (
     f"Intervals are 95 % percentile bootstrap intervals from {RESAMPLES:,} resamples, over several datasets stratified by dataset "
     "(Agarwal et al. 2021). The algorithm with the highest mean of a row is bold. “The data” is the mean return of a dataset’s own "
     "episodes; a normalised return of 0 is that of random actions. Raw returns of every run are in scores.csv.",
-    f"IQM is the mean of the middle half of all runs. The optimality gap is how far runs stay below {EXPERT:.0f}, an expert’s, on "
-    "average: less is better. A probability of improvement is bold where its interval lies above one half. It compares runs on "
-    "the same dataset, so raw returns count in it too.",
     "The best evaluation of a run was picked by the score itself, and so flatters; it costs as many online evaluations as it had. "
     "What was evaluated in an algorithm’s warm-up, before its policy sees a critic, is not counted here. "
     "With a budget of k of the E evaluated checkpoints of a run, drawn without replacement, the expected best is "
     "Σ C(i−1, k−1) / C(E, k) · x(i) over its scores in ascending order: their mean for k = 1, the largest for k = E. Kurenkov and "
     "Kolesnikov (2022) measure so, as expected online performance, policies of different hyper-parameters; here it is applied to "
     "the checkpoints of one run, with the unbiased estimator of Tang et al. (2020).",
+)
+
+
+AGGREGATED = (
+    f"IQM is the mean of the middle half of all runs. The optimality gap is how far runs stay below {EXPERT:.0f}, an expert’s, on "
+    "average: less is better."
+)
+IMPROVED = (
+    "A probability of improvement is bold where its interval lies above one half. It compares runs on the same dataset, so raw "
+    "returns count in it too."
 )
 
 
@@ -96,19 +103,9 @@ def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
         remark = _settle(storage, tracking)
         parent = find_benchmark(tracking, name, below)
     benchmark = read_benchmark(tracking, parent)
-    page = PAGE
-    if out is None:
-        folder = Folder(storage) / benchmark.experiment / "report"
-    elif ending(out) == ".html":
-        folder, page = Folder.of_file(out)
-    else:
-        folder = Folder(out)
-    made = compose(benchmark)
-    for file, content in made.items():  # the page last: it is what a reader waits for
-        folder.write(page if file == PAGE else file, content)
-    folder.delete(set(_FIGURES) - set(made))  # of an earlier report: they would be taken for this one's
-    others = tuple(folder.address(file) for file in made if file != PAGE)
-    return SuiteReport(folder.address(page), others, folder.name, benchmark, remark)
+    own = Folder(storage) / benchmark.experiment / "report"
+    folder, page, others = write_page(own, out, compose(benchmark), _FIGURES)
+    return SuiteReport(page, others, folder.name, benchmark, remark)
 
 
 def is_benchmark(storage: str, name: str) -> bool:
@@ -133,14 +130,15 @@ def _settle(storage: str, tracking: Tracking) -> str:
     return ""
 
 
+def _over(tables: Tables) -> str:
+    """How the numbers came about that compare algorithms, as far as there are any."""
+    return " ".join([AGGREGATED] * bool(tables.aggregates) + [IMPROVED] * bool(tables.improvements))
+
+
 def compose(benchmark: Benchmark) -> dict[str, bytes]:
     """The files of a report by name, the page last."""
     tables = Tables(benchmark, styles(benchmark.labels))
-    figures: dict[str, dict[str, bytes]] = {}
-    for name, (_, draw) in _FIGURES.items():
-        for theme, colors in THEMES.items():
-            if (png := draw(tables, colors)) is not None:
-                figures.setdefault(name, {})[theme] = png
+    figures = in_themes({name: partial(draw, tables) for name, (_, draw) in _FIGURES.items()})
     made = {name: themes["light"] for name, themes in figures.items()}
     made[SCORES] = scores_csv(benchmark).encode()
     made[STATISTICS] = statistics_csv(tables).encode()
@@ -148,7 +146,9 @@ def compose(benchmark: Benchmark) -> dict[str, bytes]:
     titled = [(_FIGURES[name][0], name) for name in figures]
     about = [f"{term}: {value.rstrip('.')}." for _, terms in conditions(benchmark) for term, value in terms]
     about += [f"Settings of {row}" for row in settings_of(benchmark).rows]
-    made[MARKDOWN] = markdown(title(benchmark), " ".join(lead(tables)), tables.all, titled, [*HOW, *about]).encode()
+    made[MARKDOWN] = markdown(
+        title(benchmark), " ".join(lead(tables)), tables.all, titled, [HOW[0], *filter(None, [_over(tables)]), HOW[1], *about]
+    ).encode()
     made[PAGE] = page(tables, figures).encode()
     return made
 
@@ -250,7 +250,6 @@ def _letter(k: int) -> str:
 def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
     """The HTML. Everything that comes from runs is escaped."""
     bench = tables.benchmark
-    pictures = {name: {theme: data_uri(png) for theme, png in themes.items()} for name, themes in figures.items()}
     where = listed([short(d) for d in bench.datasets]) if bench.datasets else "nothing"
     uri = str(bench.place["uri"])
     return render(
@@ -260,11 +259,13 @@ def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
         status=_STATUS[bench.status],
         reason=bench.reason,
         tables=tables,
-        pictures=pictures,
+        pictures=pictures_of(figures),
         alts={name: f"{words} of {', '.join(tables.styles)} on {where}." for name, (words, _) in _FIGURES.items()},
         names={"profiles": PROFILES, "curves": CURVES, "budget": BUDGET},
         not_drawn=bench.labels[MOST:],
         how=HOW,
+        over="Over datasets" if len(bench.datasets) > 1 else "Over runs",
+        over_how=_over(tables),
         runs=run_rows(bench),
         many_origins=len(origins(bench)) > 1,
         conditions=conditions(bench),

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError, D3rayError, DataError
-from ..driver.budget import Spent
 from ..driver.proposer import Listed
 from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
@@ -22,8 +21,8 @@ from ..experiment.run import carry_out
 from ..places import Data
 from ..results.experiment import ExperimentResult
 from ..results.progress import OnProgress
-from ..settings.config import Limits, asked
-from ..storage.experiments import CHOICE, Experiment, Trial, check_name, check_settings, identity
+from ..settings.config import asked
+from ..storage.experiments import Experiment, Trial, check_name, check_settings
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
 
@@ -41,47 +40,13 @@ class BenchmarkResult:
     unwritten: str = ""  # why it could not
 
 
-class Cells(Listed):
-    """The proposer of a benchmark: the trials of its cells in order, until the budget is spent.
-
-    Args:
-        trials: All of them.
-        limits: The budget.
-        spent: What was spent before.
-    """
-
-    def __init__(self, trials: Sequence[Trial], limits: Limits, spent: Spent) -> None:
-        super().__init__(trials)
-        self._limits, self._spent = limits, spent
-        self._running: set[str] = set()
-
-    def has_more(self) -> bool:
-        return super().has_more() and not self._is_over()
-
-    def next(self) -> Trial | None:
-        self._spent.tick(len(self._running))
-        if self._is_over():
-            raise StopIteration
-        trial = super().next()
-        if trial is not None:
-            self._running.add(trial.identity)
-            self._spent.tick(len(self._running))
-        return trial
-
-    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        self._spent.add_epoch(result)
-        self._spent.tick(len(self._running))
-
-    def ended(self, trial: Trial) -> None:
-        self._running.discard(trial.identity)
-        self._spent.tick(len(self._running))
-
-    def _is_over(self) -> bool:
-        return self._spent.is_over(self._limits.hours, self._limits.gpu_hours)
-
-
 def run_benchmark(
-    config: SuiteConfig, *, resume: bool = False, replace: bool = False, on_progress: OnProgress | None = None
+    config: SuiteConfig,
+    *,
+    resume: bool = False,
+    replace: bool = False,
+    trial: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> BenchmarkResult:
     """Trains every cell that is not trained yet, of those whose data can be had, and writes the report.
 
@@ -89,6 +54,7 @@ def run_benchmark(
         config: The suite.
         resume: Go on with a benchmark of that name in that storage.
         replace: Delete it and begin anew.
+        trial: As for `run_experiment`.
         on_progress: Called in this process after epochs.
 
     Raises:
@@ -100,7 +66,7 @@ def run_benchmark(
 
     check_name(config.experiment)  # before anything is downloaded or made
     data = obtain(config)
-    result = carry_out(benchmark_work(config, data), resume=resume, replace=replace, on_progress=on_progress)
+    result = carry_out(benchmark_work(config, data), resume=resume, replace=replace, trial=trial, on_progress=on_progress)
     try:
         return BenchmarkResult(result, data.missing, write(config.storage_place, config.experiment))
     except D3rayError as error:  # MLflow is away, or the disk is full: what was trained is there all the same
@@ -119,9 +85,8 @@ def benchmark_work(config: SuiteConfig, data: Obtained) -> Work:
         config=cells[0].config,  # what is said of how trials run is the same in all of them
         configuration=config.protocol(),
         datasets={places[label]: about for label, about in datasets.items()},
-        proposer=lambda experiment: Cells(
-            cell_trials(experiment, config, cells, datasets), config.budget, Spent(experiment.folder)
-        ),
+        proposer=lambda experiment, spent: Listed(cell_trials(experiment, config, cells, datasets), lambda: spent.is_over),
+        limits=config.budget,
         data=_about(config),
         tags={
             "d3ray.suite": config.suite_name,
@@ -187,13 +152,10 @@ def _trial(
     seeds: Sequence[int],
     datasets: Mapping[str, Mapping[str, Any]],
 ) -> Trial:
-    decided = cell.config.configuration()
-    folder = experiment.folder / "trials" / identity(decided, seeds, number)
-    if folder.read_json(CHOICE) is None:  # before the trial is one, so that there is none without it
-        folder.write_json(CHOICE, {"dataset": cell.dataset, "algorithm": cell.label})
     return experiment.trial(
-        decided,
+        cell.config.configuration(),
         seeds,
+        choice={"dataset": cell.dataset, "algorithm": cell.label},
         dataset=datasets[cell.dataset],
         number=number,
         title=f"{experiment.name} {cell.label} on {cell.dataset}",

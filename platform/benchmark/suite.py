@@ -23,6 +23,7 @@ from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ...data.uris import without_password
 from ..settings.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
+from ..settings.plugins import located
 from ..yaml_text import Key, read_yaml
 
 SUITES = Path(__file__).parent / "suites"
@@ -49,11 +50,6 @@ class DatasetChoice(_Listed):
     name: str = setting(..., "dataset folder, URI or catalog name")
     environment: str | Environment | None = setting(None, "where its policies are scored; null: the evaluation's, or its own")
     settings: dict[str, Any] = Field(default_factory=dict, description="of every algorithm on it that does not say otherwise")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -293,6 +289,8 @@ def read_suite(suite: str) -> tuple[str, dict[str, Any], dict[Key, str]]:
         document, lines = read_yaml(suite)
         if "suite" in document:
             raise ConfigError(f"{suite}:{lines['suite',]}: a suite has no base; give this file to --config in place of SUITE.")
+        if isinstance(plugins := document.get("plugins"), list):
+            document["plugins"] = list(located(map(str, plugins), Path(suite).parent))
         return Path(suite).stem, document, {key: f"{suite}:{line}" for key, line in lines.items()}
     names, suite = suite_names(), suite_of(suite)
     if suite not in names:

@@ -8,6 +8,8 @@ import logging
 import os
 import secrets
 import shlex
+import socket
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from ...data.errors import StorageError, did_you_mean
 from ..surroundings import CARRIED, git_state
 from .check import ANSWER
 from .staging import Cargo, requirements
-from .token import keep_token_private
+from .token import keep_token_private, shown_here, token
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -31,7 +33,13 @@ PATIENCE_SECONDS = 60.0  # for a server that says "try again later", and for one
 _ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _POLL = 0.5
-_CHATTY = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private.runtime_env.packaging")
+START = "RAY_AUTH_MODE=token ray start --head --node-ip-address=127.0.0.1"  # one that asks for the token, which lies in its file
+_CHATTY = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+    "ray._private.services",
+)
 # What Ray's job server says while the head's agent, which starts jobs, is not there yet or not there for the moment.
 _LATER = ("try again later", "Cannot connect to host", "Failed to get head node agent")
 _MODULE = ("python", "-m", "d3ray.jobs")
@@ -74,8 +82,8 @@ class ListedJob:
 
 def _token() -> dict[str, str] | None:
     """The header that lets us in. Ray reads the token once in a process, and this one may have run a Ray with another."""
-    token = os.environ.get("RAY_AUTH_TOKEN", "") if os.environ.get("RAY_AUTH_MODE") == "token" else ""
-    return {"Authorization": f"Bearer {token}"} if token else None
+    found = token() if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+    return {"Authorization": f"Bearer {found}"} if found else None
 
 
 class Cluster:
@@ -90,16 +98,17 @@ class Cluster:
     """
 
     def __init__(self, address: str | None = None) -> None:
-        from ray.job_submission import JobSubmissionClient
-
         named = address or next((os.environ[name] for name in _ADDRESSES if os.environ.get(name)), None)
         self.address = named or "this machine"
-        for name in _CHATTY:  # after the import, which sets their levels itself
-            logging.getLogger(name).setLevel(logging.ERROR)
         keep_token_private()
-        with self._errors(), _without_addresses():
-            self.client: JobSubmissionClient = JobSubmissionClient(named, headers=_token())
-            self.address = self.client.get_address()
+        with shown_here(named):
+            from ray.job_submission import JobSubmissionClient
+
+            for name in _CHATTY:  # after the import, which sets their levels itself
+                logging.getLogger(name).setLevel(logging.ERROR)
+            with self._errors(), _without_addresses(), _without_remarks():
+                self.client: JobSubmissionClient = JobSubmissionClient(named or _started_here(), headers=_token())
+                self.address = self.client.get_address()
 
     def check(self, cargo: Cargo) -> None:
         """Whether every node has what d3ray needs; takes a short job that needs no CPU.
@@ -298,27 +307,60 @@ class Cluster:
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        from ray.exceptions import AuthenticationError
+        from ray.exceptions import AuthenticationError, RpcError
 
         try:
             yield
         except StorageError:
             raise
-        except AuthenticationError as error:
-            text = str(error)
-            if "failed" in text.split(":", maxsplit=1)[0] or "invalid" in text:
+        except AuthenticationError:
+            if os.environ.get("RAY_AUTH_MODE") == "token" and token():
                 raise StorageError(f"The cluster {self.address} refuses the token that RAY_AUTH_TOKEN or its file holds.") from None
             raise StorageError(
                 f"The cluster {self.address} asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH)."
             ) from None
-        except (ConnectionError, OSError) as error:
+        except (OSError, RpcError) as error:
             if self.address == "this machine":
                 raise StorageError(
-                    "No Ray runs on this machine: start one (ray start --head), or name a cluster by address=URL or RAY_ADDRESS."
+                    f"No Ray runs on this machine: start one ({START}), or name a cluster by address=URL or RAY_ADDRESS."
                 ) from None
             raise StorageError(f"The cluster {self.address} cannot be reached: {_first_line(error)}.") from None
         except (RuntimeError, ValueError) as error:
-            raise StorageError(f"The cluster {self.address} does not take the job: {_last_line(error)}.") from None
+            cause = ""
+            if "No available agent" in str(error):  # Ray says to try later, which never helps where another Ray has the port
+                cause = (
+                    " Where another Ray runs on the head's machine, its agent may have the port: start the head anew with "
+                    "--dashboard-agent-listen-port=PORT, another than 52365."
+                )
+            raise StorageError(f"The cluster {self.address} does not take the job: {_last_line(error)}.{cause}") from None
+
+
+def _started_here() -> str:
+    """Of the Ray that `ray start` has started on this machine; those of programs, as a training's own, take no jobs.
+
+    Raises OSError: there is none, or it is gone.
+    """
+    from ray._private.utils import read_ray_address
+
+    if not (found := read_ray_address()):
+        raise ConnectionError
+    host, _, port = found.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
+    return found
+
+
+@contextmanager
+def _without_remarks() -> Generator[None]:
+    """Ray's C++ says on stderr itself what it cannot do, before the error that says it."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 def _patiently(ask: Callable[[], T]) -> T:

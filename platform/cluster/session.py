@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from ...data.errors import StorageError
@@ -20,10 +23,11 @@ from .token import keep_token_private
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
 # Ray's ports for Prometheus are open to the whole network and ask for no token: those of its agent, its autoscaler and its
 # dashboard's process. A port that cannot be, its programs note in their logs and go on without.
-_NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
+NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 # What a Ray of one driver has no use for: its dashboard's process, which comes even without a dashboard and is waited for, the
 # autoscaler, and the reader of its workers' logs, which are not shown. A third of what a start costs.
 _UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
+_coming: list[Future[None]] = []  # the start of a Ray that `ray_ahead` has begun, until a session takes it
 
 
 @contextmanager
@@ -41,16 +45,58 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
         StorageError: the cluster cannot be reached.
     """
     import ray
-    from ray.exceptions import AuthenticationError
 
-    if ray.is_initialized():
+    stop = signal.getsignal(signal.SIGTERM)
+    if _coming:
+        _coming[0].result()
+        _coming.clear()
+    elif ray.is_initialized():
         yield
         return
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    else:
+        _start(address or os.environ.get("RAY_ADDRESS") or "local", options)
+    if passes := gc.get_freeze_count() == 0:  # else somebody else has frozen what he wants to
+        gc.freeze()  # what is there already holds nothing of Ray's, and to look through it all takes as long as to end Ray
+    try:
+        with _sigterm_interrupts(stop):
+            yield
+    finally:
+        _shut_down()
+        if passes:
+            gc.unfreeze()
+
+
+@contextmanager
+def ray_ahead() -> Generator[None]:
+    """Where a `ray_session` inside would start a Ray of this machine's own, it starts now, in a thread, while other work goes on.
+
+    What is found wrong meanwhile is raised as ever; the Ray that came is then shut down.
+    """
+    if _coming or not is_own_ray() or ("ray" in sys.modules and sys.modules["ray"].is_initialized()):
+        yield
+        return
+    importlib.import_module("ray")  # as a whole, before two threads import what they share
+    with ThreadPoolExecutor(1, "d3ray-ray") as pool:  # whose thread lives on: the kernel may end what it has started with it
+        _coming.append(started := pool.submit(_start, "local", {}))
+        try:
+            yield
+        finally:
+            if started in _coming:  # nobody took it
+                _coming.remove(started)
+                with suppress(Exception):
+                    started.result()
+                    _shut_down()
+
+
+def _start(address: str, options: dict[str, Any]) -> None:
+    """Initialises Ray. Raises as `ray_session`."""
+    import ray
+    from ray.exceptions import AuthenticationError
+
     if address == "local":
         options = {"include_dashboard": False, **options}
         os.environ.setdefault("RAY_worker_niceness", "0")  # a trial is the work itself; Ray's 15 is for what may wait
-        for name, value in _NO_METRICS.items():
+        for name, value in NO_METRICS.items():
             os.environ.setdefault(name, value)
         # Where it is not set Ray turns tokens on as it starts, and then reads the mode again. Where it is set, to "token" too, Ray
         # keeps to what it read when it was imported, which may have been "disabled".
@@ -61,7 +107,6 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
     if (hook := _hook(address)) is not None:
         options["runtime_env"] = {**options.get("runtime_env", {}), "worker_process_setup_hook": hook}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    stop = signal.getsignal(signal.SIGTERM)
     try:
         for attempt in (1, 2):
             try:
@@ -77,11 +122,6 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
         raise StorageError(
             f"The Ray cluster {address!r} cannot be used: {str(error).strip().splitlines()[0].rstrip('.')}."
         ) from None
-    try:
-        with _sigterm_interrupts(stop):
-            yield
-    finally:
-        _shut_down()
 
 
 def _hook(address: str) -> str | Callable[[], None] | None:
@@ -103,17 +143,22 @@ def _setting(variables: Mapping[str, str]) -> Callable[[], None]:
 
 @contextmanager
 def _lean() -> Generator[None]:
-    """A Ray that starts inside has no `_UNUSED` processes. Ray has no option for it: where a name is gone, that process starts."""
+    """A Ray that starts inside has no `_UNUSED` processes. Ray has no option for it: where a name is gone, that process starts.
+
+    Nor does this process import a dashboard's modules to find that they are there, which d3ray's own dependencies see to.
+    """
+    from ray._private import utils
     from ray._private.node import Node
 
-    kept = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
+    places = [*((Node, name) for name in _UNUSED), (utils, "get_dashboard_dependency_error")]
+    kept = [(place, name, getattr(place, name)) for place, name in places if hasattr(place, name)]
     try:
-        for name in kept:
-            setattr(Node, name, lambda *_, **__: None)  # pyright: ignore[reportUnknownLambdaType]
+        for place, name, _ in kept:
+            setattr(place, name, lambda *_, **__: None)  # pyright: ignore[reportUnknownLambdaType]
         yield
     finally:
-        for name, start in kept.items():
-            setattr(Node, name, start)
+        for place, name, was in kept:
+            setattr(place, name, was)
 
 
 @contextmanager
@@ -163,8 +208,11 @@ def _end_ray_data() -> None:
 
 
 def is_own_ray() -> bool:
-    """Whether trials run on a Ray of this machine's own, and no cluster is named."""
-    return os.environ.get("RAY_ADDRESS", "") in ("", "local")
+    """Whether trials run on a Ray of this machine's own: no cluster is named, and none of several nodes was joined before."""
+    if os.environ.get("RAY_ADDRESS", "") not in ("", "local"):
+        return False
+    ray: Any = sys.modules.get("ray")  # who has not imported it has joined nothing
+    return ray is None or not ray.is_initialized() or len(ray.nodes()) == 1
 
 
 def node_count(*, to_come: bool = False) -> int:

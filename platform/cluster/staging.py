@@ -20,6 +20,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ...data.errors import ConfigError, StorageError
+from ..settings.plugins import is_file, top_and_name
 
 PACKAGE = Path(__file__).parents[2]
 _ROOT_FILES = ("__init__.py", "py.typed")
@@ -50,9 +51,9 @@ def cargo(
 
     Args:
         files: found again in the job as `d3ray:submitted/NAME`.
-        plugins: names of modules; those that are not installed here but lie in some folder go along, as the whole package of
-            which they are a part.
-        working_dir: a folder that goes along as the job's working directory; plugins inside it go along with it.
+        plugins: as `settings.plugins.located` names them; those that are not installed here but lie in some folder go along, as
+            the whole package of which they are a part.
+        working_dir: a folder that goes along as the job's working directory; plugins at its top go along with it.
         secrets: environment variables of the job and of its trials that stand in no text which Ray shows.
 
     Raises:
@@ -62,7 +63,7 @@ def cargo(
         raise StorageError(f"There is no folder {str(working_dir)!r} to send as the working directory.")
     local = [module for module in map(local_module, plugins) if module is not None]
     if working_dir is not None:
-        local = [module for module in local if working_dir.resolve() not in module.resolve().parents]
+        local = [module for module in local if working_dir.resolve() != module.resolve().parent]
     with tempfile.TemporaryDirectory(prefix="d3ray-submit-") as folder:
         try:
             staged = stage_package(Path(folder), files, secrets)
@@ -119,7 +120,9 @@ def load_secrets() -> bool:
 
 
 def local_module(name: str) -> Path | None:
-    """The file or folder of the top-level module or package that holds module `name`; None where it is installed, or not found."""
+    """The file or folder of the top-level module or package that holds a plugin; None where it is installed, or not found."""
+    if is_file(name):
+        return top_and_name(Path(name))[0]
     top = name.partition(".")[0]
     if top == "d3ray":
         return None

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def keep_token_private(*, make: bool = False) -> None:
@@ -24,6 +28,35 @@ def keep_token_private(*, make: bool = False) -> None:
         if make and not file.exists():
             _make(file)
         file.chmod(0o600)
+
+
+def token() -> str:
+    """What Ray would show, from its variables or its file; empty: there is none."""
+    if named := os.environ.get("RAY_AUTH_TOKEN"):
+        return named
+    with suppress(OSError):
+        return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token").read_text().strip()
+    return ""
+
+
+@contextmanager
+def shown_here(address: str | None) -> Generator[None]:
+    """Lets a connection to a Ray of this machine show the token, unless `RAY_AUTH_MODE` says something else.
+
+    A token is made where there is none: Ray ends a process that is to show one and has none. To be entered before Ray is imported.
+
+    Args:
+        address: where to; None: to the Ray that was started on this machine.
+    """
+    if "RAY_AUTH_MODE" in os.environ or not (address is None or urlsplit(address).hostname in _LOOPBACK):
+        yield
+        return
+    keep_token_private(make=True)
+    os.environ["RAY_AUTH_MODE"] = "token"
+    try:
+        yield
+    finally:
+        os.environ.pop("RAY_AUTH_MODE", None)
 
 
 def _make(file: Path) -> None:

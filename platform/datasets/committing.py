@@ -19,6 +19,7 @@ from ...data.storage.shards import ShardRecord
 from ...data.storage.steps import StepTable
 from ...data.storage.working import Progress, Run, no_progress
 from ...data.storage.writing import Draft, shard_rows
+from ...data.uris import label
 
 _BLOCKS_AT_ONCE = 16  # blocks of 65,536 rows that one task measures
 
@@ -35,7 +36,7 @@ def space_in(draft: Draft) -> Generator[Place]:
 
 def called(target: str | Path) -> str:
     """The name of a dataset by its place."""
-    return str(target).rstrip("/").rpartition("/")[2] or "dataset"
+    return label(target) or "dataset"
 
 
 def commit_pieces(

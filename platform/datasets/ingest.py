@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import __version__
 from ...data.catalog.entries import Entry
 from ...data.catalog.local import bounded
 from ...data.dataset import Dataset
@@ -31,6 +30,7 @@ from ...data.storage.steps import StepTable, concat_steps
 from ...data.storage.working import Progress, Run, in_process, no_progress
 from ...data.storage.writing import Draft
 from ...data.uris import is_remote
+from ...data.version import __version__
 from .committing import called, commit_pieces, space_in
 from .parts import AmountsError, check_same_columns
 from .reading import Ended, Reading, Source, SourceFile, reading

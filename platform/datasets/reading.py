@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ import numpy as np
 
 from ...data.config import Config
 from ...data.errors import D3rayError
-from ...data.formats.actions import clipped_note
 from ...data.formats.imported import Ends, Imported, Plan
 from ...data.formats.registry import plan
 from ...data.spec import Environment, Spec
@@ -96,10 +96,9 @@ class Reading:
         n_transitions, cuts = sum(part.n_transitions for part in parts), sum(part.cuts for part in parts)
         if found is not None:
             provenance = found.provenance
-            notes = list(dict.fromkeys(note for part in parts for note in part.notes if note != _of_clipped(part)))
+            notes = _added_up([note for part in parts for note in part.notes])
             if _CLIPPED in first.provenance:
                 provenance |= {_CLIPPED: sum(part.provenance[_CLIPPED] for part in parts)}
-                notes.append(clipped_note(provenance[_CLIPPED], n_transitions))
             notes = [*found.notes, *found.said(Ended(ends.steps, ends.terminated, ends.final_recorded, cuts)), *notes]
         return SourceFile(
             source=source.source,
@@ -116,9 +115,16 @@ class Reading:
         )
 
 
-def _of_clipped(part: Told) -> str | None:
-    clipped = part.provenance.get(_CLIPPED)
-    return None if clipped is None else clipped_note(clipped, part.n_transitions)
+def _added_up(notes: Sequence[str]) -> list[str]:
+    """Notes of all parts, once each; of those that are alike but for the counts that they begin with, these are added."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for note in notes:
+        begin = re.match(r"\d+( of \d+)? |", note)
+        assert begin is not None
+        key = re.sub(r"\d+", "{}", begin[0]), note[begin.end() :]
+        found = [int(n) for n in re.findall(r"\d+", begin[0])]
+        counts[key] = [a + b for a, b in zip(found, counts.get(key, [0, 0]), strict=False)]
+    return [begin.format(*found) + rest for (begin, rest), found in counts.items()]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ machine, on one thread each; a single one goes in this process. Who is killed le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,20 +16,11 @@ from ...data.catalog import Catalog, Entry, catalog
 from ...data.catalog.local import dataset_folder, nearest, run_folder
 from ...data.dataset import Dataset
 from ...data.errors import D3rayError, DataError, StorageError, reason
-from ...data.progress import Advance
 from ...data.storage.manifest import MANIFEST
+from ...data.storage.working import Progress, no_progress
 from ..cluster.session import ray_session
 from ..surroundings import usable_cpus
 from .recipes_run import Done, Run, Wanted
-
-Progress = Callable[[str, float | None], AbstractContextManager[Advance]]
-
-
-@contextmanager
-def no_progress(description: str, total: float | None = None) -> Generator[Advance]:
-    """Shows nothing."""
-    del description, total
-    yield lambda n=1, *, note="", to=None, total=None: None
 
 
 @dataclass(frozen=True)

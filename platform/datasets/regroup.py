@@ -111,7 +111,7 @@ def write_fragment(folder: str, parts: Sequence[Mapping[str, np.ndarray]]) -> Fr
     rows = put_in_order(together(parts))
     ids, code, count = np.unique(rows["episode"], return_inverse=True, return_counts=True)
     rows["episode"] = code.astype(np.int64)
-    place = Place(f"{folder}/{secrets.token_hex(8)}")
+    place = Place(Place(folder).address(secrets.token_hex(8)))
     file = write_file(place, shard_name(0, 1), rows, None)
     shard = Shard(**file.model_dump(), rows=len(code), episodes=len(ids))
     return Fragment(place.name, shard, kinds_of(rows), ids, count)

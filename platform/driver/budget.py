@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..settings.config import Limits
 from ..storage.folders import Folder
 
 _SECONDS_BETWEEN = 10.0  # two writes; so much is forgotten at most when the driver is killed
 
 
 class Spent:
-    """Time during which trials run, and time of the GPUs that they hold.
+    """Time during which trials run, and time of the GPUs that they hold. What writes raises StorageError.
 
     Args:
         folder: The experiment's.
+        limits: What it may spend; None: whatever it wants, and nothing is written.
         clock: Seconds since some moment.
 
     Attributes:
@@ -23,29 +25,44 @@ class Spent:
         gpu_seconds: Seconds of epochs, each times the GPUs of its trial.
     """
 
-    def __init__(self, folder: Folder, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._clock = folder, clock
-        there = folder.read_json("spent.json") or {}
+    def __init__(self, folder: Folder, limits: Limits | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._limits, self._clock = folder, limits, clock
+        there = {} if limits is None else folder.read_json("spent.json") or {}
         self.seconds, self.gpu_seconds = float(there.get("seconds", 0)), float(there.get("gpu_seconds", 0))
-        self._last: float | None = None  # when time was last added; None: nothing runs
+        self._running = set[str]()
+        self._last = clock()  # when time was last added
         self._written = -_SECONDS_BETWEEN
 
-    def tick(self, running: int) -> None:
-        """Adds the time since the last call, if anything ran then; `running`: how many trials do now. Raises StorageError."""
-        now = self._clock()
-        if self._last is not None:
-            self.seconds += now - self._last
-        was, self._last = self._last, now if running else None
-        if was is not None and (now - self._written >= _SECONDS_BETWEEN or not running):
-            self._folder.write_json("spent.json", {"seconds": self.seconds, "gpu_seconds": self.gpu_seconds})
-            self._written = now
+    def began(self, identity: str) -> None:
+        """A trial is handed out."""
+        self._tick()
+        self._running.add(identity)
 
-    def add_epoch(self, result: Mapping[str, Any]) -> None:
+    def epoch(self, result: Mapping[str, Any]) -> None:
         """Adds an epoch as Tune reports it, with the config of its trial."""
         gpus = float(result.get("config", {}).get("trial", {}).get("resources", {}).get("gpu", 0))
         self.gpu_seconds += float(result.get("time_this_iter_s", 0.0)) * gpus
+        self._tick()
 
-    def is_over(self, hours: float | None, gpu_hours: float | None) -> bool:
-        """Whether a limit is reached; None: there is none."""
+    def ended(self, identity: str) -> None:
+        """It does not run any more."""
+        self._tick(last=self._running == {identity})
+        self._running.discard(identity)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is reached."""
+        self._tick()
+        hours, gpu_hours = (None, None) if self._limits is None else (self._limits.hours, self._limits.gpu_hours)
         over = hours is not None and self.seconds >= hours * 3600
         return over or (gpu_hours is not None and self.gpu_seconds >= gpu_hours * 3600)
+
+    def _tick(self, *, last: bool = False) -> None:
+        """Adds the time since the last call, if anything ran then, and writes it down now and then, and at the end."""
+        now = self._clock()
+        if self._running:
+            self.seconds += now - self._last
+            if self._limits is not None and (last or now - self._written >= _SECONDS_BETWEEN):
+                self._folder.write_json("spent.json", {"seconds": self.seconds, "gpu_seconds": self.gpu_seconds})
+                self._written = now
+        self._last = now

@@ -7,17 +7,23 @@ Trials that hold every CPU stall anything that asks for one, Ray Data included; 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, D3rayError, DataError, StorageError
+from ...data.node_maps.cache import under_way
+from ...data.progress import progress
 from ..cluster.growth import growth
+from ..cluster.session import is_own_ray
 from ..places import is_environment_place
 
 _BOOT = 1200.0  # seconds that a machine may take from being asked for until it is a node; clouds take 5 to 10 minutes
+_SECONDS = 1.0  # between two reports of a node that builds
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ def prepare_node_maps(
 ) -> list[NodeMap]:
     """Builds the datasets' maps on every node that will train, all nodes at once; a node that has one already only opens it.
 
-    Ray must be initialised. A node that dies meanwhile is left out.
+    Ray must be initialised. A node that dies meanwhile is left out. What takes longer than a second is shown on stderr, in lines.
 
     Args:
         where: the folder, URI or catalog name of each dataset, as trials will open it.
@@ -57,29 +63,23 @@ def prepare_node_maps(
         StorageError: a node has no room for the maps of all of them at once.
         ConfigError: no node has such resources.
     """
-    import ray
-    from ray.exceptions import ActorUnschedulableError, NodeDiedError, TaskUnschedulableError, WorkerCrashedError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     nodes = training_nodes(resources, grows=grows)
-    task = ray.remote(num_cpus=0, max_retries=1)(_prepare)
     places = [one for one in where if not is_environment_place(str(one))]  # there is nothing to map of those
     locations = [str(Path(one).expanduser().absolute()) if _is_path(one) else str(one) for one in places]
-    waiting = {
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote(locations, mapped): node
-        for node in nodes
-    }
-    found: list[list[NodeMap]] = []  # of each node, in the order of the datasets
-    for reference, node in waiting.items():
-        try:
-            result: Any = ray.get(reference)
-        except (NodeDiedError, TaskUnschedulableError, ActorUnschedulableError, WorkerCrashedError):
-            if len(nodes) == 1:
-                raise
-            continue
-        if isinstance(result, D3rayError):
-            raise _on_node(result, nodes[node], several=len(nodes) > 1)
-        found.append([NodeMap(node, nodes[node], fingerprint, seconds) for fingerprint, seconds in result])
+    bytes_of: dict[str, tuple[int, int]] = {}  # by node: that are mapped, and that there will be
+    made: dict[str, list[NodeMap]] = {}  # by node, in the order of the datasets
+    with progress(f"mapping data on {len(nodes)} node{'s' * (len(nodes) != 1)}", in_bytes=True, bar=False) as advance:
+        for node, said in _here(nodes, locations, mapped) if is_own_ray() else _on_nodes(nodes, locations, mapped):
+            if isinstance(said, D3rayError):
+                raise _on_node(said, nodes[node], several=len(nodes) > 1)
+            if isinstance(said, tuple):
+                bytes_of[node] = said
+                there, total = map(sum, zip(*bytes_of.values(), strict=True))
+                if total:
+                    advance(to=there, total=total)
+            else:
+                made[node] = [NodeMap(node, nodes[node], fingerprint, seconds) for fingerprint, seconds in said]
+    found = [made[node] for node in nodes if node in made]
     of_each = [list(maps) for maps in zip(*found, strict=True)]
     for place, maps in zip(places, of_each, strict=False):  # no maps where no node is there yet
         _check_same(maps, (recorded or {}).get(str(place)))
@@ -148,13 +148,55 @@ def _amounts(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in resources.items() if amount)
 
 
-def _prepare(where: Sequence[str], mapped: bool) -> list[tuple[str, float]] | D3rayError:
-    """Runs on a node. An error that a user can mend is given back; raised, it would carry a worker's traceback.
+Said = tuple[int, int] | list[tuple[str, float]] | D3rayError
 
-    Every dataset stays open until the last is prepared: in a cache that cannot hold them all, one would throw out another.
+
+def _here(nodes: Iterable[str], where: Sequence[str], mapped: bool) -> Generator[tuple[str, Said]]:
+    """What the one node says that this process runs on too: no worker has to start for it."""
+    for node in nodes:
+        for said in _prepare(where, mapped):
+            yield node, said
+
+
+def _on_nodes(nodes: Mapping[str, str], where: Sequence[str], mapped: bool) -> Generator[tuple[str, Said]]:
+    """What every node says, as it says it. One of several that dies meanwhile says no more."""
+    import ray
+    from ray.exceptions import ActorUnschedulableError, NodeDiedError, TaskUnschedulableError, WorkerCrashedError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task: Any = ray.remote(num_cpus=0, max_retries=1)(_prepare)
+    going: dict[Any, str] = {
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote(where, mapped): node
+        for node in nodes
+    }
+    while going:
+        streams: list[Any] = ray.wait(list(going), num_returns=1, fetch_local=False)[0]
+        stream = streams[0]
+        node = going[stream]
+        try:
+            yield node, ray.get(next(stream))
+        except StopIteration:
+            del going[stream]
+        except (NodeDiedError, TaskUnschedulableError, ActorUnschedulableError, WorkerCrashedError):
+            if len(nodes) == 1:
+                raise
+            del going[stream]
+
+
+def _prepare(where: Sequence[str], mapped: bool) -> Generator[Said]:
+    """Runs on a node: says now and then how many bytes of maps are there and will be, and at last what there is, or what is wrong.
+
+    An error that a user can mend is given back; raised, it would carry a worker's traceback.
     """
-    import time
+    with ThreadPoolExecutor(1, "node maps") as pool:
+        made = pool.submit(_opened, where, mapped)
+        while wait([made], _SECONDS).not_done:
+            yield under_way()
+        yield made.result()
 
+
+def _opened(where: Sequence[str], mapped: bool) -> list[tuple[str, float]] | D3rayError:
+    """Every dataset stays open until the last is prepared: in a cache that cannot hold them all, one would throw out another."""
     opened: list[Dataset] = []
     found: list[tuple[str, float]] = []
     try:

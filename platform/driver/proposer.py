@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from ..storage.experiments import Trial
 
@@ -19,32 +19,30 @@ class Proposer(Protocol):
         """The next trial; None: not before one that runs has ended. Raises StopIteration: there is nothing more."""
         ...
 
-    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        """A trial finished an epoch, with what its worker reported."""
-        ...
-
     def ended(self, trial: Trial) -> None:
         """A trial that was given ended; its folder says how."""
         ...
 
 
 class Listed:
-    """The proposer of trials that are known beforehand: those that are not settled, in order."""
+    """The proposer of trials that are known beforehand: those that are not settled, in order.
 
-    def __init__(self, trials: Iterable[Trial]) -> None:
-        self._left = [trial for trial in trials if not trial.is_settled]
+    Args:
+        trials: All of them.
+        is_over: Whether no other is to begin, as where a budget is spent.
+    """
+
+    def __init__(self, trials: Iterable[Trial], is_over: Callable[[], bool] = lambda: False) -> None:
+        self._left, self._is_over = [trial for trial in trials if not trial.is_settled], is_over
         self._left.reverse()
 
     def has_more(self) -> bool:
-        return bool(self._left)
+        return bool(self._left) and not self._is_over()
 
     def next(self) -> Trial | None:
-        if not self._left:
+        if not self.has_more():
             raise StopIteration
         return self._left.pop()
-
-    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        pass
 
     def ended(self, trial: Trial) -> None:
         pass

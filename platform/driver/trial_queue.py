@@ -14,14 +14,16 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher as TuneSearcher
 
 from ...data.errors import ConfigError, StorageError
-from ...data.uris import without_password
+from ...data.uris import label, without_password
 from ..cluster.growth import SEEN, growth, room_on
 from ..results.progress import OnProgress, Progress, overall
 from ..storage.experiments import Experiment, Trial
-from ..storage.folders import label
+from ..words import resume_command
+from .budget import Spent
 from .fault_log import FILE
 from .node_maps import training_nodes
 from .proposer import Proposer
+from .shares import Shares
 
 _SECONDS_BETWEEN_COUNTS = 5.0  # nodes come and go
 _SECONDS_BETWEEN_QUESTIONS = 2.0  # whether the experiment was cancelled
@@ -61,6 +63,7 @@ class TrialQueue(TuneSearcher):
             than run.
         grow_to: See `most_out`.
         max_concurrent: Trials that may be out at once, whatever there is room for; None: no limit.
+        spent: Counts what trials take.
         cancelled: Whether no other trial is to begin.
 
     Attributes:
@@ -75,18 +78,20 @@ class TrialQueue(TuneSearcher):
         take_turns: bool = False,
         grow_to: int | None = None,
         max_concurrent: int | None = None,
+        spent: Spent | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(metric="step", mode="max")
         self._proposer, self._config, self._take_turns = proposer, config, take_turns
-        self._grow_to, self._max_concurrent = grow_to, max_concurrent
+        self._grow_to, self._max_concurrent, self._spent = grow_to, max_concurrent, spent
         self._cancelled, self._is_cancelled, self._ask_at = cancelled, False, 0.0
         self.refuse: Callable[[Trial, str], None] | None = None
         self._fits = set[tuple[float, float]]()  # resources that a node had room for once: one that is gone may come back
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
         self._deaths: dict[str, tuple[int, int]] = {}  # of a trial: its newest checkpoint's step, workers that died since
-        self._again = deque[Trial]()
+        self._again, self._shares = deque[Trial](), Shares()
+        self._told: dict[str, dict[str, Any]] = {}  # the workers of the trials that are out, by Tune's id
         self.trials: dict[str, Trial] = {}  # that Tune has and that have not ended, by Tune's id
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -99,20 +104,28 @@ class TrialQueue(TuneSearcher):
             return None if self.trials else TuneSearcher.FINISHED
         while True:
             try:
-                trial = self._again.popleft() if self._again else self._proposer.next()
+                trial = self._returned() if self._again else self._proposer.next()
             except StopIteration:
                 return None if self.trials else TuneSearcher.FINISHED  # one that is out may have to be handed out again
             if trial is None:
                 return None
             told = self._config(trial)
+            self._shares.widen(trial, told)
             if self.refuse is None or (why := self._why_never(told["resources"])) is None:
                 break
             self.refuse(trial, why)
             self._proposer.ended(trial)
-        self.trials[trial_id] = trial
+        self.trials[trial_id], self._told[trial_id] = trial, told
+        if self._spent is not None:
+            self._spent.began(trial.identity)
         if told["resources"] != self._wanted:
             self._wanted, self._until = told["resources"], 0.0
         return {"trial": told}
+
+    def _returned(self) -> Trial:
+        trial = self._again.popleft()
+        trial.folder.delete(["status.json"])  # it goes on; left there, `reopen` would count a retry, as after a failure
+        return trial
 
     def _ends(self) -> bool:
         """Whether somebody has cancelled the experiment, asked now and then: a trial that begins meanwhile ends at once."""
@@ -138,14 +151,14 @@ class TrialQueue(TuneSearcher):
         return self._most
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Hands an epoch on."""
-        if trial_id in self.trials:
-            self._proposer.reported(self.trials[trial_id], result)
+        """Counts an epoch."""
+        if self._spent is not None:
+            self._spent.epoch(result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Hands the end on. After an error `lost` does it, once the folder says why."""
-        if not error and trial_id in self.trials:
-            self._proposer.ended(self.trials.pop(trial_id))
+        if not error:
+            self.lost(trial_id)
 
     def died(self, trial_id: str) -> int:
         """Counts a death of a trial's worker; how many there were since its newest checkpoint."""
@@ -169,13 +182,23 @@ class TrialQueue(TuneSearcher):
         """
         if self.died(trial_id) > most:
             return False
-        self._again.append(self.trials.pop(trial_id))
+        self._again.append(self._taken_back(trial_id)[0])
         return True
 
     def lost(self, trial_id: str) -> None:
-        """A trial's worker died for good, and its folder says so now."""
+        """A trial has ended, and its folder says how."""
         if trial_id in self.trials:
-            self._proposer.ended(self.trials.pop(trial_id))
+            trial, told = self._taken_back(trial_id)
+            if self._shares.goes_on(trial, told):
+                self._again.append(trial)
+            else:
+                self._proposer.ended(trial)
+
+    def _taken_back(self, trial_id: str) -> tuple[Trial, dict[str, Any]]:
+        trial = self.trials.pop(trial_id)
+        if self._spent is not None:
+            self._spent.ended(trial.identity)
+        return trial, self._told.pop(trial_id)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune keeps a pickle of its searcher, which nobody reads
@@ -284,7 +307,8 @@ def _settle_lost(trial: Trial, reason: str) -> None:
         try:
             trial.settle(dict.fromkeys(trial.seeds, ended))
         except StorageError:  # of the same cause, most likely: a disk that is full
-            raise StorageError(f"The trial {trial.identity} failed: {reason}; once that is mended, --resume goes on.") from None
+            go_on = resume_command(trial.folder.above.above.name)
+            raise StorageError(f"The trial {trial.identity} failed: {reason}; once that is mended, {go_on} goes on.") from None
 
 
 def _identity(trial: TuneTrial) -> str:

@@ -13,6 +13,7 @@ from ...data.storage.files import storage_errors
 from ..cluster.session import CREDENTIALS
 from ..results.progress import OnProgress, Progress
 from ..storage.experiments import Experiment, Trial
+from .budget import Spent
 from .proposer import Proposer
 from .work import Work
 
@@ -38,15 +39,17 @@ def run_trials(
     proposer: Proposer,
     work: Work,
     on_progress: OnProgress | None = None,
+    spent: Spent | None = None,
     started: Callable[[Trial], None] | None = None,
 ) -> None:
     """Runs what the proposer gives, until it has nothing more. Every trial that was given is settled afterwards.
 
     Args:
         experiment: Whose folder Tune may keep its notes in.
-        proposer: What to run, the work's own or one around it.
+        proposer: What to run.
         work: What workers are told, the scheduler, and how many trials there may be at a time.
         on_progress: Called after epochs.
+        spent: What it has spent; None: nobody counts that.
         started: Called with each trial before it is handed to Tune.
 
     Raises:
@@ -84,6 +87,7 @@ def run_trials(
         take_turns=getattr(scheduler, "takes_turns", False),
         grow_to=work.config.resources.grow_to,
         max_concurrent=work.max_concurrent,
+        spent=spent,
         cancelled=lambda: experiment.is_cancelled,
     )
     watch = Watch(queue, experiment, progress, on_progress)

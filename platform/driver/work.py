@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...data.uris import without_secrets
 from ..settings.algorithms import streams
-from ..settings.config import ExperimentConfig
+from ..settings.config import ExperimentConfig, Limits
 from ..storage.experiments import Experiment, Trial
 from ..worker.trial_config import trial_config
+from .budget import Spent
 from .proposer import Proposer
 
 if TYPE_CHECKING:  # Ray takes seconds, and is not needed before trials run
@@ -25,11 +26,12 @@ class Work:
         config: Name, storage, resources, and what else trials have in common.
         configuration: What decides the results, JSON; a resumed experiment must have the same.
         datasets: Description of each dataset (`describe_dataset`) by place.
-        proposer: Makes who says which trials there are.
+        proposer: Makes who says which trials there are, of the experiment and what was spent.
         scheduler: Makes Tune's scheduler.
         also: What every trial's worker is told beside its `trial_config`.
         data: The description of the experiment's own data; None: the first of `datasets`.
         tags: Of the experiment's run in MLflow, beside those that every run has.
+        limits: What it may spend before nothing new begins; None: that is not counted.
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
         asked: The job and its settings as they were given (`settings.config.asked`): with them another process goes on.
     """
@@ -37,11 +39,12 @@ class Work:
     config: ExperimentConfig
     configuration: Mapping[str, Any]
     datasets: Mapping[str, Mapping[str, Any]]
-    proposer: Callable[[Experiment], Proposer]
+    proposer: Callable[[Experiment, Spent], Proposer]
     scheduler: Callable[[Experiment], TrialScheduler | None] = lambda experiment: None
     also: Mapping[str, Any] = field(default_factory=dict[str, Any])
     data: Mapping[str, Any] | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    limits: Limits | None = None
     max_concurrent: int | None = None
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

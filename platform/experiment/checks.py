@@ -49,16 +49,25 @@ def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
     }
 
 
-def check_data(config: ExperimentConfig, dataset: Data) -> None:
-    """Raises before any work what a trial would raise in its first second, or after its first evaluation."""
-    algorithm, best = config.make_algorithm(config.seeds[0]), config.checkpoint.best
-    check_learning(algorithm, dataset, config.evaluation)
+def check_data(config: ExperimentConfig, dataset: Data, objective: str | None = None) -> None:
+    """Raises before any work what a trial would raise in its first second, or after its first evaluation.
+
+    Args:
+        config: What is trained.
+        dataset: On what.
+        objective: The metric by which a sweep compares.
+    """
+    algorithm = config.make_algorithm(config.seeds[0])
+    check_learning(algorithm, dataset, config.evaluation, config.online)
     environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)
     if environment is not None:
         with make(environment) as vector:
             check_spaces(dataset, vector.spec, environment if isinstance(environment, str) else environment.id)
     known = measured(config.evaluation, environment, dataset, algorithm)
-    if best is not None and best not in known and not (best.startswith("train/") or best.endswith("_loss")):  # the algorithm's own
-        raise ConfigError(f"checkpoint.best: there is no metric {best!r}{did_you_mean(best, [*known, 'train/td_error'])}")
+    none = f"objective.metric: {algorithm.name} on {dataset.name!r} measures no"
+    for said, metric in (("checkpoint.best: there is no metric", config.checkpoint.best), (none, objective)):
+        if metric is None or metric in known or metric.startswith("train/") or metric.endswith("_loss"):  # the algorithm's own
+            continue
+        raise ConfigError(f"{said} {metric!r}{did_you_mean(metric, [*known, 'train/td_error'])}")
     if is_own_ray() and not streams(config.algorithm.settings):  # the head of a cluster need not hold what others train on
         dataset.prepare()

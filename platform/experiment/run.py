@@ -6,30 +6,42 @@ checkpoint, and what is in the outboxes is delivered. So there is one path, for 
 
 from __future__ import annotations
 
-from ...data.errors import StorageError
-from ..cluster.session import ray_session
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from ...data.errors import ConfigError, StorageError, did_you_mean
+from ..cluster.session import is_own_ray, ray_ahead, ray_session
+from ..driver.budget import Spent
 from ..driver.node_maps import prepare_node_maps
 from ..driver.proposer import Listed, Proposer
 from ..driver.trials import prepare_environment, run_trials
 from ..driver.work import Work
 from ..places import open_place
-from ..planning.packing import Repacked, pack
+from ..planning.packing import pack
 from ..results.experiment import ExperimentResult, collect, conclude
-from ..results.progress import OnProgress
+from ..results.progress import OnProgress, Progress
 from ..settings.config import ExperimentConfig, asked
-from ..storage.experiments import Experiment
+from ..storage.experiments import Experiment, Trial
+from ..storage.folders import Folder
 from ..surroundings import note_surroundings
 from ..tracking.delivery import Delivery
 from ..tracking.metric_files import MetricFiles
 from ..tracking.place import keep_place, recorded_place
-from ..tracking.runs import Tracking
+from ..tracking.runs import Tracking, is_reached
 from ..tracking.settling import settle
 from ..tracking.views import keep_views
+from ..words import resume_command
+from ..worker.decisions import take_up
 from .checks import check_data, check_place, describe_dataset
 
 
 def run_experiment(
-    config: ExperimentConfig, *, resume: bool = False, replace: bool = False, on_progress: OnProgress | None = None
+    config: ExperimentConfig,
+    *,
+    resume: bool = False,
+    replace: bool = False,
+    trial: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> ExperimentResult:
     """Trains every seed that is not trained yet.
 
@@ -37,6 +49,7 @@ def run_experiment(
         config: What to train.
         resume: Go on with an experiment of that name in that storage.
         replace: Delete it and begin anew.
+        trial: Name of the only one to go on with, also where it was cancelled alone; None: all that are not settled.
         on_progress: Called in this process after epochs.
 
     Raises:
@@ -44,7 +57,7 @@ def run_experiment(
         StorageError: meanwhile, where something cannot be written; what was committed is kept.
         KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
     """
-    return carry_out(train_work(config), resume=resume, replace=replace, on_progress=on_progress)
+    return carry_out(train_work(config), resume=resume, replace=replace, trial=trial, on_progress=on_progress)
 
 
 def train_work(config: ExperimentConfig) -> Work:
@@ -58,14 +71,36 @@ def train_work(config: ExperimentConfig) -> Work:
         config=config,
         configuration={**decided, "seeds": list(config.seeds), "seeds_per_trial": config.seeds_per_trial},
         datasets={config.dataset_place: about},
-        proposer=lambda experiment: Listed([experiment.trial(decided, seeds) for seeds in config.groups()]),
+        proposer=lambda experiment, _: Listed([experiment.trial(decided, seeds) for seeds in config.groups()]),
         asked=asked("train", config, ExperimentConfig),
     )
 
 
-def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None) -> ExperimentResult:
-    """Runs what is unfinished of an experiment. Raises as `run_experiment`."""
+def carry_out(
+    work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None, trial: str | None = None
+) -> ExperimentResult:
+    """Runs what is unfinished of an experiment. Arguments and errors as `run_experiment`'s."""
+    prepare_environment()
+    with ray_ahead() if _will_begin(work, resume=resume, replace=replace) else nullcontext():
+        return _carry_out(work, resume=resume, replace=replace, on_progress=on_progress, trial=trial)
+
+
+def _will_begin(work: Work, *, resume: bool, replace: bool) -> bool:
+    """Whether trials will run, as far as a moment tells: what is refused, and what has all been done, is so without a Ray."""
+    storage, name = work.config.storage_place, work.config.experiment
+    if resume or (not replace and (Folder(storage) / name).read("experiment.json") is not None):
+        return False
+    return is_reached(storage)
+
+
+def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None, trial: str | None) -> ExperimentResult:
     config = work.config
+
+    def waiting(what: str) -> None:
+        if on_progress is not None:
+            on_progress(Progress({}, what))
+
+    waiting("opening MLflow")
     tracking = Tracking.open(config.storage_place, recorded_place(config.storage_place, config.experiment) if resume else None)
     experiment = Experiment.begin(
         config.storage_place, config.experiment, work.configuration, work.about, resume=resume, replace=replace, tags=work.tags
@@ -78,18 +113,19 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
         keep_views(tracking, experiment)
         note_surroundings(experiment.folder)
         settle(config.storage_place, tracking)
-        for trial in experiment.trials():
-            trial.give_up_after(config.retries)
-        proposer = work.proposer(experiment)
+        for one in experiment.trials():
+            one.give_up_after(config.retries)
+        spent = Spent(experiment.folder, work.limits)
+        proposer = work.proposer(experiment, spent) if trial is None else Listed([_taken_up(experiment, trial)])
         with Delivery(tracking, experiment, experiment.trials(), MetricFiles(experiment, config.loggers)) as delivery:
             if proposer.has_more():
-                _train(work, experiment, proposer, delivery, on_progress)
+                _train(work, experiment, proposer, spent, delivery, on_progress, trial, waiting)
                 experiment.folder.remember()
             else:
                 delivery.start(runs=False)
             experiment.lock.check()
-            for trial in experiment.trials():
-                trial.give_up_after(config.retries)
+            for one in experiment.trials():
+                one.give_up_after(config.retries)
             if experiment.state["status"] != (ended := conclude(experiment.trials()))[0]:
                 experiment.set_state(*ended)
             undelivered = delivery.finish()
@@ -99,29 +135,49 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
     except (KeyboardInterrupt, SystemExit):
         raise KeyboardInterrupt(_interrupted(experiment)) from None
     except BaseException as error:
-        if experiment.is_new and not experiment.lock.lost and all(trial.committed < 0 for trial in experiment.trials()):
+        if experiment.is_new and not experiment.lock.lost and all(one.committed < 0 for one in experiment.trials()):
             experiment.discard()
         elif type(error) is StorageError and "--resume" not in str(error):  # such as a full disk under our own notes
-            raise StorageError(f"{str(error).rstrip('.')}; once that is mended, --resume goes on.") from error
+            go_on = resume_command(experiment.folder.name)
+            raise StorageError(f"{str(error).rstrip('.')}; once that is mended, {go_on} goes on.") from error
         raise
     finally:
         experiment.close()
 
 
-def _train(work: Work, experiment: Experiment, proposer: Proposer, delivery: Delivery, on_progress: OnProgress | None) -> None:
+def _taken_up(experiment: Experiment, name: str) -> Trial:
+    """The trial of a name, which is to go on. Raises ConfigError: there is none, or nothing is left to do of it."""
+    trials = {one.identity: one for one in experiment.trials()}
+    if name not in trials:
+        raise ConfigError(f"{experiment.name} has no trial {name!r}{did_you_mean(name, trials)}")
+    take_up(trials[name])
+    return trials[name]
+
+
+def _train(
+    work: Work,
+    experiment: Experiment,
+    proposer: Proposer,
+    spent: Spent,
+    delivery: Delivery,
+    on_progress: OnProgress | None,
+    only: str | None,
+    waiting: Callable[[str], None],
+) -> None:
     """Runs what a proposer gives, on a Ray, and delivers meanwhile."""
     for trial in experiment.trials():
-        if not trial.is_settled:
+        if not trial.is_settled and only in (None, trial.identity):
             trial.reopen()
     experiment.folder.forget([trial.folder for trial in experiment.trials() if trial.is_settled])
-    prepare_environment()
+    waiting("starting Ray" if is_own_ray() else "joining the Ray cluster")
     with ray_session():
+        waiting("preparing data and workers")
         packed = pack(work)
         recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
         wanted, grows = packed.config.wanted, packed.config.resources.grow_to is not None
         prepare_node_maps(*recorded, resources=wanted, recorded=recorded, mapped=not work.streams, grows=grows)
         delivery.start(runs=True)
-        run_trials(experiment, Repacked(proposer, packed.told), packed, on_progress, started=delivery.add)
+        run_trials(experiment, proposer, packed, on_progress, spent, started=delivery.add)
 
 
 def _interrupted(experiment: Experiment) -> str:
@@ -132,6 +188,6 @@ def _interrupted(experiment: Experiment) -> str:
     kept = f"checkpoints up to step {reached} are kept" if reached >= 0 else "no checkpoint was reached yet"
     how = "Cancelled" if experiment.is_cancelled else "Interrupted"
     return (
-        f"{how}; {finished} of {sum(len(trial.seeds) for trial in trials)} seeds are done, {kept}. To go on, say the same with "
-        "--resume."
+        f"{how}; {finished} of {sum(len(trial.seeds) for trial in trials)} seeds are done, {kept}. To go on: "
+        f"{resume_command(experiment.folder.name)}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...algos.environments.make import make
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
+from ...data.uris import without_secrets
 from ..places import open_place
 from ..settings.evaluation import check_spaces
 from ..storage.experiments import check_name
@@ -16,8 +17,10 @@ from .settings import JudgeSettings
 def check_folder(settings: JudgeSettings, *, again: bool) -> None:
     """Raises ConfigError where a judgement of that name cannot be begun."""
     check_name(settings.experiment_name)
-    if "://" in settings.storage_place:
-        raise ConfigError(f"Policies are judged in a results folder, and {settings.storage} is a URI: name a folder as storage.")
+    if (shown := without_secrets(settings.storage_place)) != settings.storage_place:
+        raise ConfigError(
+            f"storage is {shown} with credentials, which Tune would keep with a judgement's trials: leave them to the environment."
+        )
     folder = Folder(settings.storage_place) / settings.experiment_name
     trains = folder.read("experiment.json") is not None
     if not again and (trains or folder.read(RECORD) is not None):

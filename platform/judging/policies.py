@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from ...algos.export.package import copy_package, read_record
 from ...data.errors import ConfigError, StorageError
-from ...data.storage.files import storage_errors
+from ...data.uris import label
 from ..settings.config import absolute
 from ..storage.experiments import Experiment
 from ..storage.folders import Folder
-from ..tracking.policies import open_policy
+from ..storage.targets import ending
+from ..tracking.policies import located, open_policy
 from ..tracking.registered import is_registered, pinned
 
 KEPT = "judged-policies"  # in the storage
@@ -44,24 +42,23 @@ def keep(sources: Sequence[str], storage: str, tracking: str | None) -> list[Kep
 
     Args:
         sources: As `open_policy`'s, an experiment standing for all its finished seeds; or ONNX files.
-        storage: A local results folder.
+        storage: A results folder, or its URI.
         tracking: MLflow's tracking URI.
 
     Raises:
         ConfigError: a source is no policy, or two are the same.
         StorageError: one is damaged, or cannot be read or written.
     """
-    place, found = Path(storage), list[Kept]()
+    place, found = Folder(storage) / KEPT, list[Kept]()
     for source in sources:
-        for named in _each(source, storage):
+        for named in _each(source, storage, tracking):
             place_of = pinned(named.place, tracking, storage) if is_registered(named.place) else absolute(named.place)
-            if place_of.endswith(".onnx"):
-                kept = _keep_file(Path(place_of), place / KEPT)
+            if ending(place_of) == ".onnx":
+                kept, learned_from = _keep_file(place_of, place), None
             else:
-                kept = _keep_package(place_of, place / KEPT, tracking, storage)
-            data = None if place_of.endswith(".onnx") else read_record(kept).data
+                kept, learned_from = _keep_package(place_of, place, tracking, storage)
             told = place_of if named.place == named.source else named.source
-            found.append(Kept(named.label, told, str(kept), data and data.fingerprint))
+            found.append(Kept(named.label, told, kept, learned_from))
     for k, one in enumerate(found):
         if (same := next((other for other in found[:k] if other.path == one.path), None)) is not None:
             raise ConfigError(f"{one.label} and {same.label} are the same policy: name it once.")
@@ -75,16 +72,16 @@ class _Named(NamedTuple):
     place: str  # what is read
 
 
-def _each(source: str, storage: str) -> Iterator[_Named]:
+def _each(source: str, storage: str, tracking: str | None) -> Iterator[_Named]:
     """Of an experiment one for each finished seed, whose source is the version that it is registered as."""
-    if is_registered(source) or source.endswith(".onnx"):
-        yield _Named(source if is_registered(source) else Path(source).name, source, source)
+    if is_registered(source) or ending(source) == ".onnx":
+        yield _Named(source if is_registered(source) else label(source), source, source)
         return
-    folder = Folder(absolute(source))
-    if not folder.names() and (Folder(storage) / source).read("experiment.json") is not None:
-        folder = Folder(storage) / source
+    place, of_run = located(source, storage, tracking)
+    folder = Folder(absolute(place))
     if folder.read("experiment.json") is None:
-        yield _Named(folder.label, source, source)
+        place = place if of_run is None else (folder / "policy" / f"seed-{of_run}").name
+        yield _Named(folder.label, source, place)
         return
     trials = Experiment(folder).trials()
     several = len({trial.identity.rpartition("-seed")[0] for trial in trials}) > 1
@@ -101,32 +98,30 @@ def _each(source: str, storage: str) -> Iterator[_Named]:
         yield _Named(which, registered or package, package)
 
 
-def _keep_package(source: str, place: Path, tracking: str | None, storage: str) -> Path:
-    with open_policy(source, tracking=tracking, storage=storage) as found, tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
-        made = Path(scratch) / "package"
+def _keep_package(source: str, place: Folder, tracking: str | None, storage: str) -> tuple[str, str | None]:
+    """Where it is kept, and the fingerprint of what it learned from."""
+    with open_policy(source, tracking=tracking, storage=storage) as found, place.scratch() as scratch:
+        made = scratch / "package"
         if found.package is not None:
-            copy_package(found.package, made)
+            record = copy_package(found.package, made)
         else:
             assert found.algorithm is not None
             found.algorithm.save_policy(made)
-        kept = place / _digest((made / "manifest.json").read_bytes())
-        if not kept.exists():
-            copy_package(made, kept)
-    return kept
+            record = read_record(made)
+        name = _digest((made / "manifest.json").read_bytes())
+        if (place / name).read("manifest.json") is None:
+            place.put_tree(made, name)
+        return (place / name).name, record.data and record.data.fingerprint
 
 
-def _keep_file(file: Path, place: Path) -> Path:
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise StorageError(f"{file} cannot be read: {error.strerror or error}.") from error
-    kept = place / f"{_digest(content)}.onnx"
-    if not kept.exists():
-        with storage_errors("written", kept):
-            place.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, aside := kept.with_suffix(".new"))
-            aside.rename(kept)
-    return kept
+def _keep_file(source: str, place: Folder) -> str:
+    folder, name = Folder.of_file(source)
+    if (content := folder.read(name)) is None:
+        raise StorageError(f"{source} cannot be read: no such file or directory.")
+    kept = f"{_digest(content)}.onnx"
+    if place.sizes([kept])[kept] is None:
+        place.write(kept, content)
+    return place.address(kept)
 
 
 def _digest(content: bytes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,14 +16,15 @@ from ...algos.judging.selection import FEWEST, Selection, select
 from ...algos.judging.values import PolicyValues, policy_values
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, D3rayError, DataError
-from ...data.storage.files import storage_errors, write_atomically
 from ..driver.proposer import Listed
 from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
 from ..results.progress import OnProgress
 from ..results.reading import read_results
+from ..settings.config import asked
 from ..storage.experiments import Experiment
+from ..storage.folders import Folder
 from ..tracking.policies import open_policy
 from .checks import check_environment, check_folder, logs_of
 from .judgement import RECORD, Judgement, Verdict, chosen_estimator
@@ -110,12 +110,13 @@ def _work(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept]) -> Wo
         config=first,
         configuration={**decided[0], "algo": [one.path for one in kept], "seeds": list(first.seeds)},
         datasets={first.dataset_place: about},
-        proposer=lambda experiment: Listed(
+        proposer=lambda experiment, _: Listed(
             [
                 experiment.trial(each, first.seeds, title=f"FQE of {one.label}", tags={"d3ray.judged": one.source})
                 for one, each in zip(kept, decided, strict=True)
             ]
         ),
+        asked=asked("judge", settings, JudgeSettings),
     )
 
 
@@ -150,16 +151,14 @@ def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Verdict
         trusted=chosen_estimator(verdicts),
         verdicts=tuple(verdicts),
         settings=settings.model_dump(mode="json", exclude={"tracking", "storage", "resources"}),
-        folder=str(Path(settings.storage_place) / settings.experiment_name),
+        folder=(Folder(settings.storage_place) / settings.experiment_name).name,
     )
     lower = {one.path: judgement.lower(one) for one in verdicts}
     ranked = sorted(verdicts, key=lambda one: np.inf if (low := lower[one.path]) is None else -low)
     judgement = dataclasses.replace(judgement, verdicts=tuple(ranked), selection=_selection(judgement))
-    folder, record, shown = Path(judgement.folder), json.dumps(judgement.to_dict(), indent=1), page(judgement)
-    with storage_errors("written", folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / FILE, shown.encode())
-        write_atomically(folder / RECORD, record.encode())
+    folder = Folder(judgement.folder)
+    folder.write(FILE, page(judgement).encode())
+    folder.write(RECORD, json.dumps(judgement.to_dict(), indent=1).encode())
     note(judgement, settings.storage_place, settings.tracking)
     return judgement
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,7 +12,9 @@ from ...algos.judging.resampling import LEVEL
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Box, Environment, Spec
+from ...data.uris import label
 from ..settings.config import ExperimentConfig, ResourcesConfig, absolute
+from ..words import POLICY
 
 EPOCHS = 10  # of FQE's training, by which it is seen whether its values have settled
 
@@ -20,8 +22,10 @@ EPOCHS = 10  # of FQE's training, by which it is seen whether its values have se
 class JudgeSettings(Config):
     """Whose value is estimated, from which data, and how."""
 
+    title: ClassVar[str] = "judgement"
+
     policies: str | tuple[str, ...] = Field(
-        description="policy package, saved algorithm, trial, ONNX file or models:/NAME@ALIAS; an experiment: all its seeds",
+        description=f"{POLICY}; also an .onnx file; of an experiment all seeds",
         json_schema_extra={"operand": "several", "example": "policies/hopper"},
     )
     dataset: str = Field(
@@ -47,7 +51,7 @@ class JudgeSettings(Config):
     )
     episodes: int = setting(20, "episodes that each policy plays there", ge=2)
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="CPUs and GPUs of a trial")
-    storage: str = setting("./d3ray_results", "results folder")
+    storage: str = setting("./d3ray_results", "folder or URI of all results")
     tracking: str | None = setting(
         None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
     )
@@ -82,11 +86,11 @@ class JudgeSettings(Config):
     @property
     def experiment_name(self) -> str:
         """Given or derived."""
-        return self.name or f"judge-{absolute(self.dataset).rstrip('/').rpartition('/')[2].removesuffix('.d3ray')}"
+        return self.name or f"judge-{label(absolute(self.dataset)).removesuffix('.d3ray')}"
 
     @property
     def storage_place(self) -> str:
-        """The storage, as an absolute path."""
+        """The storage, a local one as an absolute path."""
         return absolute(self.storage)
 
     def experiment(self, spec: Spec, path: str) -> ExperimentConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,10 +168,3 @@ def disk(one: Measured, config: Mapping[str, Any], *, tracked: bool) -> dict[str
         "metrics": rows * one.row_bytes,
         "tracking": rows * one.n_metrics * _METRIC_BYTES if tracked else 0.0,
     }
-
-
-def program(config: Mapping[str, Any]) -> str:
-    """What decides how long a trial's updates take: all that its worker is told but coefficients, seeds and places."""
-    algorithm = {name: value for name, value in config["algorithm"].items() if not isinstance(value, float)}
-    kept = {name: value for name, value in config.items() if name not in ("folder", "n_steps", "plugins", "objective")}
-    return json.dumps({**kept, "algorithm": algorithm, "seeds": len(config["seeds"])}, sort_keys=True, default=str)

@@ -1,28 +1,20 @@
-"""How many trials share a GPU: from the memory that one was seen to need, and fewer where one runs out of it all the same."""
+"""How many trials share a GPU: from the memory that one was seen to need."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ...data.errors import ConfigError
 from ..driver.node_maps import first_nodes, prepare_node_maps
-from ..driver.proposer import Proposer
 from ..driver.work import Work
-from ..storage.experiments import Trial
-from ..worker.trial_config import note_share
-from .estimate import program
-from .probe import Measured, probe, what_to_lower
+from ..worker.trial_config import program
+from .probe import Measured, probe
 from .rehearsal import proposed, rehearsal
 
 HEAD_ROOM = 0.1  # of a GPU's memory that a pack leaves free: allocators round up, and later steps may need a little more
 _SECONDS = 20.0  # that measuring may take
 _KINDS = 8  # of trials that are measured at most
-
-
-# ---- the share that a trial begins with
 
 
 def pack(work: Work) -> Work:
@@ -75,78 +67,3 @@ def share(memory: float, most: int) -> float:
     """
     n = 1 if memory <= 0 else max(1, min(math.floor((1 - HEAD_ROOM) / memory + 1e-9), max(most, 1)))
     return math.floor(10_000 / n) / 10_000
-
-
-# ---- the share that it has come to
-
-
-def ran_out_of_memory(trial: Trial) -> bool:
-    """Whether it ended because a GPU's memory was full."""
-    return any(ended.get("out_of_memory") for ended in trial.status.values())
-
-
-class Repacked:
-    """A proposer whose trials come again with twice the share of a GPU where they ran out of its memory, up to a whole GPU.
-
-    They go on from their checkpoints, and trials of their kind that come later get as much from the first. One that a whole GPU is
-    too small for has failed, and its folder says what to lower.
-
-    Args:
-        proposer: Whose.
-        told: What a trial's worker is told.
-    """
-
-    def __init__(self, proposer: Proposer, told: Callable[[Trial], Mapping[str, Any]]) -> None:
-        self._proposer, self._told = proposer, told
-        self._again: list[Trial] = []
-        self._running: set[str] = set()
-        self._needed: dict[str, float] = {}  # by kind of trial, where one ran out of memory
-
-    def has_more(self) -> bool:
-        return bool(self._again) or self._proposer.has_more()
-
-    def next(self) -> Trial | None:
-        if self._again:
-            trial = self._again.pop(0)
-            trial.folder.delete(["status.json"])  # it goes on; left there, `reopen` would count a retry, as after a failure
-        else:
-            trial = self._fresh()
-        if trial is not None:
-            self._running.add(trial.identity)
-            told = self._told(trial)
-            if (needed := self._needed.get(_kind(told), 0.0)) > told["resources"]["gpu"]:
-                note_share(trial, needed)
-        return trial
-
-    def _fresh(self) -> Trial | None:
-        try:
-            return self._proposer.next()
-        except StopIteration:
-            if self._running:  # one of them may come again
-                return None
-            raise
-
-    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        self._proposer.reported(trial, result)
-
-    def ended(self, trial: Trial) -> None:
-        self._running.discard(trial.identity)
-        if ran_out_of_memory(trial):
-            told = self._told(trial)
-            had = told["resources"]["gpu"]
-            if 0 < had < 1:
-                self._needed[_kind(told)] = min(1.0, 2 * had)
-                self._again.append(trial)
-                return
-            _say_what_to_lower(trial)
-        self._proposer.ended(trial)
-
-
-def _kind(told: Mapping[str, Any]) -> str:
-    return program({**told, "resources": None})
-
-
-def _say_what_to_lower(trial: Trial) -> None:
-    status, lower = trial.status, what_to_lower(len(trial.seeds), trial.configuration["algorithm"])
-    reason = f"a whole GPU has too little memory for it: {lower}"
-    trial.settle({seed: {**ended, "reason": reason} if ended.get("out_of_memory") else ended for seed, ended in status.items()})

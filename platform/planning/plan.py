@@ -21,14 +21,15 @@ from ..driver.node_maps import first_nodes, prepare_node_maps
 from ..driver.trials import prepare_environment
 from ..driver.work import Work
 from ..rllib.names import is_rllib
+from ..settings.online import is_online
 from ..storage.experiments import Experiment, Trial
 from ..words import count, rounded, size_text, time_text
+from ..worker.trial_config import program
 from .around import tracked
 from .estimate import (
     Job,
     Node,
     disk,
-    program,
     schedule,
     trial_seconds,
     until_spent,
@@ -145,8 +146,9 @@ def plan(
             if not trials:
                 raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
             configs = [work.told(trial, in_full=True) for trial in trials]
-            if theirs := [name for name in (str(config["algorithm"]["name"]) for config in configs) if is_rllib(name)]:
-                raise ConfigError(f"A plan is made for d3ray's own algorithms; {theirs[0]} counts steps that a probe cannot time.")
+            names = [(str(config["algorithm"]["name"]), config["online"]) for config in configs]
+            if theirs := [name for name, online in names if online or is_online(name) or is_rllib(name)]:
+                raise ConfigError(f"A plan is made for d3ray's own algorithms that learn from data: {theirs[0]} no probe can time.")
             n_trials: int | None = len(trials)  # None: until a budget ends it
             if not complete and n_configurations is not None:
                 n_trials = _trials(trials, n_configurations)

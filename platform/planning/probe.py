@@ -18,7 +18,7 @@ from uuid import uuid4
 from ...data.errors import ConfigError, D3rayError, StorageError
 from ..storage.experiments import Trial
 from ..storage.folders import Folder
-from ..worker.trial_config import TrialConfig
+from ..worker.trial_config import TrialConfig, what_to_lower
 from ..worker.trial_run import TrialRun
 
 SECONDS = 30.0  # that a probe may take once its workers are up
@@ -49,14 +49,6 @@ class Measured:
 
 class TooLargeError(ConfigError):
     """A kind of trial that needs more of a GPU's memory than it was given."""
-
-
-def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any]) -> str:
-    """What a user may lower where a trial runs out of memory."""
-    batch = algorithm.get("batch_size")
-    cures = [f"seeds_per_trial ({n_seeds} seeds are stacked)"] * (n_seeds > 1)
-    cures += [f"algorithm.batch_size ({batch})"] * (batch is not None)
-    return f"lower {' or '.join(cures) or 'what it computes with'}"
 
 
 def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[str, float] | D3rayError]:

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
+from ..driver.budget import Spent
 from ..driver.work import Work
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
@@ -14,15 +15,22 @@ from ..storage.folders import Folder
 @contextmanager
 def rehearsal(work: Work) -> Generator[Experiment]:
     """The experiment of some work, for as long as the context lasts. Raises StorageError where the storage cannot be written."""
-    storage = Folder(work.config.storage_place)
-    is_new = storage.local is not None and not storage.local.exists()
-    hidden = storage / f".rehearsal-{uuid4().hex[:8]}"
-    try:
+    with hidden_folder(work.config.storage_place) as hidden:
         experiment = Experiment.begin(hidden.name, work.config.experiment, work.configuration, work.about)
         try:
             yield experiment
         finally:
             experiment.close()
+
+
+@contextmanager
+def hidden_folder(place: str) -> Generator[Folder]:
+    """A folder in a storage that goes with the context, and the storage too where there was none. Raises StorageError."""
+    storage = Folder(place)
+    is_new = storage.local is not None and not storage.local.exists()
+    hidden = storage / f".rehearsal-{uuid4().hex[:8]}"
+    try:
+        yield hidden
     finally:
         hidden.remove()
         if is_new and storage.local is not None:
@@ -38,7 +46,7 @@ def proposed(work: Work, experiment: Experiment, most: int) -> tuple[list[Trial]
         experiment: Where they are created.
         most: As many as are wanted.
     """
-    proposer, trials = work.proposer(experiment), list[Trial]()
+    proposer, trials = work.proposer(experiment, Spent(experiment.folder, None)), list[Trial]()
     while len(trials) < most:
         try:
             trial = proposer.next()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,13 @@ class Theme:
 LIGHT = Theme("#ffffff", "#1b1f24", "#5b6470", "#e4e7eb")
 DARK = Theme("#14171c", "#e6e9ee", "#9aa4b1", "#2b313a", is_dark=True)
 THEMES = {"light": LIGHT, "dark": DARK}
+
+
+def in_themes(figures: Mapping[str, Callable[[Theme], bytes | None]]) -> dict[str, dict[str, bytes]]:
+    """Figures by name and theme, of what draws them; those of which there is nothing to draw are left out."""
+    drawn = {name: {theme: draw(colors) for theme, colors in THEMES.items()} for name, draw in figures.items()}
+    found = {name: {theme: png for theme, png in pngs.items() if png is not None} for name, pngs in drawn.items()}
+    return {name: pngs for name, pngs in found.items() if pngs}
 
 
 def color_of(style: int, theme: Theme) -> str:

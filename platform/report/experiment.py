@@ -6,26 +6,25 @@ anything ever is. It is made from the experiments' folders alone, dates included
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...data.errors import ConfigError, D3rayError
 from ..results.reading import RETURN, Configuration, Results, read_results
 from ..storage.folders import Folder
-from ..storage.targets import ending
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
-from .charts import THEMES, learning_curves, losses, png
-from .page import data_uri, render
+from ..words import csv_text
+from .charts import Theme, in_themes, learning_curves, losses, png
+from .page import PAGE, pictures_of, render, write_page
 from .series import MOST, Panel
 from .sweep_charts import search_figure
 from .sweep_text import configurations_csv, sweep_words
 from .tasks import Task, axis_name, choose_metric, group, metric_names, panels, ranked, shown
 from .text import conditions, experiment_words, lead, table, too_long
 
-PAGE, CURVES, LOSSES, SCORES = "report.html", "learning-curves.png", "losses.png", "scores.csv"
+CURVES, LOSSES, SCORES = "learning-curves.png", "losses.png", "scores.csv"
 SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
 
 
@@ -62,20 +61,9 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
     results = tuple(shown(read_results(storage, name)) for name in names)
     remark = settle_the_dead(storage, results)
     metric = choose_metric(results, metric)
-    page = PAGE
-    if out is None:
-        folder = Folder(storage) / names[0] / "report" if len(names) == 1 else Folder(storage) / "reports" / "+".join(names)[:120]
-    elif ending(out) == ".html":
-        folder, page = Folder.of_file(out)
-    else:
-        folder = Folder(out)
-    made = compose(results, metric)
-    for name, content in made.items():  # the page last: it is what a reader waits for
-        folder.write(page if name == PAGE else name, content)
-    for name in {CURVES, LOSSES, SEARCH, CONFIGURATIONS} - set(made):  # of an earlier report: it would be taken for this one's
-        folder.delete([name])
-    others = tuple(folder.address(name) for name in made if name != PAGE)
-    return Report(folder.address(page), others, folder.name, results, metric, remark)
+    own = Folder(storage) / names[0] / "report" if len(names) == 1 else Folder(storage) / "reports" / "+".join(names)[:120]
+    folder, page, others = write_page(own, out, compose(results, metric), (CURVES, LOSSES, SEARCH, CONFIGURATIONS))
+    return Report(page, others, folder.name, results, metric, remark)
 
 
 def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
@@ -99,16 +87,19 @@ def compose(results: Sequence[Results], metric: str | None) -> dict[str, bytes]:
     """The files of a report by name: figures where there is something to draw, the scores, and the page, last."""
     tasks = group(results)
     drawn, n_left_out = panels(tasks, metric)
-    figures: dict[str, dict[str, bytes]] = {}
     names = [name for name in metric_names(drawn) if name.startswith("train/")]
-    for theme, colors in THEMES.items():
-        if metric is not None and any(series.seeds(metric) for panel in drawn for series in panel.series):
-            figures.setdefault(CURVES, {})[theme] = png(learning_curves(drawn, metric, axis_name(results, metric), colors))
-        if names:
-            figures.setdefault(LOSSES, {})[theme] = png(losses([replace(p, data_return=None) for p in drawn], names, colors))
-    for theme, colors in THEMES.items():
-        if (drawing := search_figure(results, colors)) is not None:
-            figures.setdefault(SEARCH, {})[theme] = drawing
+    bare, is_scored = [replace(p, data_return=None) for p in drawn], any(s.seeds(metric or "") for p in drawn for s in p.series)
+
+    def curves(theme: Theme) -> bytes | None:
+        return png(learning_curves(drawn, metric, axis_name(results, metric), theme)) if metric and is_scored else None
+
+    figures = in_themes(
+        {
+            CURVES: curves,
+            LOSSES: lambda theme: png(losses(bare, names, theme)) if names else None,
+            SEARCH: lambda theme: search_figure(results, theme),
+        }
+    )
     made = {name: themes["light"] for name, themes in figures.items()}
     made[SCORES] = scores(tasks, metric).encode()
     if any(one.sweep for one in results):
@@ -119,22 +110,9 @@ def compose(results: Sequence[Results], metric: str | None) -> dict[str, bytes]:
 
 def scores(tasks: Sequence[Task], metric: str | None) -> str:
     """CSV, a line a seed: every number that the page's tables are made of, unrounded."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    head = [
-        "experiment",
-        "dataset",
-        "configuration",
-        "seed",
-        "status",
-        "reason",
-        "step",
-        "n_steps",
-        "metric",
-        "score_step",
-        "score",
-    ]
-    writer.writerow([*head, "counted", "best", "best_step", "updates_per_second", "run_id"])
+    head = ["experiment", "dataset", "configuration", "seed", "status", "reason", "step", "n_steps"]
+    head += ["metric", "score_step", "score", "counted", "best", "best_step", "updates_per_second", "run_id"]
+    lines: list[list[Any]] = []
     for task in tasks:
         for one in task.configurations:
             score = one.score(metric) if metric else None
@@ -144,8 +122,8 @@ def scores(tasks: Sequence[Task], metric: str | None) -> str:
                 counted = int(score is not None and run.seed in score.values)
                 place = [one.experiment, task.title, one.label, run.seed, run.status, run.reason, run.step, run.n_steps]
                 of_metric = [metric or "", score.step if score else "", "" if last is None else last, counted, best, at]
-                writer.writerow([*place, *of_metric, "" if run.speed is None else run.speed, run.run_id or ""])
-    return text.getvalue()
+                lines.append([*place, *of_metric, "" if run.speed is None else run.speed, run.run_id or ""])
+    return csv_text(head, lines)
 
 
 # ---- the page
@@ -162,7 +140,7 @@ def page(
     """The HTML. Everything that comes from runs is escaped."""
     styles = {series.label: series.style for panel in drawn for series in panel.series}
     tables = [{"title": task.title, **table(ranked(task.configurations, metric), task.results, metric, styles)} for task in tasks]
-    pictures = {name: {theme: data_uri(png) for theme, png in themes.items()} for name, themes in figures.items()}
+    pictures = pictures_of(figures)
     return render(
         "report/experiment.html",
         title=" and ".join(one.name for one in results),

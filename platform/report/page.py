@@ -6,12 +6,18 @@ import base64
 import functools
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment as Templates
 from jinja2 import FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
+
+from ..storage.folders import Folder
+from ..storage.targets import ending
+
+PAGE = "report.html"
 
 
 def render(template: str, **values: Any) -> str:
@@ -24,6 +30,31 @@ def render(template: str, **values: Any) -> str:
 def data_uri(png: bytes) -> str:
     """A picture as an address that holds it."""
     return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def pictures_of(figures: Mapping[str, Mapping[str, bytes]]) -> dict[str, dict[str, str]]:
+    """Figures by name and theme, as addresses that hold them."""
+    return {name: {theme: data_uri(png) for theme, png in themes.items()} for name, themes in figures.items()}
+
+
+def write_page(
+    own: Folder, out: str | None, made: Mapping[str, bytes], may_be: Iterable[str]
+) -> tuple[Folder, str, tuple[str, ...]]:
+    """Writes the files of a report: its folder, the page's address, and those of the others. Raises StorageError.
+
+    Args:
+        own: Where it lies unless it is said.
+        out: A folder, or the page's own name when it ends with .html; None: `own`.
+        made: The files by name; the page is `PAGE`, the last.
+        may_be: Files of an earlier report, deleted where this one has none: they would be taken for its own.
+    """
+    folder, page = (own if out is None else Folder(out)), PAGE
+    if out is not None and ending(out) == ".html":
+        folder, page = Folder.of_file(out)
+    for name, content in made.items():  # the page last: it is what a reader waits for
+        folder.write(page if name == PAGE else name, content)
+    folder.delete(set(may_be) - set(made))
+    return folder, folder.address(page), tuple(folder.address(name) for name in made if name != PAGE)
 
 
 @functools.cache

@@ -2,17 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+from ...data.errors import ConfigError, DataError
+from ...data.storage.files import storage_errors, write_atomically
 from ..results.reading import Configuration, Results, SeedRun
-from ..storage.outbox import Line
+from ..storage.outbox import Line, lines_of_points
+from ..storage.targets import ending, written_to
 from .series import Panel
 from .tasks import axis_name, check_metrics, choose_metric, group, measured, metric_names, panels
 
 D3RLPY_RETURN = "environment"  # as d3rlpy's scripts call what an EnvironmentEvaluator gives
+ENDINGS = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plot:
+    """Curves; they are drawn when they are shown or saved.
+
+    Attributes:
+        metrics: What is drawn.
+        panels: Lines that share an axis, for each task one.
+        left_out: How many configurations are not drawn, because a figure holds only so many lines.
+    """
+
+    results: Sequence[Results]
+    metrics: tuple[str, ...]
+    panels: Sequence[Panel]
+    left_out: int
+
+    def save(self, target: str | Path) -> None:
+        """Writes the picture to a path or URI that ends in .png, .svg or .pdf. Raises ConfigError, StorageError."""
+        check_ending(target)
+        content = self.picture(ending(str(target))[1:])
+        with storage_errors("written", str(target)), written_to(str(target)) as file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, content)
+
+    def picture(self, kind: str) -> bytes:
+        """The curves as a "png", "svg" or "pdf": one metric large, several small."""
+        from .charts import LIGHT, image, learning_curves, losses  # matplotlib, which a terminal does without
+
+        if len(self.metrics) == 1:
+            (metric,) = self.metrics
+            return image(learning_curves(self.panels, metric, axis_name(self.results, metric), LIGHT), kind)
+        names = [name for name in metric_names(self.panels) if name in self.metrics]
+        return image(losses([replace(panel, data_return=None) for panel in self.panels], names, LIGHT), kind)
+
+    def __repr__(self) -> str:
+        lines = dict.fromkeys(series.label for panel in self.panels for series in panel.series)
+        return f'Plot({", ".join(self.metrics)} of {", ".join(lines)}; .save("curves.svg") writes it)'
+
+    def _repr_svg_(self) -> str:
+        """The picture, as notebooks show it."""
+        return self.picture("svg").decode()
+
+
+def check_ending(target: str | Path) -> None:
+    """Raises ConfigError where a picture cannot be written as that."""
+    if ending(str(target)) not in ENDINGS:
+        raise ConfigError(f"output is {target}: a picture ends in .png, .svg or .pdf.")
+
+
+def plot_of(results: Sequence[Results], asked: Sequence[str] | None = None, window: int = 1) -> Plot:
+    """What a plot of some results shows; arguments as those of `metrics_of` and `panels_of`.
+
+    Raises:
+        ConfigError: nothing measured a metric that is asked for; the nearest is named.
+        DataError: nothing has been measured yet.
+    """
+    metrics = metrics_of(results, asked)
+    drawn, left_out = panels_of(results, metrics, window) if metrics else ([], 0)
+    if not drawn:
+        raise DataError(f"{', '.join(dict.fromkeys(one.name for one in results))}: nothing has been measured yet.")
+    return Plot(results, tuple(metrics), drawn, left_out)
 
 
 def metrics_of(results: Sequence[Results], asked: Sequence[str] | None) -> list[str]:
@@ -48,28 +116,11 @@ def panels_of(results: Sequence[Results], metrics: Sequence[str], window: int = 
     return [panel for panel in kept if panel.series], left_out
 
 
-def figure(results: Sequence[Results], drawn: Sequence[Panel], metrics: Sequence[str], ending: str) -> bytes:
-    """The curves as a picture: one metric large, several small.
-
-    Args:
-        results: Which the panels are of.
-        drawn: As `panels_of` gives them.
-        metrics: What is drawn.
-        ending: "png", "svg" or "pdf".
-    """
-    from .charts import LIGHT, image, learning_curves, losses  # matplotlib, which a terminal does without
-
-    if len(metrics) == 1:
-        return image(learning_curves(drawn, metrics[0], axis_name(results, metrics[0]), LIGHT), ending)
-    names = [name for name in metric_names(drawn) if name in metrics]
-    return image(losses([replace(panel, data_return=None) for panel in drawn], names, LIGHT), ending)
-
-
 def smoothed(configuration: Configuration, window: int) -> Configuration:
     """A configuration whose curves are means over the newest points; for a window of 1 itself."""
     if window == 1:
         return configuration
-    seeds = tuple(replace(run, measured=_lines_of(run, window)) for run in configuration.seeds)
+    seeds = tuple(replace(run, measured=partial(_smooth, run, window)) for run in configuration.seeds)
     return replace(configuration, seeds=seeds, _scores={})
 
 
@@ -86,12 +137,10 @@ def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
     return np.where(n > 0, (sums[1:] - sums[first]) / np.maximum(n, 1), np.nan)
 
 
-def _lines_of(run: SeedRun, window: int) -> Callable[[], Iterator[Line]]:
-    def lines() -> Iterator[Line]:
-        by_step: dict[int, dict[str, float]] = {}
-        for name, curve in run.curves.items():
-            for step, value in zip(curve.steps, trailing_mean(curve.values, window), strict=True):
-                by_step.setdefault(int(step), {})[name] = float(value)
-        return (Line(step, 0, by_step[step]) for step in sorted(by_step))
-
-    return lines
+def _smooth(run: SeedRun, window: int) -> list[Line]:
+    return lines_of_points(
+        {
+            name: zip(curve.steps.tolist(), trailing_mean(curve.values, window).tolist(), strict=True)
+            for name, curve in run.curves.items()
+        }
+    )

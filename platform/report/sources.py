@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...data.errors import ConfigError, did_you_mean
-from ...data.storage.files import Place
 from ..results.csv_files import is_metrics, read_csv
 from ..results.reading import Results, find_experiment, read_results
 from ..storage.folders import Folder
@@ -53,10 +52,10 @@ def read_source(source: str, storage: str, tracking: str | None = None) -> Resul
         return _trial(storage, name, trial) if trial else read_results(storage, name)
     folder = Folder(source.rstrip("/"))
     if folder.read("experiment.json") is not None:
-        return read_results(_above(folder), folder.label)
+        return read_results(folder.above.name, folder.label)
     if folder.read("trial.json") is not None:
-        experiment = Folder(_above(Folder(_above(folder))))
-        return _trial(_above(experiment), experiment.label, folder.label)
+        experiment = folder.above.above
+        return _trial(experiment.above.name, experiment.label, folder.label)
     if folder.local is not None and is_metrics(folder.local):
         return read_csv(folder.local)
     if folder.read("manifest.json") is not None:
@@ -72,8 +71,3 @@ def _trial(storage: str, name: str, trial: str) -> Results:
     if trial not in known:
         raise ConfigError(f"The experiment {name!r} in {storage} has no trial {trial!r}{did_you_mean(trial, known)}")
     return _renamed(read_results(storage, name, trial), trial)
-
-
-def _above(folder: Place) -> str:
-    place, mark, options = folder.name.partition("?")
-    return f"{place.rpartition('/')[0] or '/'}{mark}{options}"

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from ..results.best import objective_of
+from ..results.configurations import ConfigurationResult, objective_of
 from ..results.reading import Results
-from ..results.sweep import ConfigurationResult
 from ..settings.objective import Objective
 from .charts import PALETTE, Theme, frame, png
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..results.best import objective_of
+from ..results.configurations import ConfigurationResult, objective_of
 from ..results.reading import Results
-from ..results.sweep import ConfigurationResult
 from ..settings.objective import Objective
+from ..words import csv_text, value_text
 
 _AGGREGATE = {
     "mean": "the mean over seeds",
@@ -29,8 +27,8 @@ def best_first(configurations: Sequence[ConfigurationResult], objective: Objecti
 
     def rank(one: ConfigurationResult) -> tuple[int, float, int]:
         if one.outcome is None or one.outcome.objective is None:
-            return 2, 0.0, one.number
-        return int(one.outcome.ended != "finished"), sign * one.outcome.objective, one.number
+            return 2, 0.0, one.number or 0
+        return int(one.outcome.ended != "finished"), sign * one.outcome.objective, one.number or 0
 
     return sorted(configurations, key=rank)
 
@@ -59,10 +57,18 @@ def sweep_words(results: Results) -> dict[str, Any]:
 
 
 def _space(space: Any) -> str:
+    """In words: choice of relu or gelu; loguniform [0.0001, 0.01]."""
     if not isinstance(space, Mapping) or len(space) != 1:
-        return json.dumps(space)
+        return value_text(space)
     ((kind, values),) = space.items()
-    return f"{kind} {json.dumps(values)}"
+    if kind in ("choice", "grid") and isinstance(values, list):
+        return f"{kind} of {_either([value_text(value) for value in values])}"
+    return f"{kind} {value_text(values)}"
+
+
+def _either(words: Sequence[str]) -> str:
+    """a, b or c."""
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def failures(configurations: Sequence[ConfigurationResult]) -> list[str]:
@@ -70,7 +76,7 @@ def failures(configurations: Sequence[ConfigurationResult]) -> list[str]:
     found: dict[str, list[int]] = {}
     for one in configurations:
         for why in one.failed.values():
-            found.setdefault(re.sub(r"\d[\d.,]*", "…", why.strip().rstrip(".")) or "nobody knows why", []).append(one.number)
+            found.setdefault(re.sub(r"\d[\d.,]*", "…", why.strip().rstrip(".")) or "nobody knows why", []).append(one.number or 0)
     lines: list[str] = []
     for why, numbers in sorted(found.items(), key=lambda entry: -len(entry[1]))[:_REASONS]:
         which = list(dict.fromkeys(numbers))
@@ -84,10 +90,8 @@ def failures(configurations: Sequence[ConfigurationResult]) -> list[str]:
 def configurations_csv(results: Sequence[Results]) -> str:
     """CSV, a line a configuration: its number, what was chosen for it, what became of it, and the objective with its interval."""
     names = list({name: None for one in results for c in one.sweep for name in c.choice})
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    lines: list[list[Any]] = []
     head = ["experiment", "configuration", "dataset", "ended", "objective", "low", "high", "step", "seeds", "failed", "reasons"]
-    writer.writerow([*head, *names])
     for one in results:
         for c in one.sweep:
             interval = c.summary.interval if c.summary else None
@@ -98,5 +102,5 @@ def configurations_csv(results: Sequence[Results]) -> str:
                 outcome = [c.outcome.ended, value, *ends, c.outcome.step]
             reasons = "; ".join(f"seed {seed}: {why}" for seed, why in c.failed.items())
             chosen = [json.dumps(c.choice[name]) if name in c.choice else "" for name in names]
-            writer.writerow([one.name, c.number, c.dataset, *outcome, len(c.values), len(c.failed), reasons, *chosen])
-    return text.getvalue()
+            lines.append([one.name, c.number, c.dataset, *outcome, len(c.values), len(c.failed), reasons, *chosen])
+    return csv_text([*head, *names], lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
-from ..results.best import objective_of
+from ..results.configurations import objective_of
 from ..results.reading import RETURN, Configuration, Results, differences
 from ..storage.experiments import is_cost
+from ..words import value_text
 from .series import MOST, Panel, Series
 from .sweep_text import best_first
 
@@ -62,7 +62,7 @@ def label(members: Sequence[tuple[Results, Configuration]]) -> list[Configuratio
             telling = {
                 name.rpartition(".")[2]: _rounded(value) for name, value in configuration.choice.items() if name not in _SAID
             }
-        shown = [f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in telling.items()]
+        shown = [f"{name} {value_text(value)}" for name, value in telling.items()]
         words.append(", ".join([*shown[:3], *(["…"] if len(shown) > 3 else [])]))
         labelled.append(replace(configuration, label=" ".join(filter(None, words))))
     return labelled

@@ -199,11 +199,13 @@ def lead(experiments: Sequence[Results], configurations: Sequence[Configuration]
     if len(configurations) > len(algorithms):
         shown, of = len(configurations), sum(len(one.sweep) for one in experiments)
         what = f"{f'The best {shown} of ' if of > shown else ''}{count(max(shown, of), 'configuration')} of {what}"
-    steps = max(one.n_steps for one in configurations)
+    steps = sorted({one.n_steps for one in configurations})
+    kind = "environment step" if (online := all(map(is_online, algorithms))) else "gradient step"
+    length = count(steps[0], kind) if len(steps) == 1 else f"{steps[0]:,} to {count(steps[-1], kind)}"
     size = f"{count(data['n_transitions'], 'transition')} in {count(data['n_episodes'], 'episode')}"
-    came = f"from the dataset {data['name']} ({size}) for {count(steps, 'gradient step')}"
-    if all(map(is_online, algorithms)):
-        came = f"in {data['environment']} for {count(steps, 'environment step')}"
+    came = f"from the dataset {data['name']} ({size}) for {length}"
+    if online or not data["n_transitions"]:
+        came = f"in {data['environment']} for {length}"
     said = [f"{what} learned {came}, with {seeds}{' each' * (len(configurations) > 1)}."]
     said += _outcome(results, configurations, metric)
     said += _casualties(runs)

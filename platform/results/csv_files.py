@@ -9,7 +9,7 @@ A folder may be one run, or hold several at any depth: runs of equal settings ar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from ...data.errors import DataError
 from ...data.storage.files import storage_errors
-from ..storage.outbox import Line
+from ..storage.outbox import lines_of_points
 from .reading import Configuration, Results, SeedRun
 
 PARAMS = "params.json"
@@ -104,7 +104,7 @@ def _configuration(name: str, runs: list[tuple[_Params, Path, list[Path]]]) -> C
         last = max(step for found in points.values() for step, _ in found)
         n_steps = about.n_steps or last
         status = "FINISHED" if about.n_steps is not None and last >= about.n_steps else "RUNNING"  # files do not say how it ended
-        seeds[seed] = SeedRun(seed, status, "", last, n_steps, None, 1, None, partial(_lines, points))
+        seeds[seed] = SeedRun(seed, status, "", last, n_steps, None, 1, None, partial(lines_of_points, points))
     about = runs[0][0]
     return Configuration(
         experiment=name,
@@ -115,14 +115,6 @@ def _configuration(name: str, runs: list[tuple[_Params, Path, list[Path]]]) -> C
         dataset={"name": about.dataset or None},
         environment=None,
     )
-
-
-def _lines(points: Mapping[str, list[tuple[int, float]]]) -> Iterator[Line]:
-    by_step: dict[int, dict[str, float]] = {}
-    for name, found in points.items():
-        for step, value in found:
-            by_step.setdefault(step, {})[name] = value
-    return (Line(step, 0, by_step[step]) for step in sorted(by_step))
 
 
 def _runs(folder: Path) -> Iterator[Path]:

@@ -29,9 +29,10 @@ class TrialProgress:
 
 @dataclass
 class Progress:
-    """How far the trials are; given to `on_progress` after every epoch of any of them."""
+    """How far the trials are; given to `on_progress` after every epoch of any of them, and before, of what is waited for."""
 
     trials: dict[str, TrialProgress]  # by identity
+    waiting: str = ""  # for what, while no trial can begin yet
 
     @property
     def done(self) -> int:

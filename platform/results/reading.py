@@ -21,8 +21,7 @@ from ..storage.experiments import Experiment, Status, Trial, flatten, is_cost
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines, newest_lines
 from ..surroundings import read_surroundings
-from .best import by_configuration, objective_of
-from .sweep import ConfigurationResult, read_sweep
+from .configurations import ConfigurationResult, by_configuration, objective_of, read_configurations
 
 RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
 
@@ -191,6 +190,13 @@ def find_experiment(storage: str, name: str) -> Experiment:
     return Experiment.look(storage, name)
 
 
+def kept_settings(experiment: Experiment) -> dict[str, Any]:
+    """`job`, `config` and `working_directory` with which it was begun or resumed last. Raises ConfigError: they were not kept."""
+    if (found := experiment.settings) is None:
+        raise ConfigError(f"{experiment.name} was begun by an earlier d3ray, which kept no settings: say its command again.")
+    return found
+
+
 def read_results(storage: str, name: str, trial: str | None = None) -> Results:
     """What an experiment has come to so far, or one trial of it.
 
@@ -239,7 +245,7 @@ def read_results(storage: str, name: str, trial: str | None = None) -> Results:
         died=died,
         tracking=experiment.folder.read_json("tracking.json") or {},
         surroundings=read_surroundings(experiment.folder),
-        sweep=read_sweep(experiment, objective_of(experiment.configuration))
+        sweep=read_configurations(trials, objective_of(experiment.configuration))
         if "search" in experiment.configuration and trial is None
         else (),
     )

@@ -11,12 +11,13 @@ import heapq
 import itertools
 import statistics as middle
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..settings.objective import Objective
 from ..statistics import summarise
+from ..words import resume_command
 
 State = Literal["RUNNING", "PENDING", "FINISHED", "FAILED", "KILLED"]
 _ORDER: tuple[State, ...] = ("RUNNING", "PENDING", "KILLED", "FAILED", "FINISHED")  # one state for several trials: the first found
@@ -39,6 +40,7 @@ class TrialView:
     reason: str = ""  # why it failed or was stopped
     is_final: bool = False  # nothing will be tried again: it finished, diverged, or a scheduler stopped it
     scores: Mapping[int, float] = field(default_factory=dict[int, float])  # the metric, by seed; the last in a finished one
+    losses: Mapping[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])  # the newest, by seed
     failed: Mapping[int, str] = field(default_factory=dict[int, str])  # reasons, by seed
     rate: float | None = None  # updates a second, of all its seeds, evaluations included; None: not measured yet
     at: float | None = None  # seconds since 1970 of its newest sign of life
@@ -48,7 +50,9 @@ class TrialView:
 
     @property
     def label(self) -> str:
-        """What tells its configuration from others: alpha=2.5, learning_rate=0.0003."""
+        """What tells its configuration from others: alpha=2.5, learning_rate=0.0003; or what it is called, outside of sweeps."""
+        if self.title and self.number is None:
+            return self.title
         return ", ".join(f"{name}={value}" for name, value in self.chosen.items())
 
     @property
@@ -178,6 +182,11 @@ class View:
     may_stop: str = ""  # the scheduler that may stop trials before their end
     trouble: Sequence[str] = ()  # what could not be read
 
+    @functools.cached_property
+    def losses(self) -> tuple[str, ...]:
+        """Those of `main_losses` that any trial has, in that order."""
+        return main_losses(name for trial in self.trials for losses in trial.losses.values() for name in losses)
+
     @property
     def is_running(self) -> bool:
         """Whether a command runs it now."""
@@ -290,7 +299,14 @@ class View:
             return ""
         if self.state == "FAILED" and self.trials and all(trial.ended and trial.is_final for trial in self.trials):
             return ""  # what diverged would diverge again
-        return "To go on from the last checkpoints, run the command that began it again with --resume."
+        return f"To go on from the last checkpoints: {resume_command(self.folder)}"
+
+
+def main_losses(names: Iterable[str]) -> tuple[str, ...]:
+    """Of metrics the losses to show: the critic's and the actor's, else what else an update lowers first; two at most."""
+    losses = [name for name in dict.fromkeys(names) if name.startswith("train/") and name.endswith("_loss")]
+    first = ("train/critic_loss", "train/actor_loss")
+    return tuple(sorted(losses, key=lambda name: first.index(name) if name in first else len(first))[:2])
 
 
 def _usual(trials: Sequence[TrialView]) -> Any:

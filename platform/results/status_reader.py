@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from ...data.errors import StorageError
 from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Status, Trial
 from ..storage.outbox import newest_lines
-from .best import objective_of
+from .configurations import objective_of
 from .progress import Progress, TrialProgress
 from .reading import differences, find_experiment
-from .status import State, TrialView, View, arrange, rate_of
+from .status import State, TrialView, View, arrange, main_losses, rate_of
 
-T = TypeVar("T")
-R = TypeVar("R")
-_AT_ONCE = 32  # requests to an object store
 _POINTS = 6  # lines that a rate is measured from
 _SPEED = "time/updates_per_second"
 
@@ -85,7 +81,7 @@ class StatusReader:
                 return None
 
         left = [identity for identity in self._about if identity not in self._settled]
-        read = {one.identity: one for one in self._each(view, left) if one is not None}
+        read = {one.identity: one for one in self.experiment.folder.each(view, left) if one is not None}
         self._settled.update({identity: one for identity, one in read.items() if one.ended and one.is_final})
         known = {**self._settled, **read}
         views = [known[identity] for identity in self._about if identity in known]
@@ -126,13 +122,6 @@ class StatusReader:
         kept = self.experiment.folder.read_json("spent.json") or {}
         return {"hours": kept.get("seconds", 0.0) / 3600, "gpu_hours": kept.get("gpu_seconds", 0.0) / 3600}
 
-    def _each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Work on many small files: side by side where each is a request to a server."""
-        if self.experiment.folder.local is not None:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(work, items))
-
     # ---- trials
 
     def _learn(self, trouble: list[str]) -> None:
@@ -150,10 +139,14 @@ class StatusReader:
                     trouble.append(str(error))
                 return None
 
-        new = [trial for trial in self._each(learn, [name for name in names if name not in self._about]) if trial is not None]
+        new = [
+            trial
+            for trial in self.experiment.folder.each(learn, [name for name in names if name not in self._about])
+            if trial is not None
+        ]
         if new or gone:
             self._about.update({trial.identity: trial for trial in new})
-            in_order = sorted(self._about.values(), key=lambda trial: (trial.number or 0, trial.seeds))
+            in_order = sorted(self._about.values(), key=lambda trial: (trial.number or 0, trial.title, trial.seeds))
             self._about = {trial.identity: trial for trial in in_order}
             self._label(new)
 
@@ -161,7 +154,7 @@ class StatusReader:
         """What tells a trial's configuration from others: its number and what was chosen for it, or where they differ."""
         new = list(new)
         if all(trial.number is not None for trial in new):
-            chosen = self._each(lambda trial: trial.choice or {}, new)
+            chosen = self.experiment.folder.each(lambda trial: trial.choice or {}, new)
             self._labels |= {t.identity: (str(t.number), _chosen(choice)) for t, choice in zip(new, chosen, strict=True)}
             return
         keys = {i: json.dumps([t.dataset.get("fingerprint"), t.configuration], sort_keys=True) for i, t in self._about.items()}
@@ -187,7 +180,7 @@ class StatusReader:
             return TrialView(**about, state="PENDING", step=0)
         begun = trial.folder.written("attempt")
         committed = max(trial.committed, 0)
-        scores, points, speed = _going(trial, committed, metric)
+        scores, losses, points, speed = _going(trial, committed, metric)
         at = max([when for when in (begun, points[-1][0] if points else None) if when is not None], default=None)
         state: State = "KILLED"
         if overall == "RUNNING":  # a trial that an earlier command began waits until this one begins it too
@@ -195,7 +188,8 @@ class StatusReader:
         elif overall == "PENDING":
             state = "PENDING"
         rate = _rate(points, len(trial.seeds), speed)
-        return TrialView(**about, state=state, step=committed, scores=scores, rate=rate, at=at, attempts=attempts)
+        now: dict[str, Any] = {"step": committed, "scores": scores, "losses": losses, "rate": rate, "at": at, "attempts": attempts}
+        return TrialView(**about, **now, state=state)
 
 
 def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | None) -> dict[str, Any]:
@@ -212,15 +206,19 @@ def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | N
         "reason": "" if first is None else str(first.get("reason", "")),
         "step": max((int(about.get("step", 0)) for about in ended.values()), default=0),
         "scores": _finite({seed: float(value) for seed, value in scores.items() if seed not in failed}),
+        "losses": {seed: _losses(about.get("metrics", {})) for seed, about in ended.items() if seed not in failed},
         "failed": failed,
         "rate": speeds[0] if speeds else None,
         "at": max(times) if times else trial.folder.written("status.json"),
     }
 
 
-def _going(trial: Trial, committed: int, metric: str | None) -> tuple[dict[int, float], list[tuple[float, int]], float | None]:
-    """Of a trial that has not ended: the metric by seed, the moments of its newest lines, and the speed that it measured."""
+def _going(
+    trial: Trial, committed: int, metric: str | None
+) -> tuple[dict[int, float], dict[int, dict[str, float]], list[tuple[float, int]], float | None]:
+    """Of a trial that has not ended: metric and losses by seed, the moments of its newest lines, and the speed that it measured."""
     found: dict[int, float] = {}
+    losses: dict[int, dict[str, float]] = {}
     points: list[tuple[float, int]] = []
     speed: float | None = None
     for seed in trial.seeds:
@@ -228,11 +226,18 @@ def _going(trial: Trial, committed: int, metric: str | None) -> tuple[dict[int, 
             if seed == trial.seeds[0] and n < _POINTS:
                 points.append((line.time / 1000, line.step))
                 speed = line.metrics.get(_SPEED) if speed is None else speed
+            if n == 0:
+                losses[seed] = _losses(line.metrics)
             if metric in line.metrics and seed not in found:
                 found[seed] = line.metrics[metric]
             if (metric is None or seed in found) and (n + 1 >= _POINTS or seed != trial.seeds[0]):
                 break
-    return _finite(found), points[::-1], speed
+    return _finite(found), losses, points[::-1], speed
+
+
+def _losses(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The losses to show of a seed's newest metrics."""
+    return {name: float(metrics[name]) for name in main_losses(metrics)}
 
 
 def _finite(scores: Mapping[int, float]) -> dict[int, float]:
@@ -253,9 +258,11 @@ def _fresher(view: TrialView, now: TrialProgress | None, metric: str | None) -> 
     if now.state != "RUNNING":  # handed out and waiting for a place, or not handed out yet
         return replace(view, state="PENDING") if now.state is None else view
     scores = _finite({seed: float(last[metric]) for seed, last in now.metrics.items() if metric in last} if metric else {})
+    losses = {seed: _losses(last) for seed, last in now.metrics.items()}
     rate = _rate(list(now.moments), len(view.seeds), view.rate)
     at = max([when for when in (view.at, now.moments[-1][0] if now.moments else None) if when is not None], default=None)
-    return replace(view, state="RUNNING", step=max(now.step, view.step), scores={**view.scores, **scores}, rate=rate, at=at)
+    newest: dict[str, Any] = {"scores": {**view.scores, **scores}, "losses": {**view.losses, **losses}, "rate": rate, "at": at}
+    return replace(view, state="RUNNING", step=max(now.step, view.step), **newest)
 
 
 def _objective(experiment: Experiment, trials: Iterable[Trial]) -> Objective | None:

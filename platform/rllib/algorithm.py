@@ -77,6 +77,11 @@ class RllibAlgorithm:
         return self.name.removeprefix(PREFIX) not in OFFLINE
 
     @property
+    def trained(self) -> RllibAlgorithm:
+        """Itself: it is what trains one seed of a trial, and what evaluators see."""
+        return self
+
+    @property
     def warned(self) -> dict[int, str]:
         """Nothing is looked for beyond losses that are not finite."""
         return {}

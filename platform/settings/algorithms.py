@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ...algos.base import Algorithm
-from ...algos.registry import algorithm_class, algorithm_names
+from ...algos.registry import algorithm_class, algorithm_names, online_names
 from ...algos.registry import make_algorithm as make_own
 from ...data.errors import ConfigError, did_you_mean
 from ..rllib.names import PREFIX, is_rllib, rllib_names
@@ -14,14 +14,15 @@ from ..rllib.names import PREFIX, is_rllib, rllib_names
 
 def subject_names() -> list[str]:
     """Every algorithm that a config may name, sorted."""
-    return sorted([*algorithm_names(), *rllib_names()])
+    return sorted([*algorithm_names(), *online_names(), *rllib_names()])
 
 
 def check_name(name: str) -> None:
     """Raises ConfigError for a name that there is not, naming the nearest."""
     if name not in subject_names():
         meant = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in rllib_names() else did_you_mean(name, subject_names())
-        raise ConfigError(f"There is no algorithm {name!r}{meant}")
+        own = "" if "did you mean" in meant else " One of your own is named under plugins=[FILE]."
+        raise ConfigError(f"There is no algorithm {name!r}{meant}{own}")
     if not is_rllib(name):
         algorithm_class(name)
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from ...data.config import Config, recorded, setting
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ...data.uris import without_password
 from ..places import environment_place
-from ..rllib.names import is_online, is_rllib
+from ..rllib.names import is_rllib
+from .online import OnlineConfig, is_online
+from .plugins import import_plugins, located
 
 if TYPE_CHECKING:
     from ...algos.base import Algorithm
@@ -31,7 +32,6 @@ ScorerName = Literal[
     "continuous_action_diff",
     "discrete_action_match",
 ]
-_EXTRAS = {"gymnasium_robotics": "robotics"}  # of d3ray, that bring modules which suites name under plugins
 
 
 def all_seeds_together() -> Any:
@@ -51,11 +51,6 @@ class AlgorithmChoice(Config):
 
     name: str = setting(..., "which algorithm, as TD3PlusBC; its settings stand beside it")
     preset: str | None = setting(None, "a named set of values, as paper")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -82,11 +77,6 @@ class EvaluationConfig(Config):
     return_threshold: float | None = setting(
         None, "return from which on a held-out episode is a success for soft_opc", exclude_if=lambda value: value is None
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        return {"environment": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_scorers(self) -> Self:
@@ -149,7 +139,12 @@ class Conditions(Config):
     )
     system_metrics: bool = setting(False, "metrics of CPUs, memory and GPUs too, as `system/…`, an epoch each")
     storage: str = setting("./d3ray_results", "folder or URI of all results")
-    plugins: tuple[str, ...] = setting((), "modules to import first: your own algorithms, environments, scalers")
+    plugins: tuple[str, ...] = setting((), "modules or files to import first: your own algorithms, environments, scalers")
+
+    @field_validator("plugins")
+    @classmethod
+    def _locate(cls, plugins: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return located(plugins, (info.context or {}).get("folder"))
 
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
@@ -183,16 +178,19 @@ class _Subject(Config):
 
     name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
     dataset: str | None = Field(
-        description="dataset folder, URI or catalog name; null for algorithms of RLlib that learn in an environment alone",
+        description="dataset folder, URI or catalog name; null to learn in an environment alone, see online",
         json_schema_extra={"operand": True, "example": "d3ray/cartpole-replay"},
     )
     algorithm: AlgorithmChoice = Field(
         description="name, preset and settings of the algorithm", json_schema_extra={"example": {"name": "DQN"}}
     )
+    online: OnlineConfig | None = setting(
+        None, "learn while acting, where evaluation plays; a number: of environments; null: from data, if the algorithm can"
+    )
 
 
 class ExperimentConfig(Conditions, _Subject):
-    """One algorithm on one dataset, with some seeds."""
+    """One algorithm on one dataset, or in an environment, with some seeds."""
 
     title: ClassVar[str] = "experiment"
 
@@ -204,7 +202,7 @@ class ExperimentConfig(Conditions, _Subject):
             return value
         algorithm = value.get("algorithm")
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
-        return {**value, "dataset": None} if isinstance(name, str) and is_online(name) else value
+        return {**value, "dataset": None} if value.get("online") is not None or is_online(name) else value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -212,16 +210,30 @@ class ExperimentConfig(Conditions, _Subject):
         self.make_algorithm(self.seeds[0])
         if is_rllib(self.algorithm.name):
             self._check_rllib()
+        if self.is_online and self.resources.gpu == "auto":
+            raise ConfigError(f"resources.gpu is auto, which is for what learns from data: {self.algorithm.name} needs a number.")
         return self
+
+    @property
+    def is_online(self) -> bool:
+        """Whether its trials learn in an environment."""
+        return self.online is not None or is_online(self.algorithm.name)
 
     def _check_dataset(self) -> None:
         """A dataset may be missing only where an environment stands in its place."""
-        if self.dataset is None and not is_online(self.algorithm.name):
-            raise ConfigError(f"the dataset is missing, and {self.algorithm.name} learns from one: a folder, URI or catalog name.")
+        if self.dataset is None and not self.is_online:
+            raise ConfigError(
+                f"the dataset is missing, and {self.algorithm.name} learns from one: a folder, URI or catalog name. To learn while "
+                "it acts, say online=1."
+            )
         if self.dataset is None and (self.evaluation is None or self.evaluation.environment is None):
             raise ConfigError(f"there is no place for {self.algorithm.name} to learn in: say evaluation=ENVIRONMENT, or a dataset.")
+        if self.dataset is None and self.evaluation is not None and self.evaluation.holdout:
+            raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}, a share of a dataset's episodes: there is none.")
 
     def _check_rllib(self) -> None:
+        if self.online is not None:
+            raise ConfigError(f"online is for d3ray's own algorithms: how {self.algorithm.name} acts, its own settings say.")
         if self.evaluation is not None and self.evaluation.holdout:
             raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}; it measures d3ray's own algorithms only.")
         if self.resources.gpu == "auto":
@@ -243,10 +255,11 @@ class ExperimentConfig(Conditions, _Subject):
 
     @property
     def data_name(self) -> str:
-        """The dataset's or the environment's name, as part of a folder's."""
+        """The dataset's or the environment's name, as part of a folder's: other characters than those have are dashes."""
         if self.dataset is None:
             return self._environment.id.replace("/", "-")
-        return without_password(self.dataset).rstrip("/").rpartition("/")[2].removesuffix(".d3ray") or "data"
+        name = without_password(self.dataset).rstrip("/").rpartition("/")[2].removesuffix(".d3ray")
+        return re.sub(r"[^A-Za-z0-9._+-]+", "-", name) or "data"
 
     @property
     def wanted(self) -> dict[str, float]:
@@ -279,11 +292,12 @@ class ExperimentConfig(Conditions, _Subject):
             "n_steps": self.n_steps,
             "n_steps_per_epoch": self.n_steps_per_epoch,
             "evaluation": self.evaluation.model_dump(mode="json") if self.evaluation else None,
+            **({"online": self.online.model_dump(mode="json")} if self.online else {}),
             "best": self.checkpoint.best,
         }
 
 
-def asked(job: str, config: Conditions, kind: type[Conditions]) -> dict[str, Any]:
+def asked(job: str, config: Config, kind: type[Config]) -> dict[str, Any]:
     """A job and the settings of a kind that were given to it, JSON: without defaults, and without what a command adds to them."""
     given = config.model_dump(mode="json", include=config.model_fields_set & set(kind.model_fields), exclude_unset=True)
     return {"job": job, "config": given}
@@ -296,14 +310,3 @@ def absolute(place: str) -> str:
         if "://" in place and not place.startswith("file://")
         else str(Path(place.removeprefix("file://")).expanduser().absolute())
     )
-
-
-def import_plugins(names: Sequence[str]) -> None:
-    """Imports modules that register what is the user's own. Raises ConfigError naming the one that cannot be imported."""
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            missing = isinstance(error, ModuleNotFoundError) and error.name == name
-            extra = f"; pip install 'd3ray[{_EXTRAS[name]}]' brings it" if missing and name in _EXTRAS else ""
-            raise ConfigError(f"The plugin {name!r} cannot be imported: {type(error).__name__}: {error}{extra}.") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...algos.base import Algorithm
 from ...algos.environments.scores import reference_in
 from ...algos.judging.scorers import SCORERS, Scorer, soft_opc_scorer
+from ...algos.recurrence import remembers
 from ...algos.wants import Stretches
 from ...data.errors import ConfigError
 from ...data.random import bits, fold, root_key
@@ -92,7 +93,8 @@ def _check_scorer(name: str, algorithm: Algorithm, dataset: Data) -> None:
         raise ConfigError(f"evaluation.scorers: {dataset.name!r} has {kind} actions, which {name} is not for; say {other}.")
     if not of_actions and not algorithm.learns_values():
         raise ConfigError(f"evaluation.scorers: {algorithm.name} learns no values, so there is no {name} of it.")
-    if isinstance(algorithm.wants(algorithm.check_settings()), Stretches):
+    config = algorithm.check_settings()
+    if isinstance(algorithm.wants(config), Stretches) or remembers(config):
         raise ConfigError(
             f"evaluation.scorers: {algorithm.name} acts on what came before, and scorers show it single observations."
         )

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, ClassVar, Literal
-
-from pydantic import model_validator
+from typing import ClassVar, Literal
 
 from ...data.config import Config, setting
 from ..storage.experiments import is_cost
@@ -34,11 +32,6 @@ class Objective(Config):
     seeds: Literal["mean", "iqm", "lower_bound"] = setting(
         "mean", "how seeds of a configuration become one number: mean, interquartile mean, or the 95 % confidence bound of the mean"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        return {"metric": value} if isinstance(value, str) else value
 
     @property
     def direction(self) -> Mode:

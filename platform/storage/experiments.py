@@ -41,13 +41,13 @@ from typing import Any, Literal, Self
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
-from ...data.storage.stores.side_by_side import side_by_side
 from ...data.uris import without_secrets, without_secrets_in
 from .folders import Folder, json_bytes
 from .locks import Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 FORMAT = 1
+CANCELLED = "cancelled"  # why a trial ended, where somebody wanted that
 CHOICE = "choice.json"  # in a trial's folder; see `Trial.choice`
 _CANCELLED = "cancelled.json"
 _SETTINGS = "settings.json"
@@ -272,8 +272,7 @@ class Experiment:
         """Every trial that was created, by name."""
         folder = self.folder / "trials"
         found = [folder / name for name in folder.names() if not name.startswith(".")]
-        abouts = [one.read_json("trial.json") for one in found] if folder.local else side_by_side(_about, found)
-        return [Trial(one, about) for one, about in zip(found, abouts, strict=True) if about is not None]
+        return [Trial(one, about) for one, about in zip(found, folder.each(_about, found), strict=True) if about is not None]
 
     def trial(
         self,
@@ -282,6 +281,7 @@ class Experiment:
         *,
         dataset: Mapping[str, Any] | None = None,
         number: int | None = None,
+        choice: Mapping[str, Any] | None = None,
         title: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> Trial:
@@ -292,13 +292,13 @@ class Experiment:
             seeds: Trained together, as a stack.
             dataset: As `describe_dataset` gives it; None: the experiment's.
             number: Of the configuration in a sweep.
+            choice: What was chosen for it, see `Trial.choice`; kept without secrets. None: nothing.
             title: What its runs in MLflow are called, but for the seed; empty: after the experiment.
             tags: Of its runs, beside those that every run has.
         """
-        folder, about = (
-            self.folder / "trials" / identity(configuration, seeds, number),
-            self.dataset if dataset is None else dataset,
-        )
+        folder, about = self.folder / "trials" / identity(configuration, seeds, number), dataset or self.dataset
+        if choice is not None and folder.read_json(CHOICE) is None:  # before the trial is one, so that there is none without it
+            folder.write_json(CHOICE, without_secrets_in(choice))
         return Trial.create(folder, configuration, seeds, about, number, title=title, tags=tags)
 
     @property

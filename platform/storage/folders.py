@@ -8,21 +8,24 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
 from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
 from ...algos.saving.parts import MANIFEST, rename_parts
-from ...data.errors import D3rayError, StorageError
+from ...data.errors import StorageError
 from ...data.storage.files import Place, storage_errors, write_atomically
 from ...data.storage.stores.remembering import Remembering
 from ...data.storage.stores.side_by_side import side_by_side
+from ...data.uris import label
 
 if TYPE_CHECKING:  # torch takes a second, and a command that only looks needs none
     from torch import Tensor
 
+T = TypeVar("T")
+R = TypeVar("R")
 _COMMIT_SECONDS = 120.0  # longest wait for another writer's rename
 _HUNG_SECONDS = 10.0  # a rename takes far less: a worker that holds up its successor for longer hangs
 
@@ -69,12 +72,16 @@ class Folder(Place):
     def above(self) -> Folder:
         """The folder that this one lies in."""
         place, mark, options = self.name.partition("?")
-        return Folder(f"{place.rpartition('/')[0]}{mark}{options}")
+        return Folder(f"{place.rpartition('/')[0] or '/'}{mark}{options}")
 
     @property
     def label(self) -> str:
         """The last part of its name."""
         return label(self.name)
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """What some work on small files gives of each item: on a disk in turn, of an object store side by side."""
+        return side_by_side(work, items) if self.local is None else [work(item) for item in items]
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds, None where it is missing. Raises StorageError when it is not JSON."""
@@ -120,41 +127,32 @@ class Folder(Place):
     # ---- trees, for policy packages
 
     def put_tree(self, source: Path, name: str) -> None:
-        """Moves a local folder of files and folders to `name`, replacing what is there."""
+        """Moves a local folder of files and folders to `name`, replacing what is there.
+
+        An object store cannot rename a folder. What is there stays until all of the new one has been sent, which its own copies
+        then replace; for those few requests a reader may find parts of both, which the hashes in a manifest tell.
+        """
         target = self / name
-        target.remove()
-        with storage_errors("written", target.name):
-            if target.local is not None:
+        if target.local is not None:
+            target.remove()
+            with storage_errors("written", target.name):
                 target.local.parent.mkdir(parents=True, exist_ok=True)
                 source.rename(target.local)
-                return
-        names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
-        for some in (
-            [name for name in names if name != MANIFEST],
-            [name for name in names if name == MANIFEST],
-        ):  # which makes it whole
-            side_by_side(lambda name: target.put(source / name, name), some)
-        shutil.rmtree(source)
-
-    @contextmanager
-    def as_local(self) -> Generator[Path]:
-        """The folder on this machine: itself, or a copy for as long as the context lasts."""
-        if self.local is not None:
-            yield self.local
             return
-        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
-
-            def copy(name: str) -> None:
-                target = Path(scratch) / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileNotFoundError):  # it was deleted since it was listed, as on a disk
-                    self.fetch(name, target)
-
-            side_by_side(copy, self.tree())
+        names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
+        if earlier := target.tree():
+            sent = self / f".new-{uuid4().hex[:8]}-{name}"
             try:
-                yield Path(scratch)
-            except D3rayError as error:  # the copy is nothing that a user has heard of
-                raise type(error)(str(error).replace(scratch, self.name)) from error
+                side_by_side(lambda name: sent.put(source / name, name), names)
+                with storage_errors("written", target.name):
+                    _in_order(lambda name: target._store.copy(sent._at(name), target._at(name)), names)
+                target.delete(set(earlier) - set(names))
+            finally:
+                with suppress(StorageError):  # a store that is away: they lie there, hidden
+                    sent.remove()
+        else:
+            _in_order(lambda name: target.put(source / name, name), names)
+        shutil.rmtree(source)
 
     @contextmanager
     def scratch(self) -> Generator[Path]:
@@ -269,11 +267,14 @@ class Folder(Place):
             lock.release()
 
 
+def _in_order(move: Callable[[str], None], names: Iterable[str]) -> None:
+    """Files side by side, and the manifest, which makes them whole, in the end."""
+    names = list(names)
+    side_by_side(move, [name for name in names if name != MANIFEST])
+    for name in [name for name in names if name == MANIFEST]:
+        move(name)
+
+
 def json_bytes(value: Any) -> bytes:
     """A JSON value as files hold it."""
     return json.dumps(value, indent=1, allow_nan=False).encode()
-
-
-def label(place: str) -> str:
-    """The last part of a path or URI."""
-    return place.partition("?")[0].rpartition("/")[2]

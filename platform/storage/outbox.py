@@ -15,7 +15,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from .folders import Folder
@@ -90,6 +90,15 @@ def newest_lines(folder: Folder, upto: int) -> Iterator[Line]:
         if step <= upto:
             for text in reversed((folder.read(_name(step)) or b"").splitlines()):
                 yield _line(text)
+
+
+def lines_of_points(metrics: Mapping[str, Iterable[tuple[int, float]]]) -> list[Line]:
+    """Lines in order, of metrics that are known as (step, value) each for itself."""
+    by_step: dict[int, dict[str, float]] = {}
+    for name, points in metrics.items():
+        for step, value in points:
+            by_step.setdefault(step, {})[name] = value
+    return [Line(step, 0, by_step[step]) for step in sorted(by_step)]
 
 
 def _line(text: bytes) -> Line:

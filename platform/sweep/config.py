@@ -11,6 +11,7 @@ from ...data.errors import ConfigError
 from ..rllib.names import is_rllib
 from ..settings.config import EVALUATED, EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
 from ..settings.objective import Objective
+from ..settings.online import is_online
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
 from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
 from .searchers import SearcherConfig
@@ -79,8 +80,8 @@ class SweepConfig(ExperimentConfig):
         return self
 
     def _check_population(self, chosen: PBT, space: SearchSpace) -> None:
-        if any(map(is_rllib, space.algorithms)):
-            raise ConfigError("scheduler: pbt changes coefficients while a trial trains, which is for d3ray's own algorithms.")
+        if self.online is not None or any(is_rllib(name) or is_online(name) for name in space.algorithms):
+            raise ConfigError("scheduler: pbt changes coefficients while a trial trains, which is for what learns from data.")
         if len(space.algorithms) > 1:
             raise ConfigError("scheduler: in pbt one trial goes on from another's weights, so all must have one algorithm.")
         limit = self.budget.configurations

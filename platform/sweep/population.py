@@ -1,25 +1,26 @@
-"""Population based training on Ray's scheduler: weights come from another trial, identity never does.
+"""Population based training under Tune: weights come from another trial, identity never does.
 
-Ray's own pauses a trial and starts it anew as a copy of the donor, with the donor's whole config. Here the decision is a note in
-the trial's folder with the donor's checkpoint beside it (see decisions.py): before its next epoch the worker loads the donor's
-weights and optimisers into its learner, and writes the new coefficients in place. Seeds, random keys, logging step and MLflow runs
-stay the trial's own. Ray decides when a trial is looked at, who is best and worst, and, where there are more trials than slots, who
-waits.
+Ray's own scheduler pauses a trial and starts it anew as a copy of the donor, with the donor's whole config. Here the decision is a
+note in the trial's folder with the donor's checkpoint beside it (see decisions.py): before its next epoch the worker loads the
+donor's weights and optimisers into its learner, and writes the new coefficients in place. Seeds, random keys, logging step and
+MLflow runs stay the trial's own. When a trial is looked at, who is best and worst, and who waits where there are more trials than
+slots is as Ray has it (`ray.tune.schedulers.PopulationBasedTraining`, without `synch`).
 """
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ray.tune.schedulers import PopulationBasedTraining
-from ray.tune.schedulers.pbt import _PBTTrialState  # pyright: ignore[reportPrivateUsage]
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from ...data.errors import StorageError
+from ...data.uris import label
 from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial
-from ..storage.folders import label
 from ..worker.decisions import Exploit, exploits_of, note_exploit, results
 from .scheduler_config import PBT
 from .spaces import Space, Uniform
@@ -44,7 +45,15 @@ class Folders:
         return self._known[identity]
 
 
-class Population(PopulationBasedTraining):
+@dataclass
+class _Member:
+    """What is known of a trial in the population: the newest look at it."""
+
+    step: int = 0
+    score: float | None = None  # larger is better; None: it was not looked at yet
+
+
+class Population(FIFOScheduler):
     """The trials of a sweep as one population.
 
     Args:
@@ -61,43 +70,35 @@ class Population(PopulationBasedTraining):
     def __init__(
         self, chosen: PBT, interval: int, objective: Objective, spaces: Mapping[str, Space], experiment: Experiment, size: int
     ) -> None:
-        super().__init__(
-            "step",
-            "objective",
-            objective.direction,
-            interval,
-            custom_explore_fn=dict,  # Ray asks for one; `_checkpoint_or_exploit` explores
-            quantile_fraction=chosen.quantile,
-            log_config=False,
-            require_attrs=False,
-        )
-        self.chosen, self.objective, self.spaces, self.size = chosen, objective, spaces, size
+        super().__init__()
+        self.chosen, self.interval, self.objective, self.spaces, self.size = chosen, interval, objective, spaces, size
         self._folders = Folders(experiment)
+        self._members: dict[Any, _Member] = {}  # by Tune's trial
         self._measured = {t.identity for t in experiment.trials() if t.is_settled or results(t, objective)}  # or past that
         self._failed: dict[str, int] = {}  # seeds that diverged, by identity
 
-    @property
-    def metric(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """None: Tune would refuse the results of epochs in which it is not measured."""
-        return None
-
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """A member comes, or comes again. Where it stands its folder says."""
-        state = self._trial_state[trial] = _PBTTrialState(trial)
+        self._members[trial] = _Member()
         folder = self._folders.of(trial)
         for one in results(folder, self.objective):
             self._failed[folder.identity] = one.n_failed
-            if one.step - state.last_perturbation_time >= self._perturbation_interval:
-                state.last_perturbation_time = one.step
-                self._save_trial_state(state, one.step, {"step": one.step, "objective": one.objective}, trial)
+            self._is_due(trial, one.step, one.objective)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Looks at a member, which may have to make room for one that waits."""
         identity = self._folders.of(trial).identity
         self._failed[identity] = result.get("n_failed", 0)
-        if "objective" in result:
-            self._measured.add(identity)
-        return super().on_trial_result(tune_controller, trial, result)
+        if "objective" not in result:
+            return TrialScheduler.CONTINUE
+        self._measured.add(identity)
+        if not self._is_due(trial, result["step"], result["objective"]):
+            return TrialScheduler.CONTINUE
+        worst, best = self._quantiles()
+        if trial in worst:
+            self._exploit(self._folders.of(trial), result["step"], [self._folders.of(one) for one in best])
+        waits = any(one.status in ("PENDING", "PAUSED") for one in tune_controller.get_trials())
+        return TrialScheduler.PAUSE if waits else TrialScheduler.CONTINUE
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         """A member ended: nobody waits for its first result."""
@@ -107,27 +108,34 @@ class Population(PopulationBasedTraining):
         """As `on_trial_complete`; one that is tried again is added again."""
         self._measured.add(self._folders.of(trial).identity)
 
-    def _quantiles(self) -> Any:
-        """The worst and the best, once all members have been measured: the first two would be both."""
-        return super()._quantiles() if len(self._measured) >= self.size else ([], [])
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """Of those that wait the one that has come least far."""
+        waiting = [trial for trial in tune_controller.get_trials() if trial.status in ("PENDING", "PAUSED")]
+        return min(waiting, key=lambda trial: self._members[trial].step, default=None)
 
-    def _checkpoint_or_exploit(
-        self, trial: Any, tune_controller: Any, upper_quantile: list[Any], lower_quantile: list[Any]
-    ) -> None:
+    def _is_due(self, trial: Any, step: int, objective: float) -> bool:
+        """Whether a member is looked at again; then it is known by this result."""
+        if step - self._members[trial].step < self.interval:
+            return False
+        self._members[trial] = _Member(step, objective if self.objective.direction == "max" else -objective)
+        return True
+
+    def _quantiles(self) -> tuple[list[Any], list[Any]]:
+        """The worst and the best of those that go on, once all members have been measured: the first two would be both."""
+        known = [(one.score, trial) for trial, one in self._members.items() if one.score is not None and not math.isnan(one.score)]
+        ranked = [trial for _, trial in sorted(known, key=lambda pair: pair[0]) if not trial.is_finished()]
+        n = min(math.ceil(len(ranked) * self.chosen.quantile), len(ranked) // 2)
+        return (ranked[:n], ranked[len(ranked) - n :]) if len(self._measured) >= self.size else ([], [])
+
+    def _exploit(self, taker: Trial, step: int, best: Sequence[Trial]) -> None:
         """Writes down what one of the worst takes over. Its donor's checkpoint of that step lies in the donor's folder already."""
-        if trial not in lower_quantile:
-            return
-        taker, step = self._folders.of(trial), self._trial_state[trial].last_train_time
-        donors = [folder for other in upper_quantile if self._fits(taker, folder := self._folders.of(other))]
-        if not donors:
+        if not (donors := [folder for folder in best if self._fits(taker, folder)]):
             return
         # the same draws whenever this is decided again
         rng = random.Random(f"{taker.identity} {step}")
         donor = rng.choice(sorted(donors, key=lambda one: one.identity))
         now = coefficients(donor, self.spaces)
-        changed = {name: explore(now[name], space, self.chosen, rng) for name, space in self.spaces.items()}
-        _note_newest(taker, donor, step, changed)
-        self._num_perturbations += 1
+        _note_newest(taker, donor, step, {name: explore(now[name], space, self.chosen, rng) for name, space in self.spaces.items()})
 
     def _fits(self, taker: Trial, donor: Trial) -> bool:
         """Whether weights can go from one to the other: all else than coefficients is the same, and no seed of the donor failed."""

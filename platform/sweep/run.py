@@ -13,18 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...data.errors import ConfigError, did_you_mean
-from ...data.uris import without_secrets, without_secrets_in
+from ...data.errors import ConfigError
+from ...data.uris import without_secrets
 from ..driver.budget import Spent
 from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
-from ..places import Data, open_place
+from ..places import open_place
+from ..results.configurations import SweepResult, outcome, read_configurations
 from ..results.progress import OnProgress
-from ..results.sweep import SweepResult, outcome, read_sweep
 from ..settings.config import ExperimentConfig, asked
-from ..settings.evaluation import environment_to_play, measured
-from ..storage.experiments import CHOICE, Experiment, Trial, identity
+from ..storage.experiments import Experiment, Trial
 from .config import SweepConfig
 from .schedulers import make_scheduler, told
 from .search_space import ALGORITHM, DATASET, Configuration, applied
@@ -51,7 +50,7 @@ class Search:
         experiment: Whose trials.
         datasets: The description of each dataset by place.
         searcher: Who proposes configurations.
-        spent: What was spent before.
+        spent: What was spent so far.
     """
 
     def __init__(
@@ -60,12 +59,11 @@ class Search:
         experiment: Experiment,
         datasets: Mapping[str, Mapping[str, Any]],
         searcher: Searcher,
-        spent: Spent | None = None,
+        spent: Spent,
     ) -> None:
         self._config, self._experiment, self._datasets, self._searcher = config, experiment, datasets, searcher
-        self._spent = spent or Spent(experiment.folder)
+        self._spent = spent
         self._most = config.max_configurations(searcher.end)
-        self._running: set[str] = set()
         self._status: dict[str, dict[int, dict[str, Any]]] = {}  # how trials ended, by identity; only what is not to be tried again
         self._members: dict[int, list[Trial]] = {}  # trials by number
         self._past: dict[int, Past] = {}  # what the searcher is told, in order of number
@@ -85,10 +83,8 @@ class Search:
         decided, about = config.configuration(), self._datasets[config.dataset_place]
         trials = list[Trial]()
         for seeds in self._config.groups():
-            folder = self._experiment.folder / "trials" / identity(decided, seeds, number)
-            if folder.read_json(CHOICE) is None:  # before the trial is one, so that there is none without it
-                folder.write_json(CHOICE, without_secrets_in(proposal.choice))
-            trials.append(trial := self._experiment.trial(decided, seeds, dataset=about, number=number))
+            trial = self._experiment.trial(decided, seeds, dataset=about, number=number, choice=proposal.choice)
+            trials.append(trial)
             if trial.dataset["fingerprint"] != about["fingerprint"]:
                 raise ConfigError(
                     f"The sweep was begun with other data: {about['name']!r} had another fingerprint than it has now."
@@ -110,37 +106,24 @@ class Search:
 
     def next(self) -> Trial | None:
         """The next trial: first those that are not done. Raises StopIteration where there is none, ConfigError, StorageError."""
-        self._spent.tick(len(self._running))
         if not self._left:
             if (proposal := self._propose()) is None:
                 raise StopIteration
             self._add(proposal)
-        trial = self._left.popleft()
-        self._running.add(trial.identity)
-        self._spent.tick(len(self._running))
-        return trial
-
-    def reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Counts what an epoch has cost."""
-        self._spent.add_epoch(result)
-        self._spent.tick(len(self._running))
+        return self._left.popleft()
 
     def ended(self, trial: Trial) -> None:
         """Keeps what became of a trial, for the searcher."""
-        self._running.discard(trial.identity)
         self._status[trial.identity] = trial.status
         if trial.number is not None:
             self._look(trial.number)
-        self._spent.tick(len(self._running))
 
     # ---- what is new
 
     def _propose(self) -> Proposal | None:
         """The next new configuration; None: there is none, or the budget is spent."""
-        budget, end = self._config.budget, self._searcher.end
-        if self._most is not None and len(self._members) >= self._most:
-            return None
-        if self._spent.is_over(budget.hours, budget.gpu_hours):
+        end = self._searcher.end
+        if self._spent.is_over or (self._most is not None and len(self._members) >= self._most):
             return None
         history = self.history()
         first = max(self._members, default=-1) + 1
@@ -174,7 +157,12 @@ def _key(config: ExperimentConfig) -> str:
 
 
 def run_sweep(
-    config: SweepConfig, *, resume: bool = False, replace: bool = False, on_progress: OnProgress | None = None
+    config: SweepConfig,
+    *,
+    resume: bool = False,
+    replace: bool = False,
+    trial: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> SweepResult:
     """Searches until the budget is spent or there is nothing more to try.
 
@@ -182,15 +170,18 @@ def run_sweep(
         config: What to search.
         resume: Go on with a sweep of that name in that storage; its budget may be larger now.
         replace: Delete it and begin anew.
+        trial: As for `run_experiment`.
         on_progress: Called in this process after epochs.
 
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen.
         KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
     """
-    result = carry_out(sweep_work(config), resume=resume, replace=replace, on_progress=on_progress)
+    if trial is not None and config.scheduler.name == "pbt":
+        raise ConfigError("The trials of a population go on together: leave the trial out.")
+    result = carry_out(sweep_work(config), resume=resume, replace=replace, trial=trial, on_progress=on_progress)
     experiment = Experiment.look(config.storage_place, config.experiment)
-    return SweepResult(result, config.objective, read_sweep(experiment, config.objective))
+    return SweepResult(result, config.objective, read_configurations(experiment.trials(), config.objective))
 
 
 def sweep_work(config: SweepConfig) -> Work:
@@ -208,7 +199,8 @@ def sweep_work(config: SweepConfig) -> Work:
         config=config,
         configuration=config.decided(searcher.end),
         datasets=datasets,
-        proposer=lambda experiment: Search(config, experiment, datasets, searcher),
+        proposer=lambda experiment, spent: Search(config, experiment, datasets, searcher, spent),
+        limits=config.budget,
         scheduler=lambda experiment: make_scheduler(config.scheduler, config, experiment, config.objective, spaces, population),
         also={"objective": config.objective.model_dump(mode="json"), **told(config.scheduler, list(spaces))},
         max_concurrent=config.searcher.max_concurrent,
@@ -230,21 +222,8 @@ def check_sweep(config: SweepConfig) -> dict[str, dict[str, Any]]:
         found[place] = describe_dataset(dataset, place)
         for algorithm in space.algorithms:
             first = space.configuration(lambda _, one: one.at(0.0), {ALGORITHM: algorithm, DATASET: name})
-            one = applied(config, first)
-            check_data(one, dataset)
-            _check_metric(config.objective.metric, one, dataset)
+            check_data(applied(config, first), dataset, config.objective.metric)
     return found
-
-
-def _check_metric(metric: str, config: ExperimentConfig, dataset: Data) -> None:
-    if metric.startswith("train/") or metric.endswith("_loss"):  # the algorithm's own, which it names as it learns
-        return
-    environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)
-    known = measured(config.evaluation, environment, dataset, config.make_algorithm(config.seeds[0]))
-    if metric not in known:
-        raise ConfigError(
-            f"objective.metric: {config.algorithm.name} on {dataset.name!r} measures no {metric!r}{did_you_mean(metric, known)}"
-        )
 
 
 def check_configurations(config: SweepConfig, searcher: Searcher) -> None:

@@ -14,11 +14,9 @@ told nothing of other points, and its first configurations are the same as their
 
 from __future__ import annotations
 
-import copy
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
@@ -61,11 +59,6 @@ class SearcherConfig(Config):
     )
     start: tuple[str, ...] = setting((), "presets tried first, as [paper]; config stands for the settings of this file")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
     @model_validator(mode="after")
     def _check(self) -> SearcherConfig:
         if self.name not in (*OURS, *RAYS):
@@ -92,6 +85,10 @@ class Past:
     ended: Literal["finished", "stopped", "failed"] | None = None  # None: still to come
     value: float | None = None  # its objective
     step: int = 0  # at which it was measured
+
+    def is_of(self, other: Past) -> bool:
+        """Whether it is the same configuration."""
+        return (self.number, self.configuration) == (other.number, other.configuration)
 
 
 class Searcher(Protocol):
@@ -165,8 +162,7 @@ class Optuna:
         self._optuna, self._space, self._fixed, self._seed, self._mode = optuna, space, fixed, seed, mode
         _check_settings("optuna", optuna.samplers.TPESampler, settings)
         self._settings = settings
-        self._known: dict[int, tuple[Past, Any]] = {}  # what was told last of each number: a question tells thousands again
-        self._sampler(0)
+        self._begin()
 
     def _sampler(self, n: int) -> Any:
         import warnings
@@ -179,14 +175,9 @@ class Optuna:
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
         """What TPE makes of the history."""
-        study = self._optuna.create_study(direction=f"{self._mode}imize", sampler=self._sampler(n))
-        for past in history:
-            known = self._known.get(past.number)
-            if known is None or known[0] != past:
-                known = self._known[past.number] = past, self._told(past)
-            if known[1] is not None:
-                study.add_trial(known[1])
-        trial = study.ask()
+        self._hear(history)
+        self._study.sampler = self._sampler(n)
+        trial = self._study.ask()
 
         def pick(name: str, space: Space) -> Any:
             distribution = self._distribution(space)
@@ -196,7 +187,9 @@ class Optuna:
                 return _decoded(space, trial.suggest_int(name, distribution.low, distribution.high))
             return trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)
 
-        return self._space.configuration(pick, self._fixed)
+        found = self._space.configuration(pick, self._fixed)
+        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # TPE learns nothing of it, nor of that it was asked
+        return found
 
     def _distribution(self, space: Space) -> Any:
         kinds = self._optuna.distributions
@@ -209,33 +202,47 @@ class Optuna:
             else kinds.IntDistribution(0, len(values) - 1)
         )
 
-    def _told(self, past: Past) -> Any:
-        """A configuration of the past as a trial of Optuna's; None where it lies outside the spaces, as a preset may."""
+    def _begin(self) -> None:
+        """A study that knows nothing."""
+        self._storage = self._optuna.storages.InMemoryStorage()
+        self._study = self._optuna.create_study(direction=f"{self._mode}imize", storage=self._storage, sampler=self._sampler(0))
+        self._told: list[tuple[Past, int | None]] = []  # the history that it has heard, each with its trial there
+
+    def _hear(self, history: Sequence[Past]) -> None:
+        """Tells the study what is new, for a question that told it thousands again would take seconds.
+
+        It has trials in the order of the history, as if all were told at once; of those it has only what ran may change.
+        """
+        told = zip(self._told, history, strict=False)
+        if len(self._told) > len(history) or any(was != now and (was.ended or not was.is_of(now)) for (was, _), now in told):
+            self._begin()  # in a sweep never: what has ended stays as it is
+        for k, past in enumerate(history):
+            if k == len(self._told):
+                self._told.append((replace(past, ended=None), self._running(past)))
+            was, trial = self._told[k]
+            if trial is not None and past.ended and not was.ended:
+                self._end(trial, past)
+            self._told[k] = past, trial
+
+    def _running(self, past: Past) -> int | None:
+        """A trial that has begun; None where it lies outside the spaces, as a preset may."""
         searched = {name: value for name, value in past.configuration.items() if name not in self._fixed}
         codes = {name: _encoded(self._space.spaces[name], value) for name, value in searched.items()}
         if None in codes.values():
             return None
-        states, value = self._optuna.trial.TrialState, past.value
-        about: dict[str, Any] = {"state": states.RUNNING}
-        if past.ended is not None:
-            about = {"state": states.FAIL}
-        if past.ended == "finished" and value is not None:
-            about = {"state": states.COMPLETE, "value": value}
-        elif past.ended == "stopped":
-            about = {"state": states.PRUNED, "intermediate_values": {} if value is None else {past.step: value}}
         distributions = {name: self._distribution(self._space.spaces[name]) for name in codes}
-        told = self._optuna.trial.create_trial(params=codes, distributions=distributions, **about)
-        told.__class__ = _shared(type(told))
-        return told
+        state = self._optuna.trial.TrialState.RUNNING
+        trial = self._optuna.trial.create_trial(params=codes, distributions=distributions, state=state)
+        return self._storage.create_new_trial(self._storage.get_study_id_from_name(self._study.study_name), trial)
 
-
-@functools.cache
-def _shared(cls: type[Any]) -> type[Any]:
-    """Optuna's trials of the past, copied without what is in them: a study copies each it is told, which is most of a question.
-
-    Nobody changes them: they have ended, or are told as running by a study that lives as long as the question.
-    """
-    return type("Shared", (cls,), {"__deepcopy__": lambda self, memo: copy.copy(self)})
+    def _end(self, trial: int, past: Past) -> None:
+        states, value = self._optuna.trial.TrialState, past.value
+        if past.ended == "stopped" and value is not None:
+            self._storage.set_trial_intermediate_value(trial, past.step, value)
+        if past.ended == "finished" and value is not None:
+            self._storage.set_trial_state_values(trial, states.COMPLETE, [value])
+        else:
+            self._storage.set_trial_state_values(trial, states.PRUNED if past.ended == "stopped" else states.FAIL)
 
 
 class FromRay:

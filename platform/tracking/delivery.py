@@ -20,12 +20,13 @@ from typing import Any, Self
 
 from ...data.errors import D3rayError, StorageError
 from ...data.uris import without_password
-from ..results.best import by_configuration, objective_of, objective_value
+from ..results.configurations import by_configuration, objective_of, objective_value
 from ..statistics import summarise
 from ..storage.experiments import Experiment, Status, Trial, flatten
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines
 from ..surroundings import describe_machine, read_surroundings
+from ..words import resume_command
 from .metric_files import MetricFiles
 from .models import register
 from .place import FILE, is_at, shown
@@ -98,7 +99,8 @@ class Delivery:
         deadline = time.monotonic() + patience()
         while not self.attempt():
             if time.monotonic() > deadline:
-                return f"Not everything is in MLflow yet: {self.trouble} The same command with --resume delivers the rest."
+                go_on = resume_command(self.experiment.folder.name)
+                return f"Not everything is in MLflow yet: {self.trouble} {go_on} delivers the rest."
             time.sleep(min(_SECONDS_BETWEEN, patience()))
         return ""
 
@@ -165,7 +167,7 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
             **_code_tags(experiment),
             **experiment.tags,
         }
-        params = _params(experiment.dataset, experiment.configuration)
+        params = params_of(experiment.dataset, experiment.configuration)
         parent = tracking.run(experiment.key, experiment.name, tags, params, experiment.dataset)
         note = experiment.folder.read_json(FILE) or {}
         if note.get("run") == parent and is_at(note, tracking.place):
@@ -274,7 +276,7 @@ def _child(tracking: Tracking, experiment: Experiment, trial: Trial, seed: int, 
         }
         if trial.number is not None:
             tags["d3ray.configuration"] = str(trial.number)
-        params = {"seed": str(seed), **_params(trial.dataset, trial.configuration)}
+        params = {"seed": str(seed), **params_of(trial.dataset, trial.configuration)}
         title = trial.title or f"{experiment.name}{'' if trial.number is None else f' {trial.number}'}"
         tracking.known[key] = tracking.run(key, f"{title} seed {seed}", tags, params, trial.dataset)
     return tracking.known[key]
@@ -307,7 +309,8 @@ def _code_tags(experiment: Experiment) -> dict[str, str]:
     return {name: text for name, text in tags.items() if text}
 
 
-def _params(dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, str]:
+def params_of(dataset: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, str]:
+    """A run's parameters: its settings by dotted name, as texts."""
     found = {"dataset": str(dataset["name"])}
     for name, value in flatten({**configuration, "dataset": found["dataset"]}):  # a sweep's has the place there
         short = "algorithm" if name == "algorithm.name" else name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,22 +17,22 @@ from ...data.errors import ConfigError
 from ...data.uris import without_password
 from ..results.reading import Configuration, Results, SeedRun
 from ..storage.experiments import Status
-from ..storage.outbox import Line
+from ..storage.outbox import Line, lines_of_points
 from .registered import is_registered, registry, tracking_uri
+from .runs import every_run
 
 _INFINITE = sys.float_info.max  # what MLflow makes of infinity
-_PAGE = 1000  # runs in a request
 _NO_SETTINGS = ("seed", "seeds", "dataset")  # parameters that say what a run is, not how it learns
 
 
 def lines_of(client: Any, run_id: str, names: Iterable[str]) -> list[Line]:
     """What a run measured, by step; of several values at a step the one that was logged first."""
-    points: dict[int, dict[str, float]] = {}
+    points: dict[str, dict[int, float]] = {}
     for name in names:
         for point in sorted(client.get_metric_history(run_id, name), key=lambda one: (one.step, one.timestamp)):
             value = float(np.copysign(np.inf, point.value)) if abs(point.value) >= _INFINITE else point.value
-            points.setdefault(point.step, {}).setdefault(name, value)
-    return [Line(step, 0, metrics) for step, metrics in sorted(points.items())]
+            points.setdefault(name, {}).setdefault(point.step, value)
+    return lines_of_points({name: found.items() for name, found in points.items()})
 
 
 def status_of(run: Any) -> Status:
@@ -55,6 +55,22 @@ def json_tag(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def seed_run(run: Any, seed: int, n_steps: int | None, lines: Sequence[Line]) -> SeedRun:
+    """A run that is one seed's; `n_steps` None: it was to come as far as it has."""
+    last = lines[-1].step if lines else 0
+    return SeedRun(
+        seed=seed,
+        status=status_of(run),
+        reason=run.data.tags.get("d3ray.reason", ""),
+        step=last,
+        n_steps=last if n_steps is None else n_steps,
+        run_id=run.info.run_id,
+        seeds_together=1,
+        last_sign=run.info.end_time,
+        measured=partial(iter, lines),
+    )
+
+
 def is_run(source: str) -> bool:
     """Whether a text names a run of MLflow, or a registered model, which a run has made."""
     return source.startswith("runs:") or is_registered(source)
@@ -73,23 +89,28 @@ def read_run(source: str, tracking: str | None = None, storage: str = "./d3ray_r
         StorageError: the server does not answer.
     """
     uri = tracking_uri(tracking, storage)
+    with registry(uri) as client:
+        run = _run(client, source, uri)
+        children = every_run(client, run.info.experiment_id, f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+        return _results(run, [(one, lines_of(client, one.info.run_id, one.data.metrics)) for one in children or [run]])
+
+
+def tags_of_run(source: str, tracking: str | None, storage: str) -> dict[str, str]:
+    """The tags of `runs:/ID`. Errors as `read_run`'s."""
+    uri = tracking_uri(tracking, storage)
+    with registry(uri) as client:
+        return dict(_run(client, source, uri).data.tags)
+
+
+def _run(client: Any, source: str, uri: str) -> Any:
     from mlflow.exceptions import MlflowException
 
-    with registry(uri) as client:
-        try:
-            run = client.get_run(_run_id(client, source))
-        except MlflowException as error:
-            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                raise
-            raise ConfigError(f"There is no {source} in {without_password(uri)}.") from None
-        query, children = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'", list[Any]()
-        token = None
-        while True:
-            page = client.search_runs([run.info.experiment_id], query, max_results=_PAGE, page_token=token)
-            children += page
-            if not (token := page.token):
-                break
-        return _results(run, [(one, lines_of(client, one.info.run_id, one.data.metrics)) for one in children or [run]])
+    try:
+        return client.get_run(_run_id(client, source))
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise
+        raise ConfigError(f"There is no {source} in {without_password(uri)}.") from None
 
 
 def _run_id(client: Any, source: str) -> str:
@@ -134,19 +155,8 @@ def _configuration(name: str, members: list[tuple[Any, list[Line]]]) -> Configur
         named = run.data.tags.get("d3ray.seed") or run.data.params.get("seed") or ""
         free = next(k for k in range(len(members)) if k not in seeds)
         seed = int(named) if named.isdecimal() and int(named) not in seeds else free
-        last = lines[-1].step if lines else 0
         n_steps = settings.get("n_steps")
-        seeds[seed] = SeedRun(
-            seed=seed,
-            status=status_of(run),
-            reason=run.data.tags.get("d3ray.reason", ""),
-            step=last,
-            n_steps=n_steps if isinstance(n_steps, int) else last,
-            run_id=run.info.run_id,
-            seeds_together=1,
-            last_sign=run.info.end_time,
-            measured=partial(iter, lines),
-        )
+        seeds[seed] = seed_run(run, seed, n_steps if isinstance(n_steps, int) else None, lines)
     data = data_of(first)
     where = settings.get("evaluation.environment.id") or settings.get("evaluation.environment") or data.get("environment")
     return Configuration(

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..results.best import Best, best_configurations, seed_score
+from ..results.configurations import best_by, objective_of, read_configurations, seed_score
 from ..settings.evaluation import evaluation_seed
 from ..storage.experiments import Experiment, Trial, is_better
 from .runs import Tracking
@@ -34,10 +34,13 @@ def register(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]
         trials: All of them.
         parent: The parent run.
     """
-    several = len({str(trial.dataset["name"]) for trial in trials}) > 1
-    for best in best_configurations(experiment.configuration, trials):
-        model = experiment.name if not several else f"{experiment.name}-{re.sub('[/:]', '-', best.dataset)}"
-        chosen = _register(tracking, experiment, model, best)
+    objective, by_folder = objective_of(experiment.configuration), {trial.folder.name: trial for trial in trials}
+    data = {folder: str(trial.dataset["name"]) for folder, trial in by_folder.items()}
+    several = len(set(data.values())) > 1
+    found = best_by(lambda one: data[one.folders[0]], read_configurations(trials, objective), objective)
+    for dataset, best in found.items():
+        model = experiment.name if not several else f"{experiment.name}-{re.sub('[/:]', '-', dataset)}"
+        chosen = _register(tracking, experiment, model, [by_folder[folder] for folder in best.folders], objective.metric)
         tags = {} if best.number is None else {"best_configuration": str(best.number)}
         if chosen is not None:
             metric, value, seed, note = chosen
@@ -48,12 +51,12 @@ def register(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]
 
 
 def _register(
-    tracking: Tracking, experiment: Experiment, model: str, best: Best
+    tracking: Tracking, experiment: Experiment, model: str, trials: Sequence[Trial], metric: str
 ) -> tuple[str, float, int, Mapping[str, Any]] | None:
-    """The seed that scored best: metric, value, seed and what is noted of it."""
+    """The seed of a configuration that scored best: metric, value, seed and what is noted of it."""
     chosen: tuple[str, float, int, Mapping[str, Any]] | None = None
-    for trial, seed in best.seeds:
-        about, delivered = trial.status[seed], trial.delivered
+    for trial, seed, about in [(one, *ended) for one in trials for ended in one.status.items()]:
+        delivered = trial.delivered
         note = delivered.get(seed)
         judges = not (trial.folder / "policy" / f"seed-{seed}").names()  # another's policy, and has none
         if about["status"] != "FINISHED" or note is None or judges:
@@ -62,7 +65,7 @@ def _register(
             version = _register_seed(tracking, experiment, model, trial, seed, note["run"], about)
             note = {**note, "registered": model, "model": version}
             trial.note_delivered({**delivered, seed: note})
-        score = seed_score(about, best.metric)
+        score = seed_score(about, metric)
         if score is not None and (chosen is None or is_better(score[0], score[1], chosen[1])):
             chosen = (*score, seed, note)
     return chosen

@@ -6,12 +6,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...algos.export.package import is_package
 from ...algos.saving.checkpoint import newest_valid
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
+from ...data.uris import is_remote
+from ..results.configurations import seed_score
 from ..storage.experiments import Experiment, Trial, is_better
 from ..storage.folders import Folder
 from .registered import is_registered, registered_package
@@ -41,8 +43,9 @@ def open_policy(
 
     Args:
         source: A policy package; a saved algorithm or checkpoint, or a `.d3` file of d3rlpy; a folder of checkpoints, whose newest
-            whole one counts; a trial or an experiment (or its name in `storage`), of which the best finished seed counts (of an
-            unfinished one the best checkpoint, else the newest); `models:/NAME@ALIAS`. Folders may be URIs.
+            whole one counts; a trial or an experiment, by its folder, its name in `storage` (EXPERIMENT/TRIAL) or its run in MLflow
+            (`runs:/ID`), of which the best finished seed counts (of an unfinished one the best checkpoint, else the newest);
+            `models:/NAME@ALIAS`. Folders may be URIs.
         seed: Which one, where there are several.
         tracking: As for `registered_package`.
         storage: As for `registered_package`.
@@ -58,9 +61,8 @@ def open_policy(
     if (file := Path(source)).is_file():
         yield _file(file)
         return
-    folder = Folder(source)
-    if not folder.names() and (Folder(storage) / source).read("experiment.json") is not None:
-        folder = Folder(storage) / source
+    place, of_run = located(source, storage, tracking)
+    folder, seed = Folder(place), of_run if seed is None else seed
     if folder.read("experiment.json") is not None:
         trials = Experiment(folder).trials()
     elif folder.read("trial.json") is not None:
@@ -83,6 +85,33 @@ def open_policy(
     raise ConfigError(f"The trial {trial.identity} has neither a policy nor a checkpoint yet: train it first.")
 
 
+def located(source: str, storage: str, tracking: str | None = None) -> tuple[str, int | None]:
+    """Where what was named lies, and which seed of it was: the name of an experiment, EXPERIMENT/TRIAL, `runs:/ID`, or a place.
+
+    Raises:
+        ConfigError: there is no such run, or one that no experiment of d3ray made.
+        StorageError: the server does not answer.
+    """
+    if source.startswith("runs:"):
+        from .measured import tags_of_run  # which brings MLflow
+
+        tags = tags_of_run(source, tracking, storage)
+        if (folder := tags.get("d3ray.folder")) is None:
+            raise ConfigError(f"{source} is of no experiment of d3ray, so where its policy lies is not known: name that.")
+        return folder, int(tags["d3ray.seed"]) if "d3ray.seed" in tags else None
+    if Path(source).exists() or Folder(source).names():
+        return source, None
+    name, _, trial = source.strip("/").partition("/")
+    if name in ("", ".", "..") or is_remote(source) or (Folder(storage) / name).read("experiment.json") is None:
+        return source, None
+    if not trial:
+        return (Folder(storage) / name).name, None
+    known = [one.identity for one in Experiment.look(storage, name).trials()]
+    if trial not in known:
+        raise ConfigError(f"The experiment {name!r} in {storage} has no trial {trial!r}{did_you_mean(trial, known)}")
+    return (Folder(storage) / name / "trials" / trial).name, None
+
+
 def _environment(trial: Trial) -> Environment | None:
     """Where its policies are scored, or else where its data were recorded."""
     named = (trial.configuration.get("evaluation") or {}).get("environment") or trial.dataset.get("environment")
@@ -91,6 +120,10 @@ def _environment(trial: Trial) -> Environment | None:
 
 def _file(path: Path) -> Found:
     """An algorithm that d3rlpy saved. Raises ConfigError: another file."""
+    if path.suffix == ".onnx":
+        raise ConfigError(
+            f"{path} is a policy as it is, which evaluate, record, play, compare and judge take: it is not read back."
+        )
     if path.suffix != ".d3":
         raise ConfigError(f"{path} is no policy: of single files d3rlpy's .d3 is read; name the folder that d3ray saved.")
     from ...algos.saving.d3_files import load_d3
@@ -138,7 +171,7 @@ def _choose(trials: list[Trial], seed: int | None, source: str) -> tuple[Trial, 
             f"{source} has no seed {seed}; there is {', '.join(map(str, seeds))}." if seeds else f"{source} has no trials yet."
         )
     finished = [entry for entry in there if entry[2].get("status") == "FINISHED"] or there
-    scored = [(*entry, score) for entry in finished if (score := _score(entry[2])) is not None]
+    scored = [(*entry, score) for entry in finished if (score := seed_score(entry[2])) is not None]
     if not scored:
         if len(finished) == 1:
             return (*finished[0][:2], "")
@@ -149,11 +182,3 @@ def _choose(trials: list[Trial], seed: int | None, source: str) -> tuple[Trial, 
         if entry[3][0] == best[3][0] and is_better(entry[3][0], entry[3][1], best[3][1]):
             best = entry
     return best[0], best[1], f", {best[3][0]} {best[3][1]:.4g}" + (f", best of {len(scored)}" if len(scored) > 1 else "")
-
-
-def _score(ended: dict[str, Any]) -> tuple[str, float] | None:
-    """The metric that chose a seed's checkpoint, else its last return."""
-    if (best := ended.get("best")) is not None:
-        return best["metric"], float(best["value"])
-    value = ended.get("metrics", {}).get("evaluation/return")
-    return None if value is None else ("evaluation/return", float(value))

@@ -112,7 +112,7 @@ def promote(
         model = model_of(client, name)
         aliases = {alias: str(version) for alias, version in model.aliases.items()}
         if (candidate := aliases.get(CANDIDATE)) is None:
-            return Promotion(False, f"{name} has no candidate: no seed of a finished configuration was scored.")
+            return Promotion(False, f"{name} has no candidate: {_unscored(client, name)}")
         champion = aliases.get(CHAMPION)
         if candidate == champion:
             return Promotion(True, f"Version {champion} of {name} is the champion already.")
@@ -197,13 +197,35 @@ def _play(
         policy = read_package(package)
     if environment is None:
         if (named := policy.about["environment"]) is None:
-            raise ConfigError(f"Version {version} of {name} names no environment: write environment=ID.")
+            raise ConfigError(
+                f"Version {version} of {name} names no environment to play in: write environment=ID, or decide from logs with "
+                f"{_by_estimate(name, version)}"
+            )
         environment = Environment.checked(named)
     with make(environment, n=min(episodes, 10), evaluating=True) as vector:
         returns = evaluate(policy, vector, episodes=episodes, seed=seed).returns
     if not np.isfinite(returns).all():
         raise StorageError(f"Version {version} of {name} gets returns in {environment.id} that are not finite numbers.")
     return Played(version, returns, float(bootstrap_interval(returns[:, None])[0][0])), environment
+
+
+def _by_estimate(name: str, version: str) -> str:
+    """The commands that decide without an environment."""
+    return f"d3ray judge models:/{name}/{version} DATASET and then d3ray promote {name} by=estimate."
+
+
+def _unscored(client: Any, name: str) -> str:
+    """Why none of the versions is the candidate, and what makes one or decides without."""
+    newest = max(client.search_model_versions(f"name = '{name}'"), key=lambda version: int(version.version), default=None)
+    if newest is None:
+        return "no version of it is registered."
+    metrics = client.get_run(newest.run_id).data.metrics if newest.run_id else {}
+    held_out = [metric for metric in sorted(metrics) if metric.startswith("holdout/")]
+    why = f"its seeds were scored on held-out data alone, by {held_out[0]}" if held_out else "no seed of it was scored"
+    return (
+        f"{why}, and the gate compares returns. Train with evaluation.environment=ID to be scored by playing, or decide from logs "
+        f"with {_by_estimate(name, str(newest.version))}"
+    )
 
 
 def model_of(client: Any, name: str) -> Any:

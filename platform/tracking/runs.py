@@ -18,7 +18,7 @@ Tags of the parent run:
 Tags of a child run:
     mlflow.parentRunId   the parent's id
     d3ray.key            made when the trial was created, kept in its trial.json, before the run
-    d3ray.kind           "seed"
+    d3ray.kind           "seed"; "fit" of a run that `logger.MLflowLogger` made, which has no parent
     d3ray.experiment, d3ray.trial (its folder's name), d3ray.seed, d3ray.folder, d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
     d3ray.reason         why it failed, as "diverged at step 1200: …"
     d3ray.cell           in a benchmark: the algorithm's label; d3ray.suite is there too
@@ -45,12 +45,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before MLflow is imported
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
@@ -68,7 +70,8 @@ from .place import named as recorded_uri
 from .place import shown
 
 MLFLOW_EXPERIMENT = "d3ray"
-_BATCH = 1000  # metrics in a request: MLflow's limit
+_SECONDS_TO_REACH = 2.0
+_BATCH = 1000  # metrics in a request, which is MLflow's limit, or runs in an answer
 
 
 class ServerAwayError(StorageError):
@@ -87,6 +90,51 @@ def check_tracking(storage: str, nodes: int = 1) -> None:
         raise ConfigError(
             f"MLFLOW_TRACKING_URI must name an MLflow server, because {why} and runs cannot go into a local database."
         )
+
+
+def is_reached(storage: str) -> bool:
+    """Whether `Tracking.open` would find what it looks for, as far as that can be said without it (imports: seconds).
+
+    A local database is made where there is none. Raises StorageError: it cannot be.
+    """
+    uri = _uri(storage, {})
+    if uri.startswith("sqlite:///"):
+        with _made(Path(uri.removeprefix("sqlite:///"))):
+            return True
+    server = urlsplit(uri)
+    with suppress(OSError, ValueError):
+        socket.create_connection((server.hostname, server.port or {"http": 80}.get(server.scheme, 443)), _SECONDS_TO_REACH).close()
+        return True
+    return False
+
+
+def _own(storage: str) -> Path | None:
+    """The storage's own database; None where it is not on this machine."""
+    folder = Folder(storage).local
+    return None if folder is None else folder / "mlflow.db"
+
+
+def _uri(storage: str, recorded: Mapping[str, Any], named: str | None = None) -> str:
+    """Where the runs are: as `named`, as the environment says, as the experiment was begun, or in the storage's own database."""
+    return _absolute(named or os.environ.get("MLFLOW_TRACKING_URI") or recorded_uri(recorded) or f"sqlite:///{_own(storage)}")
+
+
+@contextmanager
+def _made(database: Path) -> Generator[None]:
+    """Inside there is such a database, and nobody else makes one: two that do it together leave it half made.
+
+    Raises StorageError: it cannot be written, as what is raised inside says too.
+    """
+    with storage_errors("used as storage", database.parent):
+        database.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
+            if not database.exists():
+                make_database(database)
+            yield
+    except (OSError, sqlite3.Error) as error:  # ServerAwayError among them
+        cause = error.__cause__ if isinstance(error, ServerAwayError) else error
+        raise StorageError(f"The database {database} cannot be written: {_cause(cause)}.") from error
 
 
 class Tracking:
@@ -111,7 +159,9 @@ class Tracking:
             self.experiment_id: str = found.experiment_id if found else self.client.create_experiment(name, artifacts)
 
     @classmethod
-    def open(cls, storage: str, recorded: Mapping[str, Any] | None = None) -> Self:
+    def open(
+        cls, storage: str, recorded: Mapping[str, Any] | None = None, *, uri: str | None = None, experiment: str | None = None
+    ) -> Self:
         """The tracking server of a storage; a local database is created where there is none.
 
         Args:
@@ -119,6 +169,8 @@ class Tracking:
             recorded: The `tracking.json` of an experiment that goes on. Its runs stay where they are, in the MLflow experiment that
                 they are in; only MLFLOW_TRACKING_URI takes them to another server. None: MLFLOW_TRACKING_URI, else the database
                 in the storage.
+            uri: Of the server, named outright. None: as above.
+            experiment: MLflow's, by name. None: as above, else MLFLOW_EXPERIMENT_NAME, else `d3ray`.
 
         Raises:
             ConfigError: there is no server where it says, or it refuses.
@@ -126,42 +178,34 @@ class Tracking:
         """
         os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"  # the default blocks a call for minutes; deliveries are repeated anyway
         os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = "5"
-        told, before = os.environ.get("MLFLOW_TRACKING_URI", ""), recorded or {}
-        uri = told or recorded_uri(before)
+        told, before = uri or os.environ.get("MLFLOW_TRACKING_URI", ""), recorded or {}
+        named, uri, own = uri, _uri(storage, before, uri), _own(storage)
         stays = "uri" in before and (not told or without_password(_absolute(told)).rstrip("/") == shown(before))
-        name = before.get("experiment") if stays else os.environ.get("MLFLOW_EXPERIMENT_NAME") or before.get("experiment")
-        folder = Folder(storage).local
-        own = None if folder is None else folder / "mlflow.db"
+        noted = before.get("experiment")
+        name = experiment or (noted if stays else os.environ.get("MLFLOW_EXPERIMENT_NAME") or noted)
         try:
-            if not uri:
-                assert own is not None
-                return cls._local(own, name, own)
             if uri.startswith("sqlite:///"):
-                return cls._local(Path(_absolute(uri).removeprefix("sqlite:///")), name, own)
+                return cls._local(Path(uri.removeprefix("sqlite:///")), name, own)
             return cls(uri, None, name)
         except ServerAwayError as error:
-            how = f"correct MLFLOW_TRACKING_URI, or unset it to use {storage}/mlflow.db."
-            if not told:
+            how = "or correct MLFLOW_TRACKING_URI: a storage behind a URI has no database of its own."
+            if own is not None:
+                how = f"correct MLFLOW_TRACKING_URI, or unset it to use {own}."
+            if named:
+                how = "or name another one."
+            elif not told:
                 how = "or name it with user and password, or another one, in MLFLOW_TRACKING_URI: this experiment's runs are there."
             raise ConfigError(f"{error} Start it (mlflow server), {how}") from error
 
     @classmethod
     def _local(cls, database: Path, name: str | None, own: Path | None) -> Self:
-        """A database in a file. It is created under a lock: two that create it together leave it half made."""
+        """A database in a file."""
         uri, artifacts = f"sqlite:///{database}", database.with_name("mlartifacts")
-        with storage_errors("used as storage", database.parent):
-            database.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
-                if not database.exists():
-                    make_database(database)
-                tracking = cls(uri, artifacts.as_uri(), name)
-                with closing(sqlite3.connect(database)) as connection:
-                    connection.execute("PRAGMA journal_mode=wal")
-                tracking.analyse()
-        except (OSError, sqlite3.Error) as error:  # ServerAwayError among them
-            cause = error.__cause__ if isinstance(error, ServerAwayError) else error
-            raise StorageError(f"The database {database} cannot be written: {_cause(cause)}.") from error
+        with _made(database):
+            tracking = cls(uri, artifacts.as_uri(), name)
+            with closing(sqlite3.connect(database)) as connection:
+                connection.execute("PRAGMA journal_mode=wal")
+            tracking.analyse()
         tracking._in_storage = database == own
         return tracking
 
@@ -211,7 +255,10 @@ class Tracking:
         return found[0].info.run_id if found else None
 
     def run(self, key: str, name: str, tags: Mapping[str, str], params: Mapping[str, str], dataset: Mapping[str, Any]) -> str:
-        """The run with a key, created where there is none, with these tags, its parameters and the dataset as its input."""
+        """The run with a key, created where there is none, with these tags, its parameters and the dataset as its input.
+
+        Without entries the dataset is none.
+        """
         from mlflow.entities import Param
 
         run_id, known_params, has_input = self.find_run(key), {}, False
@@ -225,7 +272,7 @@ class Tracking:
         new = [Param(name, without_secrets(value)) for name, value in params.items() if name not in known_params]
         for at in range(0, len(new), 100):
             self.client.log_batch(run_id, params=new[at : at + 100])
-        if not has_input:
+        if dataset and not has_input:
             self.client.log_inputs(run_id, datasets=[dataset_input(dataset)])
         return str(run_id)
 
@@ -233,14 +280,10 @@ class Tracking:
         """Believes what folders say of a parent's runs, but for those that were deleted since."""
         from mlflow.entities import ViewType
 
-        token = None
-        while True:
-            found = self.client.search_runs(
-                [self.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.DELETED_ONLY, 1000, page_token=token
-            )
-            self._gone.update(run.info.run_id for run in found)
-            if not (token := found.token):
-                break
+        found = every_run(
+            self.client, self.experiment_id, f"tags.`mlflow.parentRunId` = '{parent}'", run_view_type=ViewType.DELETED_ONLY
+        )
+        self._gone.update(run.info.run_id for run in found)
         self._trusted.add(parent)
 
     def believes(self, parent: str, run_id: str) -> bool:
@@ -298,6 +341,16 @@ class Tracking:
         for key in keys:
             if (run_id := self.find_run(key)) is not None:
                 self.client.delete_run(run_id)
+
+
+def every_run(client: Any, experiment_id: str, query: str, **how: Any) -> list[Any]:
+    """The runs of MLflow's experiment that fit a query, however many; `how` as of its `search_runs`."""
+    found, token = list[Any](), None
+    while True:
+        page = client.search_runs([experiment_id], query, max_results=_BATCH, page_token=token, **how)
+        found += page
+        if not (token := page.token):
+            return found
 
 
 def _absolute(uri: str) -> str:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeVar
 
 from ...data.errors import D3rayError
-from ...data.storage.stores.side_by_side import side_by_side
 from ...data.uris import without_secrets
 from ..storage.experiments import Experiment
 from ..storage.folders import Folder
@@ -31,11 +30,7 @@ def settle(storage: str, tracking: Tracking) -> list[str]:
     """
     root = Folder(storage)
     folders = [root / name for name in root.names() if not name.startswith(".")]
-    unsaid = (
-        side_by_side(partial(_passing_over, _unsaid), folders)
-        if root.local is None
-        else [_passing_over(_unsaid, one) for one in folders]
-    )
+    unsaid = root.each(partial(_passing_over, _unsaid), folders)
     return [one.name for one in unsaid if one is not None and _passing_over(partial(_settle, tracking=tracking), one.folder)]
 
 

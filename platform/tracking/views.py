@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..results.best import objective_of
+from ..results.configurations import objective_of
 from ..results.mlflow_pages import page
 from ..storage.experiments import Experiment
 from .place import FILE

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ...algos.saving.checkpoint import checkpoint_name
-from ...data.errors import StorageError
+from ...data.errors import ConfigError, StorageError
 from ...data.storage.files import storage_errors, sync_folder
 from ..settings.objective import Objective
-from ..storage.experiments import Trial
+from ..storage.experiments import CANCELLED, Trial
 from ..storage.outbox import lines
 
 
@@ -55,6 +55,22 @@ def stop_of(trial: Trial) -> tuple[int, str] | None:
     """The step at which a trial is to end, and why; None where nobody has decided that."""
     about = trial.folder.read_json("stop.json")
     return None if about is None else (about["step"], about["reason"])
+
+
+def check_goes_on(trial: Trial) -> None:
+    """Raises ConfigError where nothing is left to do of a trial, but for what somebody has cancelled alone."""
+    ended = trial.status
+    if trial.is_settled and not any(about["status"] == "KILLED" and about.get("reason") == CANCELLED for about in ended.values()):
+        how = ", ".join(dict.fromkeys(str(about.get("reason") or about["status"].lower()) for about in ended.values()))
+        raise ConfigError(f"The trial {trial.identity} has ended ({how}): there is nothing to go on with.")
+
+
+def take_up(trial: Trial) -> None:
+    """Lets a trial go on, also one that somebody has cancelled alone. Raises ConfigError as `check_goes_on`."""
+    check_goes_on(trial)
+    if (stop := stop_of(trial)) is not None and stop[1] == CANCELLED:
+        trial.folder.delete(["stop.json"])
+    trial.reopen()
 
 
 def note_exploit(trial: Trial, exploit: Exploit) -> None:

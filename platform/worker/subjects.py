@@ -1,4 +1,4 @@
-"""What a trial trains and what it leaves: d3ray's own algorithms and RLlib's, one seed or several, behind the same calls."""
+"""What a trial trains and what it leaves: d3ray's own algorithms and RLlib's, offline and online, behind the same calls."""
 
 from __future__ import annotations
 
@@ -13,42 +13,74 @@ from ...algos.saving.checkpoint import read_checkpoint
 from ...algos.saving.saving import load
 from ...algos.stack import Stack
 from ...data.dataset import Dataset
+from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ..places import Data
 from ..rllib.algorithm import RllibAlgorithm
 from ..rllib.export import write_package as write_rllib_package
 from ..rllib.names import is_rllib
-from ..rllib.stack import RllibStack
 from ..settings.algorithms import make_algorithm
 from ..settings.config import EvaluationConfig
 from ..settings.evaluation import environment_to_play
+from ..settings.online import OnlineConfig, is_online
+from .in_turn import InTurn
+from .online import OnlineMember
+
+Subject = Algorithm | Stack | InTurn
 
 
 def make_subject(
-    choice: Mapping[str, Any], seeds: Sequence[int], device: str | None, dataset: Data, evaluation: EvaluationConfig | None
-) -> Algorithm | Stack:
-    """What a trial trains: the algorithm of one seed, or a stack of several. Raises ConfigError."""
+    choice: Mapping[str, Any],
+    seeds: Sequence[int],
+    device: str | None,
+    dataset: Data,
+    evaluation: EvaluationConfig | None,
+    online: OnlineConfig | None = None,
+) -> Subject:
+    """What a trial trains: the algorithm of one seed, or several seeds: as a stack, or in turn. Raises ConfigError."""
     first = make_algorithm(choice, seed=seeds[0], device=device)
-    if not is_rllib(first.name):
+    place = learns_in(first, dataset, evaluation, online)
+    if is_rllib(first.name):
+        members = [cast("RllibAlgorithm", first).for_run(seed, dataset, place) for seed in seeds]
+    elif place is not None:
+        members = [_member(make_algorithm(choice, seed=seed, device=device), place, dataset, online) for seed in seeds]
+    else:
         return first if len(seeds) == 1 else Stack(first, seeds)
-    return cast("Stack", RllibStack(cast("RllibAlgorithm", first), seeds, dataset, learns_in(first, dataset, evaluation)))
+    return InTurn(first, members)
 
 
-def learns_in(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None) -> str | Environment | None:
+def _member(algorithm: Algorithm, place: str | Environment, dataset: Data, online: OnlineConfig | None) -> OnlineMember:
+    online = online or OnlineConfig()
+    if not is_online(algorithm.name):
+        return OnlineMember(algorithm, place, dataset if isinstance(dataset, Dataset) else None, online)
+    if "mixture" in online.arguments():
+        raise ConfigError(f"{algorithm.name} learns from what its own policy just did: online.mixture has no place there.")
+    return OnlineMember(algorithm, place, None, online)
+
+
+def learns_in(
+    algorithm: Algorithm, dataset: Data, evaluation: EvaluationConfig | None, online: OnlineConfig | None = None
+) -> str | Environment | None:
     """Where an algorithm learns that learns in an environment: that of the evaluation, else the dataset's own.
 
     Raises:
         ConfigError: there is neither.
     """
-    if not getattr(algorithm, "is_online", False):
+    if online is None and not is_online(algorithm.name):
         return None
     return environment_to_play((evaluation or EvaluationConfig()).model_copy(update={"holdout": 0.0}), dataset)
 
 
-def check_data(algorithm: Any, dataset: Data, evaluation: EvaluationConfig | None) -> None:
-    """Raises ConfigError or DataError before any work where an algorithm cannot be trained on a dataset."""
+def check_data(
+    algorithm: Algorithm, dataset: Data, evaluation: EvaluationConfig | None, online: OnlineConfig | None = None
+) -> None:
+    """Raises ConfigError or DataError before any work where an algorithm cannot be trained on a dataset, or while it acts."""
+    place = learns_in(algorithm, dataset, evaluation, online)
     if is_rllib(algorithm.name):
-        algorithm.for_run(algorithm.seed, dataset, learns_in(algorithm, dataset, evaluation)).spec_of()
+        cast("RllibAlgorithm", algorithm).for_run(algorithm.seed, dataset, place).spec_of()
+    elif place is not None:
+        member = _member(algorithm, place, dataset, online)
+        member.run.close()
     else:
         config_for_dataset(algorithm, cast("Dataset", dataset))
 

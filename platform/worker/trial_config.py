@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -10,6 +12,7 @@ from ...data.config import Config
 from ...data.uris import without_secrets
 from ..settings.config import CheckpointConfig, EvaluationConfig, ExperimentConfig
 from ..settings.objective import Objective
+from ..settings.online import OnlineConfig
 from ..storage.experiments import Trial
 
 _SHARE = "resources.json"  # of a trial's folder
@@ -24,6 +27,7 @@ class TrialConfig(Config):
     n_steps_per_epoch: int = Field(10_000, gt=0)
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     evaluation: EvaluationConfig | None = None
+    online: OnlineConfig | None = None
     plugins: tuple[str, ...] = ()
     system_metrics: bool = False
     device: str | None = None
@@ -54,6 +58,7 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
         "n_steps_per_epoch": decided["n_steps_per_epoch"],
         "seeds": list(trial.seeds),
         "evaluation": decided["evaluation"],
+        "online": decided.get("online"),
         "plugins": list(config.plugins),
         "system_metrics": config.system_metrics,
         "device": None if config.resources.gpu else "cpu",
@@ -67,3 +72,18 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
 def note_share(trial: Trial, gpu: float) -> None:
     """Keeps the share of a GPU that a trial was found to need: from now on its worker is told no smaller one."""
     trial.folder.write_json(_SHARE, {"gpu": gpu})
+
+
+def program(config: Mapping[str, Any]) -> str:
+    """What decides how long a trial's updates take: all that its worker is told but coefficients, seeds and places."""
+    algorithm = {name: value for name, value in config["algorithm"].items() if not isinstance(value, float)}
+    kept = {name: value for name, value in config.items() if name not in ("folder", "n_steps", "plugins", "objective")}
+    return json.dumps({**kept, "algorithm": algorithm, "seeds": len(config["seeds"])}, sort_keys=True, default=str)
+
+
+def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any]) -> str:
+    """What a user may lower where a trial runs out of memory."""
+    batch = algorithm.get("batch_size")
+    cures = [f"seeds_per_trial ({n_seeds} seeds are stacked)"] * (n_seeds > 1)
+    cures += [f"algorithm.batch_size ({batch})"] * (batch is not None)
+    return f"lower {' or '.join(cures) or 'what it computes with'}"

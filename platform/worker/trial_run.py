@@ -20,18 +20,19 @@ from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
 from ..cluster.gpus import check_gpu
 from ..settings.algorithms import streams
-from ..settings.config import import_plugins
 from ..settings.evaluation import environment_to_play, scorers
-from ..storage.experiments import Trial, is_better, is_cancelled
+from ..settings.plugins import import_plugins
+from ..storage.experiments import CANCELLED, Trial, is_better, is_cancelled
 from ..storage.folders import Folder
 from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
 from ..surroundings import describe_machine, this_machine
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
 from .host_memory import keep_freed_memory
+from .in_turn import InTurn
 from .opened_data import check_recorded, in_memory, open_dataset
 from .returns import Every, Returns
-from .subjects import is_judge, load_best, make_subject, write_package
+from .subjects import Subject, is_judge, load_best, make_subject, write_package
 from .system_metrics import SystemMetrics
 from .trial_config import TrialConfig
 
@@ -73,8 +74,8 @@ class TrialRun:
             torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
         import_plugins(config.plugins)
         self.dataset = open_dataset(config.dataset, mapped=not streams(config.algorithm))
-        self.subject: Algorithm | Stack = make_subject(
-            config.algorithm, config.seeds, config.device, self.dataset, config.evaluation
+        self.subject: Subject = make_subject(
+            config.algorithm, config.seeds, config.device, self.dataset, config.evaluation, config.online
         )
         if config.folder is not None:
             self._take_up(Trial(Folder(config.folder)))
@@ -224,7 +225,8 @@ class TrialRun:
             self.subject.fit_.learner.load_state(tensors, int(meta["step"]))
         else:
             self.subject.load_state(tensors, meta)
-        if own and (exploits := trial.get("exploits", 0)):  # its coefficients are no longer those of its configuration
+        exploits = trial.get("exploits", 0) if own else 0
+        if exploits and not isinstance(self.subject, InTurn):  # its coefficients are no longer those of its configuration
             self._exploited = exploits
             self.subject.set_params(**{name: meta["config"][name] for name in _coefficients(self._settings())})
         self.offset = (trial["logging_step"] if reached is None else reached) - self.subject.step
@@ -253,7 +255,7 @@ class TrialRun:
         """
         before, now = other._settings(), self._settings()
         same = all(getattr(self.config, n) == getattr(other.config, n) for n in _PROGRAM) and type(before) is type(now)
-        if not same or not isinstance(now, AlgorithmConfig) or not hasattr(other.subject, "fit_") or other.failed:
+        if not same or not isinstance(other.subject, Algorithm | Stack) or not hasattr(other.subject, "fit_") or other.failed:
             return False
         shapes = [{name: value for name, value in one if name not in one.coefficients()} for one in (before, now)]
         if shapes[0] != shapes[1]:
@@ -279,10 +281,11 @@ class TrialRun:
         if stop is not None and self.step >= stop[0]:
             self.stopped = stop[1]
         elif not self.done and is_cancelled(self._experiment):
-            self.stopped, self.goes_on = "cancelled", True
+            self.stopped, self.goes_on = CANCELLED, True
 
     def _exploit(self, trial: Trial, exploit: Exploit) -> None:
         """Goes on from the donor's weights with new coefficients, both written into the learner that there is."""
+        assert not isinstance(self.subject, InTurn)  # populations learn from data
         tensors, meta = donated(trial, exploit)
         self._end_epochs()
         self.subject.set_params(**exploit.coefficients)

@@ -65,7 +65,7 @@ def test_a_job_stop(train: Train, undisturbed: Runs) -> None:
     kill(command.process.pid)
     took, status = time.monotonic() - began, command.wait()
     if status == 130:
-        assert "To go on, say the same with --resume." in command.log.read_text()
+        assert "To go on: d3ray resume " in command.log.read_text()
         assert runs.statuses() == {"KILLED": 3}
     runs.release(held)
     again = runs.start("--resume")

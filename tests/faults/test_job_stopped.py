@@ -60,7 +60,7 @@ def test_a_sweep_stopped_as_a_job_goes_on(head: RayHead, tiny: Path, tmp_path: P
         (job,) = re.findall(r"^Job (sweep-[0-9a-f]{8}) runs: ", command.log.read_text(), re.MULTILINE)
         assert said(stopped, "stop", "jobs", "stop", job).startswith(f"{job} is stopped.\n")
         assert command.wait() == 130, command.log.read_text()
-        assert "To go on, say the same with --resume." in command.log.read_text()  # it was interrupted, not killed
+        assert "To go on: d3ray resume " in command.log.read_text()  # it was interrupted, not killed
         assert set(stopped.statuses()) == {"KILLED"}
         assert not any(trial.is_settled for trial in stopped.trials())
         stopped.release(held)

@@ -61,7 +61,7 @@ def test_a_plugin_is_imported_by_another_process(tmp_path: Path) -> None:
     given = {**DATA, "algorithm": "OwnOfConfigs", "plugins": ["plugin_of_configs"]}
     assert experiments.check(given, working_directory=str(tmp_path)).plugins == ["plugin_of_configs"]
     (problem,) = experiments.problems({**given, "plugins": ["plugin_of_nobody"]}, working_directory=str(tmp_path))
-    assert "'plugin_of_nobody' cannot be imported" in problem.sentence
+    assert "here is no plugin 'plugin_of_nobody'" in problem.sentence
     assert "plugin_of_configs" not in sys.modules
     assert "OwnOfConfigs" not in algorithm_names()
 

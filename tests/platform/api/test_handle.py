@@ -162,6 +162,15 @@ def test_what_is_not_seen_from_here_is_asked_of_the_cluster(tmp_path: Path, stor
         handle.results()
 
 
+def test_a_storage_that_is_seen_is_watched_while_a_job_begins(storage: Path) -> None:
+    """Each question is a job of the cluster; later there is one, for its storage may be another of the same name."""
+    told = experiments.open("old", storage=str(storage)).status().model_copy(update={"name": "new", "state": "RUNNING"})
+    for ago, asked in ((5, 0), (100, 1)):
+        place = Nowhere(job("new", str(storage), started=time.time() - ago), answer=told.model_dump_json())
+        found = ExperimentHandle("new", str(storage), place).status()
+        assert (found.state, len(place.asked)) == (("PENDING", "RUNNING")[asked], asked)
+
+
 def test_a_resume_has_the_settings_of_the_beginning(storage: Path) -> None:
     place = Nowhere()
     handle = ExperimentHandle("old", str(storage), place)
@@ -170,6 +179,19 @@ def test_a_resume_has_the_settings_of_the_beginning(storage: Path) -> None:
     config = {"dataset": "d3ray/pendulum-replay", "algorithm": {"name": "TD3PlusBC", "alpha": 5.0}, "n_steps": 20}
     Experiment.look(str(storage), "old").keep_settings({"job": "train", "config": config})
     assert handle.settings() == {"job": "train", "config": config}
+    trials = Experiment.look(str(storage), "old").trials()
+    with pytest.raises(ConfigError, match=r"has ended \(finished\): there is nothing to go on with"):
+        handle.resume(trials[0].identity)
+    trials[0].settle({seed: {"status": "KILLED", "reason": "cancelled", "final": True} for seed in trials[0].seeds})
+    assert [one.identity for one in handle.status().trials if one.may_go_on] == [trials[0].identity]
+    with pytest.raises(ConfigError, match=f"has no trial {trials[0].identity[:-1]!r}; did you mean"):
+        handle.resume(trials[0].identity[:-1])
+    Experiment.look(str(storage), "old").keep_settings({"job": "judge", "config": config})
+    with pytest.raises(ConfigError, match="is a judgement, whose trials go on together"):
+        handle.resume(trials[0].identity)
+    Experiment.look(str(storage), "old").keep_settings({"job": "train", "config": config})
+    handle.resume(trials[0].identity)
+    assert place.known.pop().command == f"--resume trial={trials[0].identity}"
     handle.resume()
     assert place.known[0].command == "--resume"
     assert handle.status().state == "PENDING"

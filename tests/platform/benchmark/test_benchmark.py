@@ -18,7 +18,7 @@ from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.jobs.training.benchmark import BenchmarkConfig
 from d3ray.platform.benchmark.data import Obtained, obtain, stood_in
 from d3ray.platform.benchmark.gate import protocol, read_bands, write_bands
-from d3ray.platform.benchmark.run import BenchmarkResult, Cells, benchmark_work, cell_trials
+from d3ray.platform.benchmark.run import BenchmarkResult, benchmark_work, cell_trials
 from d3ray.platform.benchmark.suite import SUITES, SuiteConfig
 from d3ray.platform.driver.budget import Spent
 from d3ray.platform.experiment.checks import describe_dataset
@@ -172,9 +172,11 @@ def test_protocols_are_compared_before_anything_runs(tmp_path: Path, data: Obtai
 def test_a_budget_begins_nothing_new(tmp_path: Path, data: Obtained) -> None:
     config, now = suite(tmp_path, seeds_per_trial=1), [0.0]
     with rehearsal(benchmark_work(config, data)) as experiment:
-        proposer = Cells(trials(experiment, config, data), Limits(hours=1), Spent(experiment.folder, lambda: now[0]))
+        spent = Spent(experiment.folder, Limits(hours=1), lambda: now[0])
+        proposer = benchmark_work(config, data).proposer(experiment, spent)
         first = proposer.next()
         assert first is not None
+        spent.began(first.identity)
         now[0] = 3599.0
         assert proposer.next() is not None
         now[0] = 3601.0

@@ -95,6 +95,19 @@ def test_aggregates_are_over_normalised_datasets_and_comparisons_over_all(whole:
     assert places(improvements)["BC", "BC"].text == ""
 
 
+def test_only_numbers_that_are_there_are_explained(whole: Benchmark, tracking: Tracking) -> None:
+    assert "Over datasets" in shown(of(whole))
+    assert "The optimality gap is" in shown(of(whole))
+    raw = {cell: seeds for cell, seeds in CELLS.items() if cell[0] == PENDULUM}
+    one = of(read(tracking, raw, suite="one-dataset"))
+    assert one.improvements
+    assert not one.aggregates
+    assert "Over datasets" not in shown(one)
+    assert "A probability of improvement is" in shown(one)
+    assert "optimality gap" not in shown(one)
+    assert "optimality gap" not in compose(one.benchmark)["report.md"].decode()
+
+
 def test_what_is_missing_or_failed_or_not_finished_is_shown_and_in_no_mean(tracking: Tracking) -> None:
     cells = {**CELLS, (HOPPER, "BC"): {0: [1, 2, 3, 4], 1: [1, 2]}, (WALKER, "BC"): {0: [9], 1: [8, 9]}}
     about = {"datasets": [HOPPER, WALKER, PENDULUM, "d4rl/pen-human-v1"], "algorithms": ["IQL", "BC", "CQL"], "seeds": [0, 1, 2]}

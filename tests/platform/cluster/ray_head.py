@@ -45,7 +45,7 @@ class RayHead:
         """The ends of its logs, for the report of a test that failed."""
         home = self.folder.parent
         files = [home / "log", *(file for name in _LOGS for file in sorted(home.glob(f"ray/session_*/logs/{name}")))]
-        return "\n".join(f"--- {file.relative_to(home)}\n{_last_lines(file, 30)}" for file in files)
+        return "\n".join(f"--- {file.relative_to(home)}\n{_last_lines(file, 30)}" for file in files if file.exists())
 
     def ask(self, path: str, method: str = "GET") -> Any:
         """What its job server answers."""

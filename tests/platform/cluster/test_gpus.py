@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from ray.tune import PlacementGroupFactory
 
 from d3ray.data.errors import ConfigError
 from d3ray.platform.cluster import gpus
 from d3ray.platform.cluster.gpus import BY_NAME_ONLY, check_gpu, driver_version, gpu_state, why_none
+from d3ray.platform.trainable import trainable
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
@@ -62,3 +65,22 @@ def test_a_trial_that_was_given_a_gpu_and_finds_none_does_not_begin(monkeypatch:
     check_gpu(1.0, "cpu")  # who asks for the CPU gets it
     monkeypatch.setenv(BY_NAME_ONLY, "1")
     check_gpu(1.0)
+
+
+def own_tuners(gpu: float, **config: Any) -> Any:
+    """A trial of a user's own Tuner that asked for a GPU, as Tune sets it up."""
+    about = SimpleNamespace(trial_resources=PlacementGroupFactory([{"CPU": 1.0, "GPU": gpu}]), trial_id="1", trial_name="own")
+    settings = {"dataset": "d3ray/cartpole-replay", "n_steps": 2, "n_steps_per_epoch": 1, **config}
+    return trainable("DQN")(config={"__trial_info__": about, **settings})
+
+
+def test_a_users_own_tuner_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(BY_NAME_ONLY, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"The trial was given 0\.5 GPU on .*, and torch sees none there"):
+        own_tuners(0.5)
+    assert own_tuners(0.5, device="cpu").step()["done"] is False  # it was told to train on the CPU
+    monkeypatch.setenv(BY_NAME_ONLY, "1")
+    one = own_tuners(0.5)
+    assert one.step()["step"] == 1
+    assert one.run.config.resources == {"cpu": 1.0, "gpu": 0.5}

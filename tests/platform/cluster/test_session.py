@@ -92,6 +92,36 @@ def test_a_reader_that_is_interrupted_starts_no_other_ray() -> None:
     assert "current thread is not the main thread" not in done.stderr  # as Ray says where another one begins to start it
 
 
+_AHEAD = """
+import os, time
+import ray
+from d3ray.platform.cluster.session import ray_ahead, ray_session
+
+with ray_ahead():
+    while not ray.is_initialized():  # in a thread: this one has other things to do
+        time.sleep(0.01)
+    with ray_session():
+        print(ray.get(ray.remote(lambda: "of a worker").remote()))
+    print(ray.is_initialized())
+try:
+    with ray_ahead():
+        raise ValueError("nobody takes it")
+except ValueError as error:
+    print(error, ray.is_initialized())
+os.environ["RAY_ADDRESS"] = "10.0.0.1:6379"  # another's, which is not joined before it has to be
+with ray_ahead():
+    print(ray.is_initialized())
+"""
+
+
+@pytest.mark.long
+def test_a_ray_that_starts_ahead_is_the_one_of_the_session_or_ends() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-c", _AHEAD]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stdout) == (0, "of a worker\nFalse\nnobody takes it False\nFalse\n"), done.stderr
+
+
 _UNUSED = re.compile(r"/(dashboard|monitor|log_monitor)\.py$").search
 _HARMLESS = ["/ray.rpc.NodeInfoGcsService/GetAllNodeInfo", "/ray.rpc.JobInfoGcsService/GetAllJobInfo"]
 _ALREADY_IMPORTED = """

@@ -10,11 +10,14 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError, StorageError
 from d3ray.data.formats.hdf5.d4rl import plan_d4rl, read_d4rl
+from d3ray.data.formats.registry import plan
 from d3ray.data.storage.pieces import workspace
 from d3ray.data.storage.steps import StepTable, concat_steps, steps_from_arrays
 from d3ray.data.storage.writing import Draft
@@ -24,6 +27,8 @@ from d3ray.platform.datasets import reading
 from d3ray.platform.datasets.ingest import ingest
 from d3ray.platform.datasets.parts import Part
 from d3ray.platform.datasets.workers import ray_workers
+
+from ...data.formats.minari_folders import BOX, TWO, episode_of, metadata, write_hdf5
 
 N = 4000
 
@@ -80,9 +85,9 @@ FILES: dict[str, tuple[Callable[[], dict[str, np.ndarray]], dict[str, Any]]] = {
 def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     make, options = FILES[kind]
     path = hdf5(tmp_path / "a.hdf5", make())
-    whole, plan = read_d4rl(path, **options), plan_d4rl(path, n_bytes=20_000, **options)
-    assert len(plan.parts) > 5
-    tables = [read().steps for read in plan.parts]
+    whole, parts = read_d4rl(path, **options), plan_d4rl(path, n_bytes=20_000, **options).parts
+    assert len(parts) > 5
+    tables = [read().steps for read in parts]
     assert max(table.n_transitions for table in tables) < N / 4
     joined = concat_steps(tables)
     for name, column in whole.steps.columns.items():
@@ -103,6 +108,72 @@ def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ki
     assert in_parts.dataset.folder is not None
     assert len(in_parts.dataset.folder.manifest.shards) > 2
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.hdf5", "once", "parts"]
+
+
+def parquet(folder: Path, options: dict[str, Any]) -> Path:
+    rng, n = np.random.default_rng(0), N
+    arrays = rng.normal(size=(n, 3)), rng.normal(size=(n, 2)), rng.normal(size=n)
+    ends, cut = rng.random(n) < 0.02, rng.random(n) < 0.02
+    data = Dataset.from_arrays(*arrays, ends, cut, next_observations=rng.normal(size=(n, 3)))
+    pq.write_table(flat(data), folder / "file", row_group_size=150)
+    return folder / "file"
+
+
+def flat(data: Dataset) -> Any:
+    """Its rows but for the closing rows of some episodes."""
+    columns, episode = data.columns, np.repeat(np.arange(data.n_episodes), data.episodes.steps + 1)
+    kept = ~columns["closing"] | (episode % 3 > 0)
+    vectors = {name: pa.array(list(columns[name][kept])) for name in ("observation", "action")}
+    plain = {name: columns[name][kept] for name in ("reward", "terminated", "truncated", "closing")}
+    return pa.table({**vectors, **plain, "episode": episode[kept], "other": episode[kept]})
+
+
+def d3rlpy(folder: Path, options: dict[str, Any]) -> Path:
+    rng = np.random.default_rng(0)
+    with h5py.File(folder / "file", "w") as file:
+        file["columns"], file["num_episodes"], file["version"] = ["observations"], 90, "2.8"
+        for k in range(90):
+            n = int(rng.integers(1, 60))
+            file[f"observations_{k}"], file[f"actions_{k}"] = rng.normal(size=(n, 3)), rng.uniform(-2, 2, (n, 2))
+            file[f"rewards_{k}"], file[f"terminated_{k}"] = rng.normal(size=(n, 1)), k % 2 == 0
+    options["timeout_at"] = 50
+    return folder / "file"
+
+
+def minari(folder: Path, options: dict[str, Any]) -> Path:
+    episodes = [episode_of(1 + k % 40, k, terminated=k % 3 == 0, truncated=k % 3 == 1) for k in range(90)]
+    for k, episode in enumerate(episodes):
+        n = len(episode["rewards"])
+        episode["infos/same"] = np.arange(n + 1) + k
+        episode["infos/action_log_probs"] = np.full(n + 1, -0.5)
+        episode["terminations"][n // 2] |= k == 70
+        if k != 77:
+            episode["infos/missing"] = np.arange(n)
+        episode["infos/wider"] = np.zeros((n, 2 + (k == 5)))
+    return write_hdf5(folder / "file", episodes, metadata(BOX, TWO, 90))
+
+
+@pytest.mark.parametrize("make", [parquet, d3rlpy, minari])
+def test_parts_of_other_formats_are_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, dict[str, Any]], Path]
+) -> None:
+    options: dict[str, Any] = {}
+    path = make(tmp_path, options)
+    at_once = ingest(path, tmp_path / "once", options=options)
+    monkeypatch.setattr(reading, "PART_BYTES", 15_000)
+    monkeypatch.setattr(ingest_module, "SHARD_BYTES", 50_000)
+    monkeypatch.setattr(ingest_module, "PIECE_BYTES", 30_000)
+    parts = plan(path, n_bytes=15_000, **options).parts
+    assert len(parts) > 4
+    assert max(read().steps.n_transitions for read in parts) < at_once.dataset.n_transitions / 3
+    in_parts = ingest(path, tmp_path / "parts", options=options)
+    in_parts.dataset.verify()
+    assert in_parts.dataset.fingerprint == at_once.dataset.fingerprint
+    assert in_parts.dataset.spec == at_once.dataset.spec
+    assert in_parts.dataset.environment == at_once.dataset.environment
+    told, expected = (one.dataset.provenance["ingested"]["files"][0] for one in (in_parts, at_once))
+    assert {**told, "notes": sorted(told["notes"])} == {**expected, "notes": sorted(expected["notes"])}
+    assert sorted(in_parts.notes) == sorted(at_once.notes)
 
 
 def test_parts_are_the_whole_on_ray_too(local_ray: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

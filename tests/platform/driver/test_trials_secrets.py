@@ -55,7 +55,7 @@ def test_trials_over_an_object_store_leave_no_credentials(local_ray: Path, tmp_p
             }
         )
         decided, about = config.configuration(), describe_dataset(dataset, config.dataset_place)
-        work = Work(config, decided, {place("tiny"): about}, lambda _: Listed([]))
+        work = Work(config, decided, {place("tiny"): about}, lambda *_: Listed([]))
         experiment = Experiment.begin(config.storage_place, "planted", decided, about)
         trial, files = experiment.trial(decided, (0,)), list[tuple[Path, bytes]]()
         run_trials(experiment, Listed([trial]), work, on_progress=lambda _: files.extend(files_below(tmp_path)))

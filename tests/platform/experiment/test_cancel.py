@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
+from d3ray.data.errors import ConfigError
 from d3ray.platform.experiment.run import run_experiment
 from d3ray.platform.results.progress import OnProgress, Progress
 from d3ray.platform.settings.config import ExperimentConfig
@@ -68,3 +70,28 @@ def test_what_is_cancelled_ends_at_its_next_epoch(local_ray: Path, tmp_path: Pat
     assert 0 < result.seeds[1].step < STEPS
     assert result.seeds[1].reason == "cancelled"
     assert [seed.policy is not None for seed in result.seeds] == [True, False, True]
+
+    # which stays so, until it is asked for by its name
+    assert [seed.status for seed in run_experiment(config(tmp_path), resume=True).seeds] == ["FINISHED", "KILLED", "FINISHED"]
+    second = next(trial.identity for trial in experiment.trials() if trial.seeds == (1,))
+    result = run_experiment(config(tmp_path), resume=True, trial=second)
+    assert [(seed.status, seed.step) for seed in result.seeds] == [("FINISHED", STEPS)] * 3
+    assert [seed.policy is not None for seed in result.seeds] == [True] * 3
+    with pytest.raises(ConfigError, match="nothing to go on with"):
+        run_experiment(config(tmp_path), resume=True, trial=second)
+
+
+@pytest.mark.long
+def test_one_of_several_that_were_stopped_goes_on_alone(local_ray: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(config(tmp_path), on_progress=when_begun(tmp_path, lambda experiment, _: experiment.cancel()))
+    experiment = Experiment.look(str(tmp_path), "some")
+    before = {trial.identity: trial.status for trial in experiment.trials()}
+    last = experiment.trials()[-1].identity
+    result = run_experiment(config(tmp_path), resume=True, trial=last)
+    after = {trial.identity: trial.status for trial in experiment.trials()}
+    assert {name: after[name] for name in before if name != last} == {name: before[name] for name in before if name != last}
+    assert {about["status"] for about in after[last].values()} == {"FINISHED"}
+    assert (result.status, experiment.state["reason"]) == ("KILLED", "cancelled")
+    client = MlflowClient(result.tracking_uri)
+    assert [client.get_run(str(seed.run_id)).info.status for seed in result.seeds] == ["KILLED", "KILLED", "FINISHED"]

@@ -121,7 +121,7 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(tmp_path: Path, start: Callable[
     second.until(lambda: len([path for path in writing(4 * EPOCH) if path.parents[1].joinpath("attempt").read_text() == "3"]) >= 1)
     os.kill(second.process.pid, signal.SIGINT)
     assert second.process.wait(60) == 130
-    assert "with --resume" in second.log.read_text()
+    assert "To go on: d3ray resume" in second.log.read_text()
     assert statuses() == {"KILLED"}
     second.end()
     hold.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from d3ray import Dataset
-from d3ray.jobs.__main__ import run_command
+from d3ray.jobs.command.running import run_command
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.tracking.runs import Tracking
@@ -87,7 +87,9 @@ def attempt(storage: Path, *more: str) -> tuple[int, str, str]:
 def test_a_failure_is_tried_again_and_then_final(plugins: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (plugins / "bad_luck").touch()
     assert attempt(tmp_path, "retries=1") == (1, "1", "FAILED: RuntimeError: no luck")
-    assert capsys.readouterr().err.endswith("seed 0: RuntimeError: no luck. Once that is mended, --resume goes on.\n")
+    assert capsys.readouterr().err.endswith(
+        f"seed 0: RuntimeError: no luck. Once that is mended, d3ray resume unlucky storage={tmp_path} goes on.\n"
+    )
     assert attempt(tmp_path, "retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")
     assert "as often as `retries` says" in capsys.readouterr().err
     assert attempt(tmp_path, "retries=1", "--resume") == (1, "2", "FAILED: RuntimeError: no luck")  # it is left alone

@@ -77,9 +77,14 @@ def config(place: Path, **changes: Any) -> ExperimentConfig:
 
 @pytest.fixture(scope="module")
 def first(place: Path) -> tuple[ExperimentResult, list[int]]:
-    done: list[int] = []
+    waited, done = list[str](), list[int]()
 
     def watch(progress: Progress) -> None:
+        if progress.waiting:
+            waited.append(progress.waiting)
+            assert not done
+            return
+        assert waited[0] == "opening MLflow"
         assert progress.total == 180
         done.append(progress.done)
 
@@ -239,7 +244,7 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(
         ({"checkpoint": {"every": 30}}, "checkpoint.every is 30; it must be a multiple of n_steps_per_epoch, which is 20"),
         ({"evaluation": {"every": 5}}, "evaluation.every is 5"),
         ({"algorithm": {"name": "DQN", "gama": 1}}, "did you mean 'gamma'"),
-        ({"plugins": ("not_there",)}, "plugin 'not_there' cannot be imported"),
+        ({"plugins": ("not_there",)}, "there is no plugin 'not_there'"),
         ({"evaluation": None}, "checkpoint.best is evaluation/return, which nothing measures"),
         ({"n_step": 5}, "did you mean 'n_steps'"),
     ],

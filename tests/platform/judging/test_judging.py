@@ -138,7 +138,10 @@ def test_what_cannot_be_judged_is_refused_in_a_sentence(place: Path) -> None:
         "'bandit' has one episode": (settings(place, "best.onnx", dataset=str(place / "one")), DataError),
         "no environment 'CartPol-v1'": (settings(place, "best.onnx", environment="CartPol-v1"), ConfigError),
         "environment: 'bandit' has .* CartPole-v1 has": (settings(place, "best.onnx", environment="CartPole-v1"), ConfigError),
-        "is a URI: name a folder": (settings(place, "best.onnx", storage="s3://nowhere/results"), ConfigError),
+        "s3://nowhere/x with credentials, which Tune would keep": (
+            settings(place, "best.onnx", storage="s3://KEY:SECRET@nowhere/x"),
+            ConfigError,
+        ),
         "cannot be a folder's": (settings(place, "best.onnx", name="a b"), ConfigError),
         "no setting 'n_critic'": (settings(place, "best.onnx", n_steps=10, fqe={"n_critic": 3}), ConfigError),
         "are the same policy": (settings(place, "best.onnx", "best.onnx"), ConfigError),

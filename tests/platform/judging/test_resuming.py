@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from d3ray import Dataset, DiscreteBC
+from d3ray import Dataset, DiscreteBC, experiments
 from d3ray.algos.testing import maker
 from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.judging.policies import keep
@@ -92,6 +92,9 @@ def test_a_judgement_that_was_killed_while_fqe_trained_goes_on_to_the_same_numbe
         command.wait()
     finally:
         command.end()
+    left = experiments.open("judge-logs", storage=killed["storage"])
+    assert [one.label for one in left.status().trials] == ["FQE of policy"]
+    assert left.settings() == {"job": "judge", "config": killed}
     (trial,) = Experiment.look(killed["storage"], "judge-logs").trials()
     assert 0 < trial.committed < N_STEPS
     assert not (Path(killed["storage"]) / "judge-logs/judgement.json").exists()

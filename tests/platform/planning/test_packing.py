@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from d3ray import Dataset
 from d3ray.platform.cluster.gpus import BY_NAME_ONLY
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.proposer import Listed
-from d3ray.platform.driver.trial_queue import slots
+from d3ray.platform.driver.trial_queue import TrialQueue, TuneSearcher, slots
 from d3ray.platform.experiment.run import run_experiment, train_work
-from d3ray.platform.planning.packing import Repacked, pack, share
+from d3ray.platform.planning.packing import pack, share
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
@@ -86,61 +87,80 @@ def out_of_memory(trial: Trial) -> None:
     note_failure(Writer(trial), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), {})
 
 
-def told(trial: Trial) -> Mapping[str, Any]:
+def told(trial: Trial) -> dict[str, Any]:
     return trial_config(CONFIG, trial)
 
 
 def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_not(tmp_path: Path) -> None:
     made = (("a", (0, 1)), ("b", (2,)), ("c", (3, 4)), ("d", (5,)))
     greedy, modest, later, other = (Trial.create(Folder(tmp_path / name), DECIDED, seeds, DATA) for name, seeds in made)
-    queue = Repacked(Listed([greedy, modest]), told)
-    assert (queue.next(), queue.next()) == (greedy, modest)
-    assert queue.next() is None  # either may come again
+
+    def hand_out(trial: Trial) -> dict[str, Any]:
+        trial.reopen()
+        return told(trial)
+
+    queue = TrialQueue(Listed([greedy, modest]), hand_out, take_turns=True)
+    assert [queue.suggest(name) for name in "ab"] == [{"trial": told(greedy)}, {"trial": told(modest)}]
+    assert queue.suggest("c") is None  # either may come again
     modest.settle({2: {"status": "FAILED", "reason": "RuntimeError: other"}})
-    queue.ended(modest)
-    shares = []
+    queue.on_trial_complete("b")
+    shares, name = [], "a"
     while True:
         out_of_memory(greedy)
-        queue.ended(greedy)
-        try:
-            again = queue.next()
-        except StopIteration:
+        queue.on_trial_complete(name)
+        name += "a"
+        again = queue.suggest(name)
+        if again == TuneSearcher.FINISHED:
             break
-        assert again is greedy
+        assert again == {"trial": told(greedy)}
         shares.append(told(greedy)["resources"])
-        greedy.reopen()
     assert greedy.retried == 0  # memory that a share was too small for costs none of the user's `retries`
     assert shares == [{"cpu": 1, "gpu": 0.6}, {"cpu": 1, "gpu": 1.0}]
     reason = "a whole GPU has too little memory for it: lower seeds_per_trial (2 seeds are stacked) or algorithm.batch_size (32)"
     assert {seed: ended["reason"] for seed, ended in greedy.status.items()} == {0: reason, 1: reason}
-    assert not queue.has_more()
     Trial(greedy.folder).reopen()
     assert greedy.retried == 1  # what a whole GPU is too small for is a failure
     queue._proposer = Listed([later, other])
-    assert (queue.next(), queue.next()) == (later, other)
+    assert [queue.suggest(name) for name in "de"] == [{"trial": told(later)}, {"trial": told(other)}]
     shares = [told(trial)["resources"]["gpu"] for trial in (greedy, modest, later, other)]
     assert shares == [1.0, 0.3, 1.0, 0.3]  # a stack of as many seeds is of its kind, and one of one seed is not
 
 
 PLUGIN = """
-'''Hungry runs out of GPU memory at step 30 while it has less than a whole GPU, and notes where it runs.'''
-import json, os, time
+'''Hungry runs out of GPU memory at step 30 while it has less than a whole GPU, and notes where it runs.
+
+With a whole GPU it waits there until another has had one too, so that two of them are at work at the same time.
+'''
+import json, os, time, uuid
+from pathlib import Path
 import ray, torch
 from d3ray import DQN
 from d3ray.algos.registry import register_algorithm
 
+SEEN = Path(__file__).with_name("seen.jsonl")
+
 @register_algorithm
 class Hungry(DQN):
+    attempt = None
+
     def schedule(self, step):
         if step % 10 == 0:
+            self.attempt = self.attempt or uuid.uuid4().hex
             gpu = ray.get_runtime_context().get_assigned_resources().get("GPU", 0)
-            seen = {"pid": os.getpid(), "device": os.environ["CUDA_VISIBLE_DEVICES"], "threads": torch.get_num_threads(),
-                    "gpu": gpu, "step": step, "time": time.time()}
-            with open(os.path.join(os.path.dirname(__file__), "seen.jsonl"), "a") as file:
+            seen = {"pid": os.getpid(), "attempt": self.attempt, "device": os.environ["CUDA_VISIBLE_DEVICES"],
+                    "threads": torch.get_num_threads(), "gpu": gpu, "step": step, "time": time.time()}
+            with SEEN.open("a") as file:
                 file.write(json.dumps(seen) + "\\n")
             if step == 30 and gpu < 1:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
+            end = time.monotonic() + 120
+            while step == 30 and self.alone() and time.monotonic() < end:
+                time.sleep(0.02)
         return super().schedule(step)
+
+    def alone(self):
+        whole = (one for one in map(json.loads, SEEN.read_text().splitlines()) if one["gpu"] == 1)
+        return all(one["attempt"] == self.attempt for one in whole)
 """
 
 
@@ -192,11 +212,15 @@ def test_trials_that_run_out_of_memory_go_on_with_a_whole_gpu_each_on_its_own(pl
     each = {step: steps.count(step) for step in range(0, 60, 10)}
     assert each == {0: 3 - ran_out, 10: 3 - ran_out, 20: 3, 30: 3, 40: 3, 50: 3}  # who did goes on from its checkpoint at step 20
     assert len({one["pid"] for one in seen}) < 3 + ran_out  # fewer processes than attempts
-    for one in whole:  # at the same time nobody else has the same device
-        others = [o for o in whole if o["pid"] != one["pid"] and abs(o["time"] - one["time"]) < 0.05]
-        assert all(other["device"] != one["device"] for other in others)
     assert all(one["device"] in {"0", "1", "2", "3"} for one in seen)
-    assert len({one["device"] for one in whole}) > 1
+    lives = [[one for one in whole if one["attempt"] == attempt] for attempt in {one["attempt"] for one in whole}]
+    together = [
+        (a[0]["device"], b[0]["device"])
+        for a, b in combinations(lives, 2)
+        if a[0]["time"] < b[-1]["time"] and b[0]["time"] < a[-1]["time"]
+    ]
+    assert together  # two waited for each other
+    assert all(a != b for a, b in together)  # at the same time nobody else has the same device
     trial = next((place / "results/hungry/trials").iterdir())
     assert json.loads((trial / "resources.json").read_text()) == {"gpu": 1.0}
 

@@ -14,13 +14,13 @@ from d3ray.platform.planning.estimate import (
     Job,
     Node,
     disk,
-    program,
     schedule,
     trial_seconds,
     until_spent,
 )
 from d3ray.platform.planning.probe import Measured, Probe
 from d3ray.platform.words import rounded, size_text, time_text
+from d3ray.platform.worker.trial_config import program
 
 ONE = Measured(
     start=3, setup=1, update=0.01, row_bytes=200, n_metrics=5, gpu_memory=0, commit=0.5, checkpoint_bytes=1000, first_finish=6,
@@ -171,3 +171,20 @@ def test_a_plan_trains_a_little_and_leaves_nothing(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "results").exists()
     assert run_command("train", [*arguments, "--replace"]) == 2
     assert "plan changes nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trial=DQN-0"], "trial names what --resume goes on with: say --resume too"),
+        (["trial=DQN-0", "--resume", "--plan"], "plan is of all that is left: leave trial out"),
+        (["trial=DQN-0", "--resume"], "has no trial 'DQN-0'"),
+    ],
+)
+def test_one_trial_is_for_a_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    from d3ray.jobs.command.running import run_command
+
+    storage = tmp_path / "results"
+    assert run_command("train", ["d3ray/cartpole-replay", "algorithm=DQN", f"storage={storage}", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(storage.glob("*/experiment.json"))

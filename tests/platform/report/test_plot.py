@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.report.plot import figure, metrics_of, panels_of, trailing_mean
+from d3ray.platform.report.plot import metrics_of, panels_of, plot_of, trailing_mean
 from d3ray.platform.report.sources import read_source, read_sources
 from d3ray.platform.storage.experiments import Experiment
 
@@ -102,9 +102,7 @@ def test_the_return_is_drawn_else_what_was_held_out_else_losses(write: Write, tm
 def test_the_same_curves_make_the_same_picture(write: Write, tmp_path: Path, ending: str, begins: bytes) -> None:
     write("first", {0: [1, 2, 3, 4], 1: [2, 3, 4, 5]})
     results = [read_source("first", str(tmp_path))]
-    drawn, _ = panels_of(results, [RETURN])
-    picture = figure(results, drawn, [RETURN], ending)
+    picture = plot_of(results, [RETURN]).picture(ending)
     assert picture.startswith(begins)
-    assert figure(results, drawn, [RETURN], ending) == picture
-    smoother, _ = panels_of(results, [RETURN], window=3)
-    assert figure(results, smoother, [RETURN], ending) != picture
+    assert plot_of(results, [RETURN]).picture(ending) == picture
+    assert plot_of(results, [RETURN], window=3).picture(ending) != picture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,12 +13,15 @@ import pytest
 
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.platform.report import charts, series
-from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES, Report, compose, report
-from d3ray.platform.report.tasks import group, panels
+from d3ray.platform.report.experiment import CURVES, LOSSES, SCORES, Report, compose, report
+from d3ray.platform.report.page import PAGE
+from d3ray.platform.report.sweep_text import _space  # pyright: ignore[reportPrivateUsage]
+from d3ray.platform.report.tasks import group, label, panels
 from d3ray.platform.report.text import decimals, number, run_link
 from d3ray.platform.results.mlflow_pages import mlflow_command
 from d3ray.platform.results.reading import RETURN, Configuration, read_results
 from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.words import value_text
 
 from ..results.fake_experiment import DATASET, write_experiment
 
@@ -350,3 +354,32 @@ def test_the_configuration_on_the_page_is_json(write: Write, tmp_path: Path) -> 
     assert config["name"] == "again-again"
     assert config["seeds"] == [3, 5]
     assert "d3ray train --config again-again.json" in page.text
+
+
+def test_lengths_that_differ_are_both_said(write: Write, tmp_path: Path) -> None:
+    write("short", {0: [1.0, 2.0]}, n_points=2)
+    write("long", {0: [1.0] * 40}, algorithm="IQL", n_points=40)
+    page, _ = read(report(str(tmp_path), ["short", "long"]))
+    assert "for 200 to 4,000 gradient steps, with 1 seed each." in page.text
+    page, _ = read(report(str(tmp_path), ["long"]))
+    assert "for 4,000 gradient steps, with 1 seed." in page.text
+
+
+def test_prose_has_values_in_words_and_no_json(write: Write, tmp_path: Path) -> None:
+    assert value_text({"hidden_units": [64, 64], "activation": "relu", "dropout": None}) == (
+        "hidden_units [64, 64], activation relu and dropout none"
+    )
+    assert value_text([True, 1e-4]) == "[true, 0.0001]"
+    assert _space({"choice": [[64, 64], {"hidden_units": [32]}]}) == "choice of [64, 64] or hidden_units [32]"
+    assert _space({"loguniform": [1e-4, 1e-2]}) == "loguniform [0.0001, 0.01]"
+    write("one", {0: [1.0, 2.0]})
+    (results,) = (read_results(str(tmp_path), "one"),)
+    sizes = ([64, 64], [32])
+    searched = [
+        replace(results.configurations[0], number=k, choice={"algorithm.encoder": {"hidden_units": size}})
+        for k, size in enumerate(sizes)
+    ]
+    assert [one.label for one in label([(results, one) for one in searched])] == [
+        "0: TD3PlusBC encoder hidden_units [64, 64]",
+        "1: TD3PlusBC encoder hidden_units [32]",
+    ]

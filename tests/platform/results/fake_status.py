@@ -54,6 +54,7 @@ def write_trial(
     ended: Mapping[int, Mapping[str, Any]] | str | None = None,
     attempt: int | None = None,
     committed: int | None = None,
+    losses: Mapping[str, float] | None = None,
 ) -> Trial:
     """A trial as its worker leaves it.
 
@@ -67,6 +68,7 @@ def write_trial(
         ended: How each seed ended; "FINISHED" for all of them.
         attempt: How often a worker began it; None: once where there is an epoch.
         committed: The newest checkpoint; None: at the last epoch.
+        losses: Of every epoch.
     """
     trial = experiment.trial(configuration(n_steps, **(settings or {})), seeds, number=number)
     if number is not None:
@@ -77,14 +79,14 @@ def write_trial(
             os.utime(trial.folder.local / "attempt", (epochs[0][1] - 1, epochs[0][1] - 1))
     for seed in seeds:
         for step, when, values in epochs:
-            metrics = {"time/updates_per_second": 77.0, **({METRIC: values[seed]} if seed in values else {})}
+            metrics = {"time/updates_per_second": 77.0, **(losses or {}), **({METRIC: values[seed]} if seed in values else {})}
             line = _text(Line(step, round(when * 1000), metrics))
             trial.outbox(seed).write(f"part-{step:09d}.jsonl", line.encode())
     if (reached := epochs[-1][0] if epochs and committed is None else committed) is not None:
         (trial.folder / "checkpoints" / f"step-{reached:09d}").write("manifest.json", b"{}")
     if ended == "FINISHED":
         last = {s: {METRIC: values[s]} for _, _, values in epochs[-1:] for s in seeds if s in values}
-        speed = {"time/updates_per_second": 77.0}
+        speed = {"time/updates_per_second": 77.0, **(losses or {})}
         when = round(epochs[-1][1] * 1000)
         ended = {s: {"status": "FINISHED", "step": n_steps, "time": when, "metrics": {**last.get(s, {}), **speed}} for s in seeds}
     if ended:

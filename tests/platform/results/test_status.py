@@ -108,7 +108,7 @@ def test_a_dead_one_says_so_and_what_to_do(tmp_path: Path) -> None:
     view = look(tmp_path)
     assert (view.state, view.reason) == ("KILLED", "its command died")
     assert [trial.state for trial in view.trials] == ["KILLED", "PENDING"]
-    assert view.advice.endswith("with --resume.")
+    assert view.advice.startswith("To go on from the last checkpoints: d3ray resume ")
     assert (view.rate, view.eta) == (None, None)
     assert view.elapsed > 600
 
@@ -265,6 +265,15 @@ def test_the_driver_knows_of_epochs_that_no_checkpoint_stands_for(tmp_path: Path
     assert [trial.state for trial in view.trials] == ["RUNNING", "PENDING", "FINISHED"]
     assert (view.trials[0].step, view.trials[0].scores, view.trials[0].rate) == (600, {0: -1.0}, 20.0)
     assert view.eta == pytest.approx(400 / 20 - 10 + 1000 / 48.5)  # 48.5: between 20 and the finished one's 77
+
+
+def test_a_trial_that_has_a_title_is_called_by_it(tmp_path: Path) -> None:
+    """A judgement's trials differ in the place of a policy, which tells nobody which it is."""
+    experiment = begin(tmp_path, "one")
+    for k, title in enumerate(("FQE of b", "FQE of a")):
+        experiment.trial({**configuration(), "algorithm": {"name": "FQE", "algo": f"/somewhere/{k}"}}, (0, 1), title=title)
+    assert [trial.label for trial in look(tmp_path).trials] == ["FQE of a", "FQE of b"]
+    assert [one.label for one in Status.of(look(tmp_path)).trials] == ["FQE of a", "FQE of b"]
 
 
 def test_a_name_that_there_is_not_is_refused_with_the_nearest(tmp_path: Path) -> None:

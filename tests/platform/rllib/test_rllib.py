@@ -46,7 +46,7 @@ def small_data() -> Dataset:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("PPO", {}), "did you mean 'rllib/PPO'"),
+        (("APPO", {}), "did you mean 'rllib/APPO'"),
         (("rllib/PPPO", {}), "did you mean 'rllib/PPO'"),
         (("rllib/PPO", {"clip_parm": 0.2}), "has no setting 'clip_parm'; did you mean 'clip_param'"),
         (("rllib/PPO", {"training": {"clip_parm": 0.2}}), "did you mean 'clip_param'"),

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from d3ray.platform.storage.locks import Lock
 from d3ray.platform.storage.writer import FencedError, Writer
 
 from ..object_store import ObjectStore, object_store
+from .bucket import register_bucket
 from .test_lease import HandClock
 
 TAKERS = 8
@@ -112,6 +114,44 @@ def test_what_cannot_be_reached_is_said_without_its_keys(store: ObjectStore) -> 
     with pytest.raises(StorageError, match="a slash in SECRET is %2F") as slash:
         Folder("s3://THEKEY:THE/SECRET@bucket/x")
     assert "THE/SECRET" not in str(slash.value)
+
+
+def package(folder: Path, *names: str, content: bytes) -> Path:
+    folder.mkdir()
+    for name in (*names, "manifest.json"):
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["s3", "others"])
+def test_a_package_is_there_whole_until_all_of_another_has_been_sent(
+    kind: str, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_bucket()
+    folder = Folder(store.uri("packages") if kind == "s3" else f"fsspec+bucket://{tmp_path.name}/packages")
+    folder.put_tree(package(tmp_path / "first", "policy.onnx", "golden", content=b"1"), "mine")
+    sent: list[str] = []
+
+    def upload(self: Any, file: Path, key: str) -> None:
+        sent.append(key)
+        if len(sent) == 2:
+            raise OSError("the store is away")
+        put(self, file, key)
+
+    kind_of_store = type(folder._store._store)  # pyright: ignore[reportAttributeAccessIssue] - of what remembers
+    put = kind_of_store.upload
+    with monkeypatch.context() as patch:
+        patch.setattr(kind_of_store, "upload", upload)
+        with pytest.raises(StorageError, match="the store is away"):
+            folder.put_tree(package(tmp_path / "second", "policy.onnx", "new", content=b"2"), "mine")
+    assert {name: (folder / "mine").read(name) for name in (folder / "mine").tree()} == dict.fromkeys(
+        ("golden", "manifest.json", "policy.onnx"), b"1"
+    )
+    folder.put_tree(package(tmp_path / "third", "policy.onnx", "new", content=b"3"), "mine")
+    assert {name: (folder / "mine").read(name) for name in (folder / "mine").tree()} == dict.fromkeys(
+        ("manifest.json", "new", "policy.onnx"), b"3"
+    )
+    assert folder.names() == ["mine"]
 
 
 # ---- locks

@@ -80,7 +80,7 @@ class Sweep:
     def work(self, scheduler: TrialScheduler | None, **more: Any) -> Work:
         """What the driver is given, with a scheduler and with more that workers are told."""
         also = {"objective": SCORE.model_dump(mode="json"), "heeds": True, **more}
-        return Work(self.config, {}, {}, lambda experiment: Listed([]), lambda experiment: scheduler, also)
+        return Work(self.config, {}, {}, lambda *_: Listed([]), lambda experiment: scheduler, also)
 
     def worker(self, trial: Trial, **more: Any) -> TrialConfig:
         """The same, for a `TrialRun`."""

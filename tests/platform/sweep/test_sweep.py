@@ -15,7 +15,8 @@ from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
 from d3ray.platform.driver.budget import Spent
 from d3ray.platform.experiment.checks import describe_dataset
-from d3ray.platform.results.sweep import SweepResult, read_sweep
+from d3ray.platform.results.configurations import SweepResult, read_configurations
+from d3ray.platform.settings.config import Limits
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import Search, check_sweep, run_sweep
@@ -42,11 +43,13 @@ class Driver:
         for trial in self.experiment.trials():
             if not trial.is_settled:
                 trial.reopen()
-        self.search = Search(config, self.experiment, datasets, searcher, spent and spent(self.experiment))
+        self.spent = Spent(self.experiment.folder, config.budget) if spent is None else spent(self.experiment)
+        self.search = Search(config, self.experiment, datasets, searcher, self.spent)
 
     def take(self) -> Trial | None:
         trial = self.search.next()
         if trial is not None:
+            self.spent.began(trial.identity)
             trial.reopen()
         return trial
 
@@ -55,6 +58,7 @@ class Driver:
         metrics = {"holdout/td_error": abs(np.log10(rate) + 3) + trial.configuration["algorithm"]["gamma"]}
         about = {"status": status, "step": 40, "metrics": metrics, **more}
         trial.settle({seed: {**about, "metrics": {n: v + seed / 10 for n, v in metrics.items()}} for seed in trial.seeds})
+        self.spent.ended(trial.identity)
         self.search.ended(trial)
 
     def run(self, most: int = 1000) -> int:
@@ -122,6 +126,13 @@ def test_what_only_data_and_searchers_can_tell_is_refused_before_anything_runs(
     with pytest.raises(error) as refused:
         run_sweep(sweep(data, tmp_path / "results", **changes))
     assert said in str(refused.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_population_goes_on_as_a_whole(data: Path, tmp_path: Path) -> None:
+    spaces = {"algorithm.learning_rate": {"loguniform": [1e-4, 1e-2]}}
+    with pytest.raises(ConfigError, match="trials of a population go on together"):
+        run_sweep(sweep(data, tmp_path / "results", scheduler="pbt", search=spaces), resume=True, trial="one")
     assert not (tmp_path / "results").exists()
 
 
@@ -203,7 +214,7 @@ def test_seeds_that_train_apart_are_trials_of_one_configuration(data: Path, tmp_
     ]
     past = again.search.history()
     assert [one.ended for one in past] == ["finished"] * 2
-    results = read_sweep(again.experiment, config.objective)
+    results = read_configurations(again.experiment.trials(), config.objective)
     assert [len(one.values) for one in results] == [3, 3]
     assert results[0].outcome is not None
     assert results[0].outcome.objective == pytest.approx(past[0].value)
@@ -233,7 +244,7 @@ def test_over_datasets_and_algorithms(data: Path, tmp_path: Path) -> None:
         driver.take()
     for k, trial in enumerate(t for t in trials if t is not None):
         trial.settle({0: {"status": "FINISHED", "step": 40, "metrics": {"holdout/action_match": k / 10}}})
-    found = read_sweep(driver.experiment, config.objective)
+    found = read_configurations(driver.experiment.trials(), config.objective)
     best = SweepResult(None, config.objective, found).best  # pyright: ignore[reportArgumentType]
     highest = {one.dataset: max(o.outcome.objective for o in found if o.outcome and o.dataset == one.dataset) for one in found}  # pyright: ignore
     assert {place: one.outcome.objective for place, one in best.items() if one.outcome} == highest
@@ -260,14 +271,14 @@ def test_hours_count_over_every_resume(data: Path, tmp_path: Path) -> None:
     config = sweep(data, tmp_path, budget={"hours": 1})
 
     def clocked(experiment: Experiment) -> Spent:
-        return Spent(experiment.folder, lambda: now)
+        return Spent(experiment.folder, Limits(hours=1), lambda: now)
 
     driver = Driver(config, clocked)
     now += 7200  # nothing runs yet
     trial = driver.take()
     assert trial is not None
     now += 1800
-    driver.search.reported(trial, {"time_this_iter_s": 1800.0, "config": {"trial": {"resources": {"gpu": 0.5}}}})
+    driver.spent.epoch({"time_this_iter_s": 1800.0, "config": {"trial": {"resources": {"gpu": 0.5}}}})
     driver.stop()  # killed half way
     now = 5.0  # of another boot
     again = Driver(config, clocked)
@@ -285,7 +296,7 @@ def test_hours_count_over_every_resume(data: Path, tmp_path: Path) -> None:
     with pytest.raises(StopIteration):
         again.take()
     again.stop()
-    raised = Driver(sweep(data, tmp_path, budget={"hours": 2}), clocked)  # which --resume may do
+    raised = Driver(sweep(data, tmp_path, budget={"hours": 2}))  # which --resume may do
     assert raised.search.has_more()
     assert raised.experiment.configuration["budget"]["hours"] == 2
 
@@ -293,13 +304,14 @@ def test_hours_count_over_every_resume(data: Path, tmp_path: Path) -> None:
 def test_gpu_hours_are_hours_times_shares(tmp_path: Path) -> None:
     from d3ray.platform.storage.folders import Folder
 
-    spent = Spent(Folder(str(tmp_path)))
-    spent.add_epoch({"time_this_iter_s": 3600.0, "config": {"trial": {"resources": {"gpu": 0.25}}}})
-    spent.add_epoch({"time_this_iter_s": 1800.0, "config": {"trial": {"resources": {"gpu": 2}}}})
+    spent = Spent(Folder(str(tmp_path)), Limits())
+    spent.epoch({"time_this_iter_s": 3600.0, "config": {"trial": {"resources": {"gpu": 0.25}}}})
+    spent.epoch({"time_this_iter_s": 1800.0, "config": {"trial": {"resources": {"gpu": 2}}}})
     assert spent.gpu_seconds == 900 + 3600
-    assert not spent.is_over(None, 1.26)
-    assert spent.is_over(None, 1.25)
-    assert not spent.is_over(None, None)
+    for limits, is_over in ((Limits(gpu_hours=1.26), False), (Limits(gpu_hours=1.25), True), (Limits(), False)):
+        limited = Spent(Folder(str(tmp_path)), limits)
+        limited.gpu_seconds = spent.gpu_seconds
+        assert limited.is_over is is_over
 
 
 def test_a_resumed_sweep_must_be_the_same_but_for_its_budget(data: Path, tmp_path: Path) -> None:

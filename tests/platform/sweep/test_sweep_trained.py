@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.results.sweep import SweepResult
+from d3ray.platform.results.configurations import SweepResult
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import run_sweep

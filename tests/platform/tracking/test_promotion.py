@@ -18,6 +18,7 @@ from d3ray.algos.registry import algorithm_class
 from d3ray.data.spec import Environment
 from d3ray.jobs.command.running import run_command
 from d3ray.platform.storage.experiments import Experiment, Status
+from d3ray.platform.storage.outbox import Outbox
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.tracking import promotion
 from d3ray.platform.tracking.delivery import deliver
@@ -61,7 +62,9 @@ class Model:
     def __init__(self, storage: Path, packages: Path) -> None:
         self.storage, self.packages, self.name = str(storage), packages, "rules"
 
-    def train(self, *rules: str, value: float | None = 1.0, status: Status = "FINISHED", **dataset: Any) -> None:
+    def train(
+        self, *rules: str, value: float | None = 1.0, status: Status = "FINISHED", metric: str = "evaluation/return", **dataset: Any
+    ) -> None:
         """An experiment that has ended, whose seed k learned rule k; the value by which seeds are compared grows with k."""
         about = {**DATASET, **dataset}
         experiment = Experiment.begin(self.storage, self.name, SETTINGS, about, replace=True)
@@ -76,8 +79,13 @@ class Model:
                 for file in (self.packages / rule).iterdir():
                     (copied / file.name).write_bytes(file.read_bytes())
                 (trial.folder / "policy").put_tree(copied, f"seed-{seed}")
-            metrics = {} if value is None else {"evaluation/return": value + seed}
+            metrics = {} if value is None else {metric: value + seed}
+            box = Outbox(trial.outbox(seed))
+            box.begin(-1)
+            box.add(40, metrics)
+            box.write(40)
             ended[seed] = {"status": "FINISHED", "step": 40, "time": 0, "metrics": metrics}
+        (trial.folder / "checkpoints" / "step-000000040").write("manifest.json", b"{}")
         trial.settle(ended)
         experiment.set_state(status)
         deliver(Tracking.open(self.storage), experiment, experiment.trials())
@@ -261,7 +269,7 @@ def test_what_cannot_be_compared_is_refused(model: Model, capsys: pytest.Capture
     assert "There is no registered model" in capsys.readouterr().err
     model.train("good", value=None)
     assert model.command("promote") == 1
-    assert "has no candidate: no seed of a finished configuration was scored" in capsys.readouterr().err
+    assert f"{model.name} has no candidate: no seed of it was scored, and the gate compares returns. " in capsys.readouterr().err
     model.train("good")
     version = model.aliases["candidate"]
     assert model.command("promote", "episodes=3") == 2
@@ -275,6 +283,27 @@ def test_what_cannot_be_compared_is_refused(model: Model, capsys: pytest.Capture
     assert model.command("promote", "episodes=20") == 1
     assert "has no score" in capsys.readouterr().err
     assert "champion" not in model.aliases
+
+
+def test_what_was_scored_on_held_out_data_alone_is_told_how_to_decide(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = f"d3ray judge models:/{model.name}/VERSION DATASET and then d3ray promote {model.name} by=estimate.\n"
+    model.train("good", metric="holdout/action_match")
+    assert model.command("promote") == 1
+    assert capsys.readouterr().err == (
+        f"{model.name} has no candidate: its seeds were scored on held-out data alone, by holdout/action_match, and the gate "
+        "compares returns. Train with evaluation.environment=ID to be scored by playing, or decide from logs with "
+        f"{judge.replace('VERSION', '1')}"
+    )
+    data = Dataset.from_arrays(np.zeros((40, 4), np.float32), np.arange(40) % 2, np.ones(40), np.arange(40) % 20 == 19)
+    learner = algorithm_class("DiscreteBC")(seed=0).fit(data, n_steps=1, n_steps_per_epoch=1)
+    model.packages = tmp_path
+    write_package(learner, tmp_path / "good")
+    model.train("good")
+    assert model.command("promote", "episodes=20") == 2
+    way_out = f"write environment=ID, or decide from logs with {judge.replace('VERSION', '2')}"
+    assert capsys.readouterr().err.endswith(f" names no environment to play in: {way_out}")
 
 
 def test_there_is_no_way_around_the_gate(model: Model, capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,8 +236,12 @@ def test_results_elsewhere_need_a_tracking_server(monkeypatch: pytest.MonkeyPatc
 def test_a_server_that_is_not_there_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     began = time.monotonic()
-    with pytest.raises(ConfigError, match=r"does not answer: .* Start it"):
+    with pytest.raises(ConfigError, match=rf"does not answer: .* Start it .*, or unset it to use {tmp_path}/mlflow\.db\.$"):
         Tracking.open(str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"Start it \(mlflow server\), or correct MLFLOW_TRACKING_URI: a storage behind a URI has no"
+    ):
+        Tracking.open("fsspec+memory://results")
     assert time.monotonic() - began < 20
     assert list(tmp_path.iterdir()) == []
 
@@ -337,7 +341,7 @@ def test_an_outage_stalls_nothing_and_loses_nothing(
         with pytest.raises(ServerAwayError):
             case.deliver(tracking)
         case.experiment.set_state("FINISHED")
-        assert "with --resume delivers the rest" in delivery.finish()
+        assert " delivers the rest" in delivery.finish()
     way = Forwarder(port, server)
     try:
         with Delivery(tracking, case.experiment, [case.trial]) as again:

@@ -57,8 +57,20 @@ def test_an_experiment_has_views_with_its_metric_and_what_it_searches(tracking: 
     assert [name for name in tags(tracking) if key in name] == []
 
 
+def shown(link: str, profile: Path) -> str:
+    """The text of a page in a browser of its own."""
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--window-size=1600,1000"]
+    command = [*browser, "--virtual-time-budget=20000", "--dump-dom", link]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    shutil.rmtree(profile, ignore_errors=True)
+    return re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", " ", text, flags=re.DOTALL)
+
+
+needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser here")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser here")
+@needs_browser
 def test_a_browser_opens_the_table_and_the_curves(server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fresh one, which has never been told which pages of MLflow to show."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server}")
@@ -69,17 +81,50 @@ def test_a_browser_opens_the_table_and_the_curves(server: int, tmp_path: Path, m
     case.train(10)
     case.deliver(tracking)
     links = view_links(case.experiment.folder.read_json("tracking.json"))
-
-    def shown(link: str) -> str:
-        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-        command = [*browser, "--window-size=1600,1000", "--virtual-time-budget=20000", "--dump-dom", link]
-        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-        shutil.rmtree(tmp_path / "profile", ignore_errors=True)
-        return re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", " ", text, flags=re.DOTALL)
-
-    table = shown(links["table"])
+    table = shown(links["table"], tmp_path / "profile")
     for heading in ("Model training", "evaluation/return", "algorithm", "seed"):
         assert heading in table, table
     assert "seed 0" in table or "viewed" in table
-    assert "evaluation/return" in shown(links["curves"])
-    assert "evaluation/return" not in shown(links["table"].replace("viewStateShareKey", "nothing"))  # as MLflow opens it by itself
+    assert "evaluation/return" in shown(links["curves"], tmp_path / "profile")
+    by_itself = shown(links["table"].replace("viewStateShareKey", "nothing"), tmp_path / "profile")
+    assert "evaluation/return" not in by_itself  # as MLflow opens it without a view
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("metric", ["evaluation/return", "holdout/td_error"])
+def test_a_browser_sorts_the_best_first_and_groups_curves(
+    server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str
+) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server}")
+    tracking = Tracking.open(str(tmp_path))
+    case = Case(tmp_path, f"sorted-{metric[:4]}")
+    keep_place(case.experiment, tracking.place)
+    case.experiment.configuration |= {
+        "search": {"algorithm.alpha": {"grid": [1.5, 2.5]}},
+        "objective": {"metric": metric},
+    }
+    keep_views(tracking, case.experiment)
+    values = {(1.5, 0): 51.25, (1.5, 1): 11.25, (2.5, 0): 91.25, (2.5, 1): 31.25}
+    for (alpha, seed), value in values.items():  # in no order
+        tags = {"d3ray.kind": "seed", "d3ray.experiment": case.experiment.name, "mlflow.runName": f"alpha {alpha} seed {seed}"}
+        run = tracking.client.create_run(tracking.experiment_id, tags=tags).info.run_id
+        for name, said in (("algorithm.alpha", alpha), ("algorithm", "TD3PlusBC"), ("seed", seed)):
+            tracking.client.log_param(run, name, said)
+        for step in (100, 200):
+            tracking.client.log_metric(run, metric, value * step / 200, step=step)
+        tracking.client.set_terminated(run)
+    links = view_links(case.experiment.folder.read_json("tracking.json"))
+    table = shown(links["table"], tmp_path / "profile")
+    found = sorted(values.values(), key=lambda value: table.index(f"{value}"))
+    assert found == sorted(values.values(), reverse=metric == "evaluation/return")
+    best_first = ["2.5", "1.5"] if metric == "evaluation/return" else ["1.5", "2.5"]
+    with playwright.sync_playwright() as found, found.chromium.launch(executable_path=shutil.which("chromium")) as browser:
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+        page.goto(links["curves"])
+        for alpha, mean in (("1.5", "31.25"), ("2.5", "61.25")):
+            page.get_by_text(f"{alpha} ({metric})").first.wait_for(state="attached", timeout=90_000)  # a line
+            page.get_by_text(mean, exact=True).first.wait_for(state="attached", timeout=90_000)  # a bar, of two seeds' mean
+        groups = re.findall(r"Group: (\S+)", page.inner_text("body"))
+    assert groups == best_first

@@ -1,0 +1,97 @@
+"""What an experiment would take, before it is begun."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..storage.folders import Folder
+from .configs import Given, check, plain
+from .submitting import place_at
+from .told import Expected, JobName, Planned, Status
+
+
+def plan(config: Given, *, job: JobName = "train", address: str | None = None) -> Planned:
+    """Trains a few trials for half a minute, on this machine or on a cluster, and works out what all would take. Nothing stays.
+
+    Args:
+        config: As `submit` takes it; a file that it names has to be there where it is planned.
+        job: `train`, `sweep` or `benchmark`.
+        address: As for `submit`.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+        StorageError: the cluster or the storage cannot be reached.
+    """
+    check(config, job=job)
+    with tempfile.TemporaryDirectory(prefix="d3ray-plan-") as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text(json.dumps(plain(config, job)))
+        place, arguments = place_at(address), ["--config", str(file), "--plan"]
+        said = place.ask(job, [*arguments, "format=json"])
+    found = json.loads(said[said.index("{") :])
+    return Planned(
+        trials=found["n_trials"],
+        seeds=found["n_seeds"],
+        text=_words(found),
+        **{name: found[name] for name in Planned.model_fields if name in found and name not in ("trials", "seeds")},
+    )
+
+
+def _words(found: dict[str, float | int | str]) -> str:
+    from ..words import count, rounded, size_text, time_text
+
+    most = "at most" if found["at_most"] else "about"
+    parts = [
+        f"{count(int(found['n_trials']), 'trial')}, {found['at_once']} at once",
+        f"{most} {time_text(float(found['wall_seconds']))}",
+        f"{most} {rounded(float(found['cpu_hours']))} CPU hours",
+        *([f"{most} {rounded(float(found['gpu_hours']))} GPU hours"] if found["gpu_hours"] else []),
+        f"{most} {size_text(float(found['disk_bytes']))} of disk",
+    ]
+    return ", ".join(parts)
+
+
+def expected(config: Given, *, job: JobName = "train", among: Sequence[Status]) -> Expected | None:
+    """What an experiment would take, were it as fast as one like it was: at once, and without running anything.
+
+    Args:
+        config: As `submit` takes it.
+        job: `train` or `sweep`; of a sweep one configuration is told.
+        among: Experiments that are there, as `list` gives them, the newest first.
+
+    Returns:
+        None where none of them has trained this algorithm on this dataset at a known speed.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+    """
+    from ..words import rounded, time_text
+
+    whole = check(config, job=job).config
+    rates = [(one, [trial.rate for trial in one.trials if trial.rate]) for one in among]
+    like = next(((one, found) for one, found in rates if found and _kind(one) == _names(whole)), None)
+    if like is None:
+        return None
+    seconds = len(whole["seeds"]) * whole["n_steps"] / statistics.median(like[1])
+    gpu_hours = float((whole.get("resources") or {}).get("gpu", 0)) * seconds / 3600
+    gpus = f" and {rounded(gpu_hours)} GPU hours" if gpu_hours else ""
+    each = " for each configuration" if job == "sweep" else ""
+    text = f"about {time_text(seconds)}{gpus}{each}, if it is as fast as {like[0].name} was"
+    return Expected(seconds=seconds, gpu_hours=gpu_hours, like=like[0].name, text=text)
+
+
+def _kind(one: Status) -> tuple[str, str] | None:
+    """Algorithm and dataset of an experiment; None where it kept no settings, or has several."""
+    folder = Folder(one.folder)
+    kept = (folder.read_json("settings.json") or {}).get("config", {})
+    return _names(kept) if {"algorithm", "dataset"} <= kept.keys() else None
+
+
+def _names(config: Mapping[str, Any]) -> tuple[str, str]:
+    algorithm = config["algorithm"]
+    return str(algorithm if isinstance(algorithm, str) else algorithm.get("name")), str(config["dataset"])

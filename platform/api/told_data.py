@@ -1,0 +1,97 @@
+"""What is told of datasets: plain data, as `told` has it of experiments."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from .told import Job, Told
+
+DataJobName = Literal["ingest", "derive"]
+
+
+class DatasetStatus(Told):
+    """How a dataset stands: there, being made, or not made."""
+
+    name: str
+    folder: str
+    state: Literal["RUNNING", "READY", "FAILED"]
+    reason: str = ""  # why it was not made
+    remarks: tuple[str, ...] = ()  # what the job that makes it, or made it, has said
+    n_episodes: int = 0
+    n_transitions: int = 0
+    bytes: int = 0
+    actions: Literal["continuous", "discrete", "other", ""] = ""  # what algorithms have to take; empty while nobody knows
+    observation: str = ""  # the spaces, in a few words
+    action: str = ""
+    is_image: bool = False  # whether an observation is one image
+    action_reach: float | None = None  # the largest magnitude of a continuous action
+    environment: str | None = None
+    fingerprint: str = ""
+    changed: float = 0.0  # seconds since 1970
+    job: Job | None = None  # the newest that made it, where one is known
+
+
+class Finding(Told):
+    """Something that the doctor found."""
+
+    name: str
+    severity: Literal["error", "warning", "note"]
+    title: str
+    sentence: str
+    meaning: str
+    remedy: str
+    mends: dict[str, Any]  # settings of an ingest that mend it; empty where none does
+    settings: dict[str, Any]  # settings of an algorithm that make up for it; empty where none does
+
+
+class Chart(Told):
+    """Counts of values between edges; of a few whole numbers or things, one bin each."""
+
+    title: str
+    edges: list[float]  # bins + 1
+    counts: list[int]
+    second: list[int]  # a part of counts
+    second_title: str
+    labels: list[str]
+    whole: bool
+
+
+class Moments(Told):
+    """A quantity over a whole dataset."""
+
+    label: str
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+
+
+class Inspected(Told):
+    """What is in a dataset, and what is wrong with it."""
+
+    findings: list[Finding]  # the gravest first
+    charts: list[Chart]
+    moments: list[Moments]
+    ends: dict[str, int]  # episodes by how they end
+    order: list[float]  # mean returns of stretches of episodes, in the order of the data
+    notes: list[str]  # what importers decided
+    provenance: dict[str, Any]
+
+
+class EpisodeAbout(Told):
+    """An episode in a list."""
+
+    index: int
+    steps: int
+    score: float  # its undiscounted return
+    terminated: bool  # the task ended it; else it was cut
+
+
+class EpisodeSteps(Told):
+    """Numbers of an episode, step by step; of long ones every so many."""
+
+    about: EpisodeAbout
+    steps: list[int]
+    columns: dict[str, list[float | int | None]]  # by name, as `observation 0`, `action 1`, `reward`
+    has_images: bool
+    every: int  # 1: all steps

@@ -1,0 +1,129 @@
+"""What became of configurations, whose trials differ in nothing but their seeds, and which of them is the best, as folders say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..settings.objective import Objective
+from ..statistics import Summary, summarise
+from ..storage.experiments import Trial
+from .experiment import ExperimentResult
+
+Ended = Literal["finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a configuration whose seeds have ended."""
+
+    ended: Ended
+    objective: float | None  # None where no seed measured it
+    step: int  # gradient steps that its furthest seed has done
+
+
+def outcome(objective: Objective, ended: Mapping[int, Mapping[str, Any]]) -> Outcome:
+    """What became of a configuration, of how each of its seeds ended. It failed where all seeds did."""
+    statuses = {about["status"] for about in ended.values()}
+    how: Ended = "failed" if statuses == {"FAILED"} else "stopped" if "KILLED" in statuses else "finished"
+    return Outcome(how, objective_value(objective, ended), max((int(about.get("step", 0)) for about in ended.values()), default=0))
+
+
+@dataclass(frozen=True)
+class ConfigurationResult:
+    """A configuration."""
+
+    number: int | None  # in a sweep or a benchmark
+    choice: dict[str, Any]  # what was searched, with the values that it has
+    dataset: str  # as it was chosen, else its name
+    outcome: Outcome | None  # None: some trial has not ended
+    values: dict[int, float]  # the objective's metric where each seed ended; those that failed are left out
+    failed: dict[int, str]  # seeds that failed, and why
+    folders: tuple[str, ...]  # of its trials
+
+    @property
+    def summary(self) -> Summary | None:
+        """Mean over the seeds and its 95 % bootstrap interval; None where there is no value."""
+        return summarise(list(self.values.values())) if self.values else None
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What came of a sweep, and where it lies."""
+
+    experiment: ExperimentResult
+    objective: Objective
+    configurations: tuple[ConfigurationResult, ...]
+
+    @property
+    def best(self) -> dict[str, ConfigurationResult]:
+        """The best configuration of each dataset, of those that measured the objective."""
+        found = best_by(lambda one: one.dataset, self.configurations, self.objective)
+        return {dataset: one for dataset, one in found.items() if one.outcome is not None and one.outcome.objective is not None}
+
+
+def objective_of(settings: Mapping[str, Any]) -> Objective:
+    """By what an experiment's configurations are compared: a sweep says it, elsewhere it is what chooses checkpoints."""
+    return Objective.checked(settings.get("objective") or ({"metric": settings["best"]} if settings.get("best") else {}))
+
+
+def by_configuration(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """Trials that differ in nothing but their seeds, in the order in which configurations first appear."""
+    found: dict[Any, list[Trial]] = {}
+    for trial in trials:
+        key = trial.number if trial.number is not None else json.dumps(trial.configuration, sort_keys=True)
+        found.setdefault(key, []).append(trial)
+    return list(found.values())
+
+
+def read_configurations(trials: Iterable[Trial], objective: Objective) -> tuple[ConfigurationResult, ...]:
+    """The configurations of trials so far, in order of number. Raises StorageError."""
+    found: list[ConfigurationResult] = []
+    for members in by_configuration(trials):
+        statuses, choice = [trial.status for trial in members], members[0].choice or {}
+        ended = {seed: about for status in statuses for seed, about in status.items()}
+        failed = {seed: str(about.get("reason", "")) for seed, about in ended.items() if about["status"] == "FAILED"}
+        measured = {seed: about["metrics"] for seed, about in ended.items() if objective.metric in about.get("metrics", {})}
+        found.append(
+            ConfigurationResult(
+                number=members[0].number,
+                choice=choice,
+                dataset=str(choice.get("dataset", members[0].dataset["name"])),
+                outcome=outcome(objective, ended) if all(statuses) else None,
+                values={seed: float(found[objective.metric]) for seed, found in measured.items() if seed not in failed},
+                failed=failed,
+                folders=tuple(trial.folder.name for trial in members),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: one.number or 0))
+
+
+def best_by(
+    kind: Callable[[ConfigurationResult], str], configurations: Iterable[ConfigurationResult], objective: Objective
+) -> dict[str, ConfigurationResult]:
+    """The best configuration of each kind, as of a dataset, of those that went to their end; the first of equals."""
+    found: dict[str, ConfigurationResult] = {}
+    for one in configurations:
+        if one.outcome is None or one.outcome.ended != "finished":
+            continue
+        value, before = one.outcome.objective, found.get(kind(one))
+        best = None if before is None or before.outcome is None else before.outcome.objective
+        if before is None or (value is not None and (best is None or objective.is_better(value, best))):
+            found[kind(one)] = one
+    return found
+
+
+def objective_value(objective: Objective, ended: Mapping[int, Mapping[str, Any]]) -> float | None:
+    """The objective of a configuration, of how each of its seeds ended: their last metrics, those that failed left out."""
+    failed = [seed for seed, about in ended.items() if about["status"] == "FAILED"]
+    return objective.of({seed: about.get("metrics", {}) for seed, about in ended.items()}, failed)
+
+
+def seed_score(about: Mapping[str, Any], metric: str = "evaluation/return") -> tuple[str, float] | None:
+    """The metric by which a seed's policy is compared, and its value: what chose its checkpoint, else the last of `metric`."""
+    if best := about.get("best"):
+        return best["metric"], best["value"]
+    value = about.get("metrics", {}).get(metric)
+    return None if value is None else (metric, value)

@@ -1,0 +1,31 @@
+"""Trials that learn while they act: which they are, and the settings that such have beside those of their algorithm."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...algos.online.settings import Alternation
+from ...algos.registry import online_names
+from ...data.config import setting
+from ..rllib.names import is_online as is_rllibs
+
+
+class OnlineConfig(Alternation):
+    """How a trial acts while it learns. `online: 8` is short for eight environments."""
+
+    shorthand: ClassVar[str] = "n_envs"
+
+    n_envs: int = setting(1, "environments stepped side by side", gt=0)
+    capacity: int = setting(1_000_000, "rows of the replay buffer: transitions, and one more for each episode", gt=0)
+    explorer: dict[str, Any] | str | None = setting(
+        None, "what replaces or disturbs the policy's actions: a name, or {name: …, …}; null: by the algorithm"
+    )
+
+    def arguments(self) -> dict[str, Any]:
+        """What an online run is told: what says no more than a default is left out, for some algorithms have no place for it."""
+        return {name: value for name, value in self if value != type(self).model_fields[name].default}
+
+
+def is_online(name: object) -> bool:
+    """Whether an algorithm of that name learns from what it does alone, so that a dataset is not needed."""
+    return name in online_names() or is_rllibs(name)

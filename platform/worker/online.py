@@ -1,0 +1,68 @@
+"""One seed of one of d3ray's own algorithms that learns while it acts, as a trial trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ...algos.base import Algorithm, Evaluator
+from ...algos.learning.callbacks import Epoch
+from ...algos.online.run import OnlineRun
+from ...data.dataset import Dataset
+from ...data.spec import Environment
+from ..settings.online import OnlineConfig
+
+
+class OnlineMember:
+    """An algorithm, the environments in which it learns, and what it remembers of them.
+
+    Args:
+        algorithm: Unfitted, with its seed.
+        environment: Where it learns.
+        dataset: What it draws from beside its own experience; None: nothing.
+        online: How acting and learning alternate.
+    """
+
+    def __init__(self, algorithm: Algorithm, environment: str | Environment, dataset: Dataset | None, online: OnlineConfig) -> None:
+        self.trained, self._environment = algorithm, environment
+        self._arguments: dict[str, Any] = {"dataset": dataset, **online.arguments()}
+        self._run: OnlineRun | None = None
+
+    @property
+    def step(self) -> int:
+        """Gradient steps done."""
+        return self.trained.step
+
+    @property
+    def warned(self) -> Mapping[int, str]:
+        """What its metrics give cause to doubt, by seed."""
+        return self.trained.fit_.divergence.warned
+
+    @property
+    def run(self) -> OnlineRun:
+        """The run, begun where it is not. Raises ConfigError and DataError as `OnlineRun`."""
+        if self._run is None:
+            self._run = OnlineRun(self.trained, self._environment, **self._arguments)
+        return self._run
+
+    def fitter(self, n_steps: int, n_steps_per_epoch: int, evaluators: Mapping[str, Evaluator] | None = None) -> Iterator[Epoch]:
+        """Acts and learns, until `n_steps` further gradient steps are done; yields and raises as `OnlineRun.epochs`."""
+        return self.run.epochs(n_steps, n_steps_per_epoch, evaluators)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything to go on from, what it remembers and where its environments stand included."""
+        return self.run.state()
+
+    def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> OnlineMember:
+        """Goes on from a state, bit for bit where the environments can be brought back to where they stood."""
+        self.close()
+        self._run = OnlineRun.going_on(tensors, meta, self.trained, self._environment, **self._arguments)
+        return self
+
+    def close(self) -> None:
+        """Closes the environments."""
+        if self._run is not None:
+            self._run.close()
+            self._run = None

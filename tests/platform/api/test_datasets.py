@@ -1,0 +1,152 @@
+"""Datasets in the hand: brought in by a process, looked at, mended, deleted; beside what the files themselves say."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from d3ray import Dataset
+from d3ray.data.errors import ConfigError, DataError
+from d3ray.experiments import datasets
+
+N, T = 6, 20
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Episodes that all end terminated after T steps; observation 0 is the step, the action half less, the reward 1."""
+    rows = [f"{e},{t},{e},{t - 0.5},1,{int(t == T - 1)}" for e in range(N) for t in range(T)]
+    file = tmp_path / "log.csv"
+    file.write_text("\n".join(["episode,observation:0,observation:1,action:0,reward,terminated", *rows]) + "\n")
+    return file
+
+
+def test_files_become_a_dataset_that_can_be_looked_at(log: Path, tmp_path: Path) -> None:
+    root = str(tmp_path / "datasets")
+    mine = datasets.ingest([log], "mine", folder=root)
+    found = mine.wait(60)
+    assert (found.state, found.n_episodes, found.n_transitions, found.actions) == ("READY", N, N * T, "continuous")
+    assert found.observation == "2 float32, bounds not known"
+    assert found.bytes > 0
+    assert [one.name for one in datasets.list(root)] == ["mine"]
+    assert mine.settings() == {}
+    assert mine.sources() == [str(log)]
+
+    about = mine.episodes(2, 2)
+    assert [(one.index, one.steps, one.score, one.terminated) for one in about] == [(2, T, T, True), (3, T, T, True)]
+    steps = mine.episode(3)
+    assert steps.columns["observation 0"] == list(range(T))
+    assert steps.columns["observation 1"] == [3] * T
+    assert steps.columns["action"] == [t - 0.5 for t in range(T)]
+    assert (steps.every, steps.has_images, steps.steps) == (1, False, list(range(T)))
+    with pytest.raises(DataError, match=r"has 6 episodes; there is no number 6"):
+        mine.episode(6)
+    with pytest.raises(DataError, match="are no images"):
+        mine.image(0, 0)
+
+
+def test_a_dataset_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(name: str, n: int) -> None:
+        end = np.arange(n) % 5 == 4
+        arrays = np.zeros((n, 2), np.float32), np.zeros((n, 1), np.float32), np.ones(n), end
+        Dataset.from_arrays(*arrays).write(tmp_path / name, overwrite=True)
+
+    read: list[str] = []
+    opened = Dataset.open
+    monkeypatch.setattr(Dataset, "open", lambda folder: (read.append(Path(folder).name), opened(folder))[-1])
+    write("a", 10)
+    write("b", 15)
+    for _ in range(3):
+        found = {one.name: one.n_transitions for one in datasets.list(str(tmp_path))}
+        assert found == {"a": 10, "b": 15}
+    assert sorted(read) == ["a", "b"]
+    write("a", 20)
+    assert {one.name: one.n_transitions for one in datasets.list(str(tmp_path))} == {"a": 20, "b": 15}
+    assert sorted(read) == ["a", "a", "b"]
+    (tmp_path / "b" / "dataset.json").write_text("{")
+    assert {one.name: one.state for one in datasets.list(str(tmp_path))} == {"a": "READY", "b": "FAILED"}
+
+
+def test_what_the_doctor_finds_can_be_mended(log: Path, tmp_path: Path) -> None:
+    mine = datasets.ingest([log], "mine", folder=str(tmp_path / "datasets"), keep_float64=True)
+    mine.wait(60)
+    seen = mine.inspect()
+    (limit,) = [finding for finding in seen.findings if finding.name == "timeouts_as_terminals"]
+    assert limit.mends == {"timeout_at": T}
+    assert seen.ends == {"terminated": N}
+    by_label = {one.label: one for one in seen.moments}
+    assert (by_label["observation 0"].max, by_label["return of an episode"].mean) == (T - 1, T)
+    assert sum(seen.charts[0].counts) == N
+    mine.again(**limit.mends)
+    assert mine.wait(60).state == "READY"
+    after = mine.inspect()
+    assert after.ends["truncated"] == N
+    assert "timeouts_as_terminals" not in {finding.name for finding in after.findings}
+    assert mine.settings() == {"keep_float64": True, "timeout_at": T}  # what was decided before still holds
+
+
+def test_a_file_that_cannot_be_read_says_why_and_leaves_what_was_there(log: Path, tmp_path: Path) -> None:
+    root = str(tmp_path / "datasets")
+    datasets.ingest([log], "mine", folder=root).wait(60)
+    whole = Dataset.open(Path(root) / "mine").fingerprint
+    log.write_text(log.read_text() + "6,1,2\n")
+    with pytest.raises(ConfigError, match="replace it, or say another name"):
+        datasets.ingest([log], "mine", folder=root)
+    after = datasets.ingest([log], "mine", folder=root, replace=True).wait(60)
+    assert (after.state, after.fingerprint) == ("READY", whole)
+    assert "line 122" in after.reason
+    fresh = datasets.ingest([log], "fresh", folder=root).wait(60)
+    assert fresh.state == "FAILED"
+    assert "line 122" in fresh.reason
+    assert not (Path(root) / "fresh").exists()
+    handle = datasets.open("fresh", folder=root)
+    handle.delete()
+    with pytest.raises(ConfigError, match=r"no dataset 'fresh' in .*choose from 'mine'"):
+        datasets.open("fresh", folder=root)
+    datasets.open("mine", folder=root).delete()
+    assert datasets.list(root) == []
+
+
+def test_a_dataset_of_others(log: Path, tmp_path: Path) -> None:
+    root = str(tmp_path / "datasets")
+    datasets.ingest([log], "mine", folder=root).wait(60)
+    part = datasets.derive(["mine"], "some", folder=root, take=2).wait(60)
+    assert (part.state, part.n_episodes, part.reason) == ("READY", 2, "")
+    with pytest.raises(ConfigError, match=r"no dataset 'mina'.*did you mean 'mine'"):
+        datasets.derive(["mina"], "more", folder=root)
+
+
+def test_images_of_a_zip(tmp_path: Path) -> None:
+    frames = np.random.default_rng(0).integers(0, 255, (8, 12, 10, 3), dtype=np.uint8)
+    with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
+        for k, frame in enumerate(frames):
+            out = io.BytesIO()
+            Image.fromarray(frame).save(out, "PNG")
+            archive.writestr(f"frames/{k}.png", out.getvalue())
+    rows = [f"{k // 4}, {k}.png, {k % 2}, {k}" for k in range(8)]
+    (tmp_path / "log.csv").write_text("\n".join(["episode, observation:0, action:0, reward", *rows]) + "\n")
+    mine = datasets.ingest([tmp_path / "log.csv"], "pixels", folder=str(tmp_path / "datasets"))
+    found = mine.wait(60)
+    assert (found.state, found.actions, found.is_image) == ("READY", "discrete", True)
+    assert mine.episode(1).has_images
+    with Image.open(io.BytesIO(mine.image(1, 2))) as image:
+        assert np.array_equal(np.asarray(image), frames[6])
+    with pytest.raises(DataError, match="has 4 steps; there is no number 4"):
+        mine.image(1, 4)
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", "", ".", "-x"])
+def test_names_lead_nowhere_else(name: str, log: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        datasets.ingest([log], name, folder=str(tmp_path / "datasets"))
+    assert not (tmp_path / "datasets").exists()

@@ -1,0 +1,66 @@
+"""Policies and plans from a program, beside what the algorithm itself says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from d3ray import BC, Dataset, DecisionTransformer, experiments
+from d3ray.data.errors import ConfigError, DataError
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy package beside the saved algorithm that it is of."""
+    folder = tmp_path_factory.mktemp("policies")
+    dataset = Dataset.open("d3ray/pendulum-replay").take(3)
+    algorithm = BC(action_scaler="min_max", seed=3).fit(dataset, n_steps=2, n_steps_per_epoch=1)
+    algorithm.save(folder / "algorithm")
+    algorithm.save_policy(folder / "package")
+    return folder
+
+
+def test_what_a_policy_does_at_an_observation(saved: Path) -> None:
+    from d3ray import load
+
+    observation = [0.5, -0.5, 1.0]
+    expected = load(saved / "algorithm").predict(np.array([observation], np.float32))[0]
+    for kind in ("algorithm", "package"):
+        source = str(saved / kind)
+        about = experiments.about(source)
+        assert (about.algorithm, about.seed, about.step, about.size, about.remembers) == ("BC", 3, 2, 3, False)
+        assert about.action == "1 float32 from -2 to 2"
+        assert experiments.act(source, observation) == pytest.approx(expected.tolist(), abs=1e-5)
+    with pytest.raises(DataError):
+        experiments.act(str(saved / "package"), [1.0, 2.0])
+    with pytest.raises(DataError):
+        experiments.act(str(saved / "package"), [1.0, float("nan"), 0.0])
+
+
+def test_a_policy_with_a_memory_says_so(tmp_path: Path) -> None:
+    dataset = Dataset.open("d3ray/pendulum-replay").take(3)
+    algorithm = DecisionTransformer(action_scaler="min_max", batch_size=4).fit(dataset, n_steps=1, n_steps_per_epoch=1)
+    algorithm.save_policy(tmp_path / "package")
+    assert experiments.about(str(tmp_path / "package")).remembers
+    with pytest.raises(ConfigError, match="has a memory"):
+        experiments.act(str(tmp_path / "package"), [0.0, 0.0, 0.0])
+
+
+@pytest.mark.long
+def test_a_plan(tmp_path: Path) -> None:
+    config = {"dataset": "d3ray/cartpole-replay", "algorithm": "DiscreteBC", "seeds": [0, 1], "storage": str(tmp_path / "results")}
+    found = experiments.plan({**config, "n_steps": 100_000})
+    assert (found.trials, found.seeds, found.gpu_hours) == (2, 2, 0)
+    assert found.wall_seconds > 10
+    assert found.text.startswith("2 trials, ")
+    assert not (tmp_path / "results").exists() or not any((tmp_path / "results").glob("*/experiment.json"))
+
+
+def test_a_judgement_is_checked_as_any_other() -> None:
+    config = {"policies": "policies/x", "dataset": "d3ray/cartpole-replay"}
+    found = experiments.check(config, job="judge")
+    assert (found.job, found.name) == ("judge", "judge-cartpole-replay")
+    (problem,) = experiments.problems({**config, "estimators": ["DMM"]}, job="judge")
+    assert "did you mean 'DM'" in problem.sentence
