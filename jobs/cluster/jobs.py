@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
 from ..command.console import note, say
+from ..views.columns import aligned
 from .submit import told, write
 
 if TYPE_CHECKING:
@@ -82,9 +83,8 @@ def _list(jobs: Sequence[ListedJob], form: str) -> JobsResult:
         return JobsResult(made="", jobs=jobs)
     table = [["job", "status", "started", "took", "command"]]
     table += [[job.id, job.status, f"{job.started:%Y-%m-%d %H:%M}", _short(job.took), _cut(job.command)] for job in jobs]
-    width = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
-    for line in table if jobs else ():
-        say("  ".join(cell.ljust(w) for cell, w in zip(line, width, strict=True)).rstrip())
+    for line in aligned(table, right=()) if jobs else ():
+        say(line)
     running = sum(job.status in ("RUNNING", "PENDING") for job in jobs)
     return JobsResult(made=f"{len(jobs)} job{'s' * (len(jobs) != 1)}, {running} of them running.", jobs=jobs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from ..command.base import JobConfig, Result, option
 from ..command.console import note
 from ..command.options import read_line, resolve
 from ..command.running import load_job, run_command
+from ..training.resume import ResumeConfig
 
 if TYPE_CHECKING:
     from ...platform.cluster.jobs import Cluster, JobEnd, SubmittedJob
@@ -65,6 +66,7 @@ class SubmitResult(Result):
 def run(config: SubmitConfig) -> SubmitResult:
     """Submits and follows. Raises ConfigError or StorageError before anything runs where arguments or the cluster are unusable."""
     from ...platform.api.clusters import Jobs, environment, metadata
+    from ...platform.api.starting import check_storage
     from ...platform.cluster.secret_text import refuse_secrets
     from ...platform.cluster.staging import cargo, carried_config
     from ...platform.settings.config import Conditions
@@ -82,14 +84,20 @@ def run(config: SubmitConfig) -> SubmitResult:
     if missing := [name for name in config.secrets if name not in os.environ]:
         raise ConfigError(f"d3ray submit: secrets names {', '.join(missing)}, which is not set in this shell's environment.")
     env, secrets = environment(config.env, {name: os.environ[name] for name in config.secrets})
-    arguments, files = carried_config(config.arguments, resolved.files() if isinstance(resolved, JobConfig) else ())
+    plugins: tuple[str, ...] = getattr(resolved, "plugins", ())
+    arguments, files = carried_config(
+        _naming(config.arguments, plugins), resolved.files() if isinstance(resolved, JobConfig) else ()
+    )
     working_dir = Path(config.working_dir) if config.working_dir is not None else None
     about: Mapping[str, str] = {}
     if isinstance(resolved, Conditions):  # it makes an experiment: status and cancel find the job by that
+        check_storage(resolved.storage)
         about = metadata(resolved.experiment, resolved.storage)  # pyright: ignore[reportAttributeAccessIssue] - each has one
+    elif isinstance(resolved, ResumeConfig):
+        check_storage(resolved.said)
+        about = metadata(resolved.experiment, resolved.place)
     place = Jobs(config.address, note)
     cluster = place.cluster
-    plugins: tuple[str, ...] = getattr(resolved, "plugins", ())
     with cargo(files=files, plugins=plugins, working_dir=working_dir, secrets=secrets) as load:
         if config.check:
             return _checked(cluster, resolved, load, env)
@@ -104,6 +112,22 @@ def run(config: SubmitConfig) -> SubmitResult:
         end = _interrupted(cluster, job)
     made, failed = told(job, end)
     return SubmitResult(made=made, look={"log": job.command("logs")}, failed=failed, exit_status=end.exit_status, job=job, end=end)
+
+
+def _naming(arguments: Sequence[str], plugins: Sequence[str]) -> Sequence[str]:
+    """Arguments of a job with its plugins named as modules, which they are there, where any is a file of this machine."""
+    from ...platform.settings.plugins import is_file, module_names
+
+    if not any(map(is_file, plugins)):
+        return arguments
+    kept, waiting = list[str](), iter(arguments)
+    for argument in waiting:
+        name, equals, _ = argument.partition("=")
+        if name == "--plugins" and not equals:
+            next(waiting, None)
+        elif name not in ("plugins", "--plugins"):
+            kept.append(argument)
+    return [*kept, f"plugins=[{', '.join(module_names(plugins))}]"]
 
 
 def _checked(cluster: Cluster, resolved: Config, load: Cargo, env: Mapping[str, str]) -> SubmitResult:

@@ -15,6 +15,12 @@ class UpConfig(JobConfig):
     file: str = option("ray_cluster.yaml", "of Ray's cluster launcher", operand=True)
     yes: bool = option(False, "start without asking; machines cost money")
     dry_run: bool = option(False, "look whether the file and this machine are ready, and start nothing")
+    rehearse: bool = option(False, "play its node types on this machine, with a training whose node is killed; two minutes")
+    cpu: float = option(1, "CPUs of the trial of a rehearsal", gt=0)
+    gpu: float = option(0.25, "GPUs of the trial of a rehearsal, which are numbers there: it trains on the CPU", ge=0)
+    nodes: dict[str, dict[str, float]] = option(
+        dict, "in a rehearsal, what nodes have whose cloud cannot be asked, as {gpu_worker: {CPU: 8, GPU: 1}}"
+    )
 
     def after_interrupt(self, command: str) -> str:
         return f"Interrupted; machines may be running. To end them: d3ray down {self.file}"
@@ -24,6 +30,8 @@ def run(config: UpConfig) -> Result:
     """Checks, asks, and runs `ray up`. Raises ConfigError: something is wrong or missing; StorageError: it failed."""
     from ...platform.cluster.launcher import ClusterFile
 
+    if config.rehearse:
+        return _rehearsed(config)
     file = ClusterFile.read(config.file)
     if lacking := file.lacking():
         raise ConfigError(f"{config.file} is fine, but cannot be used yet. {' '.join(lacking)}")
@@ -39,6 +47,16 @@ def run(config: UpConfig) -> Result:
         "end it": f"d3ray down {config.file}",
     }
     return Result(made=f"The cluster of {config.file} is up.", look=look)
+
+
+def _rehearsed(config: UpConfig) -> Result:
+    from ...platform.api.rehearsing import rehearse
+
+    rehearse(config.file, cpu=config.cpu, gpu=config.gpu, nodes=config.nodes, told=note)
+    return Result(
+        made=f"The rehearsal of {config.file} went well. No machine, image, driver or right was tried.",
+        look={"look whether this machine is ready": f"d3ray up {config.file} dry_run=true"},
+    )
 
 
 def agreed(question: str, yes: bool) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ...data.config import Config
+from ...data.uris import without_secrets_in
 from ...platform.yaml_text import to_text
 from .options import DEFAULT, JobConfig, RestartableConfig, extra, flags, members, nested, operands
 
@@ -189,12 +190,15 @@ def _block(name: str, value: Any, indent: str = "", place: Callable[[str], str] 
 def print_config(config: Config, provenance: Mapping[str, str]) -> str:
     """The resolved config as YAML, each value with where it comes from in a comment; values that it implies are comments."""
     lines: list[str] = []
-    for name, value in config.model_dump(mode="json").items():
+    values = config.model_dump(mode="json")
+    for name, value in without_secrets_in(values).items():
         lines += _block(name, value, place=lambda dotted: f"  # {provenance.get(dotted, DEFAULT)}")
     shown = {line.strip() for line in lines}
     if isinstance(config, JobConfig) and (implied := config.implied()):
         lines += ["", "# and so:"]
         for name, (value, place) in implied.items():
-            text = f"# {name}: {to_text(_holder(value))}  # {provenance.get(name, place)}"
+            text = f"# {name}: {to_text(without_secrets_in(_holder(value)))}  # {provenance.get(name, place)}"
             lines += [text] if text.removeprefix("# ") not in shown else []
+    if without_secrets_in(values) != values:
+        lines.insert(0, "# Addresses are shown without their credentials.")
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from pydantic_core import InitErrorDetails
 from ...data.config import Config, explain
 from ...data.errors import ConfigError, D3rayError, did_you_mean
 from ...platform.yaml_text import Key, parse_value, read_yaml
+from .completion import algorithm_settings
 
 C = TypeVar("C", bound=Config)
 Operand = bool | Literal["several", "rest"]
@@ -301,9 +303,10 @@ def resolve(
         except ConfigError as error:
             raise ConfigError(f"{title}: {error}") from None
     try:
-        config = config_class.model_validate(document)
+        folder = Path(path).parent if path is not None else None
+        config = config_class.model_validate(document, context={"folder": folder})
     except ValidationError as error:
-        raise ConfigError(_sentence(config_class, error, title, places)) from None
+        raise ConfigError(_sentence(config_class, error, title, places, document)) from None
     except D3rayError as error:
         raise ConfigError(f"{title}: {error}") from None
     provenance = {".".join(key): _place(key, value, places, document) for key, value in leaves(config.model_dump(mode="json"))}
@@ -366,14 +369,18 @@ def _at(document: Any, key: Key) -> Any:
     return document
 
 
-def _sentence(config_class: type[BaseModel], error: ValidationError, title: str, places: Mapping[Key, str]) -> str:
+def _sentence(config_class: type[BaseModel], error: ValidationError, title: str, places: Mapping[Key, str], document: Any) -> str:
     # A key that is not known comes before one that is missing: it may be that one, misspelt.
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    cause: Any = first.get("ctx", {}).get("error")
     if first["type"] == "extra_forbidden":
         details = InitErrorDetails(type="extra_forbidden", loc=first["loc"], input=first["input"])
         error = ValidationError.from_exception_data(error.title, [details])
-    cause = first.get("ctx", {}).get("error")
-    sentence = f"{title}: {cause}" if isinstance(cause, D3rayError) else explain(config_class, error, title)
+        if len(first["loc"]) == 1 and (meant := _meant(config_class, str(first["loc"][0]), document)):
+            cause = f"has no setting {first['loc'][0]!r}; did you mean {meant!r}?"
+    sentence = f"{title} {cause}" if isinstance(cause, str) else explain(config_class, error, title)
+    if isinstance(cause, D3rayError):
+        sentence = f"{title}: {cause}"
     if first["type"] == "missing" and len(first["loc"]) == 1 and extra(config_class.model_fields[str(first["loc"][0])], "operand"):
         sentence = f"{title} needs {str(first['loc'][0]).upper()}: {config_class.model_fields[str(first['loc'][0])].description}."
     key = tuple(map(str, first["loc"]))
@@ -381,3 +388,15 @@ def _sentence(config_class: type[BaseModel], error: ValidationError, title: str,
         key = key[:-1]
     place = places.get(key, COMMAND_LINE)
     return sentence if place == COMMAND_LINE else f"{place}: {sentence}"
+
+
+def _meant(config_class: type[BaseModel], name: str, document: Any) -> str | None:
+    """The full name of a setting further down of which somebody wrote the last part alone: `algorithm.gamma` of `gamma`."""
+    inner = [(top, one) for top, field in config_class.model_fields.items() for one in nested(field.annotation)]
+    below = [f"{top}.{setting}" for top, one in inner for setting in one.model_fields]
+    if "algorithm" in config_class.model_fields:
+        chosen = document.get("algorithm")
+        below += algorithm_settings(chosen.get("name") if isinstance(chosen, dict) else chosen)
+    last = {full.rpartition(".")[2]: full for full in reversed(below)}
+    near = difflib.get_close_matches(name, [*config_class.model_fields, *last], 1)
+    return last.get(name) or (last.get(near[0]) if near and near[0] not in config_class.model_fields else None)

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class PlannableConfig(RestartableConfig):
-    """The flags of a job that can be planned."""
+    """The flags of a job that trains: it can be planned, and gone on with trial by trial."""
+
+    trial: str | None = option(
+        None, "name of the only trial that --resume goes on with, also where it was cancelled alone; null: all that are left"
+    )
 
     plan: bool = option(
         False, "say how long it would take, how many GPU hours and how much disk, from a probe of 30 s; train nothing"
@@ -24,6 +28,10 @@ class PlannableConfig(RestartableConfig):
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
+        if self.trial is not None and not self.resume:
+            raise ConfigError("trial names what --resume goes on with: say --resume too.")
+        if self.trial is not None and self.plan:
+            raise ConfigError("plan is of all that is left: leave trial out.")
         if self.plan and self.replace:
             raise ConfigError("plan changes nothing, and replace deletes the earlier run; say one of them.")
 

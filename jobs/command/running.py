@@ -8,12 +8,15 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ...data.config import Config
-from ...data.errors import ConfigError, D3rayError, did_you_mean
+from ...data.errors import ConfigError, D3rayError, did_you_mean, speaking_of_configs
 from ...data.uris import without_secrets
+from ...platform.yaml_text import to_text
 from .describe import algorithm_text, example, help_text, print_config
 from .options import JobConfig, read_line, resolve
 
@@ -44,6 +47,16 @@ def load_job(name: str) -> tuple[ModuleType, type[Config]]:
     return module, config_class
 
 
+def _busy(text: str) -> AbstractContextManager[Any]:
+    """Says on a terminal what a command does before it has anything to say: imports take seconds."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return nullcontext()
+    from .console import busy
+
+    return busy(text)
+
+
+@speaking_of_configs()
 def run_command(name: str, arguments: Iterable[str]) -> int:
     """`d3ray NAME ARGUMENTS`: resolves the config, runs the job, prints what it made.
 
@@ -54,8 +67,9 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
     arguments, config = list(arguments), None
     command = shlex.join(["d3ray", name, *arguments])
     try:
-        module, config_class = load_job(name)
         title = f"d3ray {name}"
+        with _busy(f"{title}: starting"):
+            module, config_class = load_job(name)
         line = read_line(config_class, arguments, title)
         action, chosen = line.action, line.values.get(("algorithm",), line.values.get(("algorithm", "name")))
         if action == "help":
@@ -66,7 +80,8 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
         if action == "example":
             print(example(name, config_class), end="")
             return 0
-        config, provenance = resolve(config_class, None, arguments, title=title)
+        with _busy(f"{title}: checking the settings"):
+            config, provenance = resolve(config_class, None, arguments, title=title)
         if action == "print-config":
             print(print_config(config, provenance), end="")
             return 0
@@ -80,6 +95,9 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
         if os.environ.get("D3RAY_DEBUG", "") not in ("", "0"):
             traceback.print_exc()
         print(error, file=sys.stderr)
+        if error.mends and isinstance(getattr(config, "algorithm", None), Config):
+            settings = [f"algorithm.{setting}={to_text(value)}" for setting, value in error.mends.items()]
+            print(f"As a command: {without_secrets(shlex.join(['d3ray', name, *arguments, *settings]))}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt as interrupt:
         known = config if isinstance(config, JobConfig) else JobConfig()

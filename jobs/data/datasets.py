@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...data.errors import DataError
 from ..command.base import JobConfig, Result, option
 from ..command.console import say
+from ..views.columns import aligned
 
 if TYPE_CHECKING:
     from ...data.catalog import Catalog, Entry
@@ -103,10 +104,7 @@ def _lines(rows: list[dict[str, Any]], known: Catalog, collapsed: bool) -> Itera
     ]
     if collapsed:
         table += [[family.name, f"{len(family):,} datasets", "", "", "", ""] for family in known.families]
-    width = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
-    for line in table:
-        cells = [cell.rjust(w) if k == 2 else cell.ljust(w) for k, (cell, w) in enumerate(zip(line, width, strict=True))]
-        yield "  ".join(cells).rstrip()
+    yield from aligned(table, right=[2])
     yield ""
 
 

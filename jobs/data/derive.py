@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...data.errors import ConfigError, did_you_mean
+from ...data.uris import label
 from ..command.base import JobConfig, Result, option
 from ..command.console import progress
 
@@ -87,7 +87,7 @@ def run(config: DeriveConfig) -> DeriveResult:
 
 def _written(config: DeriveConfig, derived: Dataset) -> Dataset:
     about: dict[str, Any] = {
-        "name": config.name or config.target.rstrip("/").rpartition("/")[2] or "dataset",
+        "name": config.name or label(config.target) or "dataset",
         "n_shards": config.n_shards,
         "compression": config.compression,
         "overwrite": config.overwrite,
@@ -105,15 +105,15 @@ def _written(config: DeriveConfig, derived: Dataset) -> Dataset:
 
 def _named(text: str) -> Any:
     """What `module:name` means. Raises ConfigError."""
-    from ...platform.settings.config import import_plugins
+    from ...platform.settings.plugins import import_plugins, located
 
     module, _, name = text.partition(":")
     if not (module and name):
         raise ConfigError(f"map is {text!r}; write module:name, as encoders:Encoder.")
-    import_plugins([module])
-    found: Any = getattr(sys.modules[module], name, None)
+    (imported,) = import_plugins(located([module]))
+    found: Any = getattr(imported, name, None)
     if found is None:
-        raise ConfigError(f"map is {text!r}: there is no {name!r} in that module{did_you_mean(name, vars(sys.modules[module]))}")
+        raise ConfigError(f"map is {text!r}: there is no {name!r} in that module{did_you_mean(name, vars(imported))}")
     return found
 
 

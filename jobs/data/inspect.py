@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ...data.dataset import Dataset
     from ...data.doctor import EnvironmentFacts, Report
 
+_FIRST = {"continuous": "TD3PlusBC", "discrete": "DiscreteCQL"}  # to try, by kind of actions
 _LARGE = 8  # pieces of rows, from which on progress is shown: half a million vectors, or 256 MiB of images
 
 
@@ -65,7 +67,7 @@ def run(config: InspectConfig) -> InspectResult:
         dataset.verify()
     report = examine(dataset) if config.doctor else None
     description = {**describe(dataset), "doctor": None if report is None else report.to_dict()}
-    made, look = f"{config.dataset} can be read.", {"train on it": f"d3ray train {config.dataset}"}
+    made, look = f"{config.dataset} can be read.", train_command(config.dataset, dataset)
     if page is not None and report is not None:
         write_page(page, dataset, description, report)
         look = {"page": str(page), **look}
@@ -84,6 +86,18 @@ def run(config: InspectConfig) -> InspectResult:
     for line in lines(dataset, description, report):
         say(line)
     return result
+
+
+def train_command(place: str, dataset: Dataset) -> dict[str, str]:
+    """A command that trains on a dataset as it is: an algorithm for its actions, and a scaler where they leave [-1, 1]."""
+    kind = dataset.spec.action_kind
+    if kind not in _FIRST:
+        return {}
+    words = ["d3ray", "train", place, f"algorithm={_FIRST[kind]}"]
+    moments = dataset.statistics.action
+    if kind == "continuous" and moments is not None and max(np.max(moments.max), -np.min(moments.min)) > 1 + 1e-3:
+        words.append("algorithm.action_scaler=min_max")
+    return {"train on it": shlex.join(words)}
 
 
 def examine(dataset: Dataset) -> Report:
@@ -192,12 +206,13 @@ def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report
 
 def conditions(dataset: Dataset, description: dict[str, Any], report: Report) -> list[tuple[str, str]]:
     """What stands at the end of a page: terms and their values."""
-    from .inspect_text import estimates, provenance, space
+    from ...platform.words import space_text
+    from .inspect_text import estimates, provenance
 
     found = [
         ("Environment", dataset.environment.id if dataset.environment else "not known"),
-        ("Observation", space(dataset.spec.observation)),
-        ("Action", space(dataset.spec.action)),
+        ("Observation", space_text(dataset.spec.observation)),
+        ("Action", space_text(dataset.spec.action)),
         ("Ends", ", ".join(f"{count:,} {end}" for end, count in description["ends"].items() if count)),
         *estimates(report),
         ("Fingerprint", dataset.fingerprint[:12]),

@@ -12,6 +12,7 @@ from rich.text import Text
 from ...data.doctor import Finding, Histogram, Report
 from ...data.doctor.estimate import BATCH, N_STEPS, in_words
 from ...data.storage.statistics import Moments, Statistics
+from ...platform.words import space_text
 
 if TYPE_CHECKING:
     from ...data.dataset import Dataset
@@ -28,8 +29,8 @@ def lines(dataset: Dataset, description: dict[str, Any], report: Report | None) 
     statistics, ends = dataset.statistics, description["ends"]
     yield f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes"
     yield f"  environment   {dataset.environment.id if dataset.environment else 'not known'}"
-    yield f"  observation   {space(dataset.spec.observation)}"
-    yield f"  action        {space(dataset.spec.action)}"
+    yield f"  observation   {space_text(dataset.spec.observation)}"
+    yield f"  action        {space_text(dataset.spec.action)}"
     yield f"  ends          {', '.join(f'{count:,} {end}' for end, count in ends.items() if count)}"
     if files := description["files"]:
         yield f"  files         {files['shards']:,} of {files['bytes'] / 1e6:,.1f} MB in all"
@@ -81,32 +82,6 @@ def _rows(label: str, found: Moments) -> Iterator[tuple[str, list[str]]]:
 def number(value: float) -> str:
     """Five digits."""
     return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:.4g}"
-
-
-def space(found: Any) -> str:
-    """A space in a few words."""
-    if found.kind == "discrete":
-        return f"one of {found.n}"
-    if found.kind != "box":
-        return _compound(found)
-    shape = " x ".join(map(str, found.shape))
-    bounds = found.bounds()
-    if bounds is None:
-        return f"{shape} {found.dtype}, bounds not known"
-    low, high = bounds
-    if np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
-        return f"{shape} {found.dtype} from {low.flat[0]:g} to {high.flat[0]:g}"
-    return f"{shape} {found.dtype}, each entry with bounds of its own"
-
-
-def _compound(found: Any) -> str:
-    if found.kind == "dict":
-        return "; ".join(f"{key}: {space(part)}" for key, part in found.spaces.items())
-    if found.kind == "tuple":
-        return "; ".join(f"{key}: {space(part)}" for key, part in enumerate(found.spaces))
-    if found.kind == "multi_discrete":
-        return f"one each of {', '.join(map(str, found.nvec))}"
-    return f"{found.n} zeros and ones"
 
 
 # ---- the doctor

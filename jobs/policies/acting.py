@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError
 from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+from ...platform.words import POLICY
 from ..command.base import JobConfig, option
 
 if TYPE_CHECKING:
     from ...algos.environments.vector import Policy, VectorEnvironment
 
 
-POLICY = (
-    "experiment (its best seed), trial, saved algorithm, checkpoint, policy package, models:/NAME@ALIAS, an .onnx file, "
-    "or d3rlpy's .d3"
-)
-
-
-class ActingConfig(JobConfig):
+class PolicyConfig(JobConfig):
     """Which policy acts where."""
 
-    policy: str = option(..., POLICY, operand=True, example="d3ray_results/hopper-first")
+    policy: str = option(..., f"{POLICY}; also an .onnx file", operand=True, example="d3ray_results/hopper-first")
     environment: Environment | str | None = option(
         None,
         "gymnasium id, or {id: …, kwargs: {…}}; null: the one that the experiment or the package names",
@@ -33,9 +28,8 @@ class ActingConfig(JobConfig):
         also="env_id",
     )
     episodes: int = option(1, "episodes to play", gt=0, also="n_episodes")
-    max_steps: int | None = option(None, "steps after which an episode is cut; null: the environment's own limit", gt=0)
-    seed: int = option(0, "decides how every episode is reset, as in evaluate")
-    epsilon: float = option(0.0, "share of uniform random actions", ge=0, le=1)
+    seed: int = option(0, "decides how every episode is reset")
+    epsilon: float = option(0.0, "share of uniform random actions, as 0.001 on Atari", ge=0, le=1)
     target_return: float | None = option(
         None, "return that a policy which acts for one is asked for; null: the first that it was trained to be asked for"
     )
@@ -44,6 +38,16 @@ class ActingConfig(JobConfig):
         None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
     )
     storage: str = option("./d3ray_results", "results folder whose experiments may be named alone, and its MLflow database")
+
+    def opened(self) -> AbstractContextManager[Opened]:
+        """The policy, for as long as the context lasts. Raises as `opened`."""
+        return opened(self.policy, self.environment, seed=self.policy_seed, tracking=self.tracking, storage=self.storage)
+
+
+class ActingConfig(PolicyConfig):
+    """A policy that is watched."""
+
+    max_steps: int | None = option(None, "steps after which an episode is cut; null: the environment's own limit", gt=0)
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,7 @@ def acting(config: ActingConfig) -> Generator[tuple[Any, Environment]]:
         ConfigError: it is no policy, acts for no return though one is asked for, or no environment is named.
         StorageError: it is damaged or cannot be fetched.
     """
-    with opened(
-        config.policy, config.environment, seed=config.policy_seed, tracking=config.tracking, storage=config.storage
-    ) as one:
+    with config.opened() as one:
         yield asked_for(one.policy, config.target_return, config.policy), one.environment
 
 

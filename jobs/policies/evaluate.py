@@ -5,38 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...data.spec import Environment
-from ..command.base import JobConfig, Result, option
-from .acting import POLICY, asked_for, check_fits, opened
+from ..command.base import Result, option
+from .acting import PolicyConfig, asked_for, check_fits
 
 
-class EvaluateConfig(JobConfig):
+class EvaluateConfig(PolicyConfig):
     """What is played where."""
 
-    policy: str = option(..., POLICY, operand=True, example="policies/hopper")
-    environment: Environment | str | None = option(
-        None,
-        "gymnasium id, or {id: …, kwargs: {…}}; null: the one that the experiment or the package names",
-        example="Hopper-v4",
-        also="env_id",
-    )
     episodes: int = option(10, "episodes to play", gt=0, also="n_episodes")
-    epsilon: float = option(0.0, "share of uniform random actions, as 0.001 on Atari", ge=0, le=1)
-    seed: int = option(0, "decides how every episode is reset")
-    target_return: float | None = option(
-        None, "return that a policy which acts for one is asked for; null: the first that it was trained to be asked for"
-    )
-    policy_seed: int | None = option(None, "which seed, where POLICY holds several; null: the best of a trial or an experiment")
     n_envs: int | None = option(None, "environments played at once; null: as many as episodes, at most 10", gt=0)
     output: str | Path | None = option(None, "JSON file for the result, a path or URI")
-    tracking: str | None = option(
-        None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
-    )
-    storage: str = option("./d3ray_results", "results folder whose experiments may be named alone, and its MLflow database")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +45,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     from ...algos.environments.make import make
     from ...algos.environments.scores import reference_score
 
-    where: dict[str, Any] = {"seed": config.policy_seed, "tracking": config.tracking, "storage": config.storage}
-    with opened(config.policy, config.environment, **where) as one:
+    with config.opened() as one:
         environment, algorithm = one.environment, one.algorithm
         acting = asked_for(one.policy, config.target_return, config.policy)
         n = min(config.episodes, config.n_envs or 10)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ...platform.words import POLICY
 from ..command.base import JobConfig, Result, option
 
 _KINDS = {
@@ -21,7 +22,7 @@ class ExportConfig(JobConfig):
 
     source: str = option(
         ...,
-        "saved algorithm, checkpoint, trial or experiment folder (its best seed), policy package, or models:/NAME@ALIAS",
+        POLICY,
         operand=True,
         example="d3ray_results/hopper-first",
     )
@@ -34,12 +35,14 @@ class ExportConfig(JobConfig):
         also="out",
     )
     format: Literal["onnx", "torchscript", "torch.export", "package"] | None = option(None, "null: by TARGET's ending")
-    seed: int | None = option(None, "which seed, where SOURCE holds several; null: the best of a trial or an experiment")
+    seed: int | None = option(
+        None, "which seed, where SOURCE holds several; null: the best of a trial or an experiment", also="policy_seed"
+    )
     replace: bool = option(False, "write over an earlier TARGET")
     tracking: str | None = option(
         None, "MLflow's tracking URI for models:/…; null: MLFLOW_TRACKING_URI, else the database in storage"
     )
-    storage: str = option("./d3ray_results", "results folder whose MLflow database holds models:/…")
+    storage: str = option("./d3ray_results", "results folder whose experiments may be named alone, and its MLflow database")
 
 
 @dataclass(frozen=True, kw_only=True)

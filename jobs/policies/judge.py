@@ -30,9 +30,11 @@ def run(config: JudgeConfig) -> JudgeResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used; or a policy cannot act on the logs.
     """
+    from ...platform.judging.judgement import RECORD
     from ...platform.judging.page import FILE
     from ...platform.judging.run import judge
     from ...platform.judging.words import lead, remarks, said, within
+    from ...platform.storage.folders import Folder
 
     with live_experiment(config.storage_place, config.experiment_name) as on_progress:
         found = judge(config, resume=config.resume, replace=config.replace, on_progress=on_progress, say=print)
@@ -53,7 +55,8 @@ def run(config: JudgeConfig) -> JudgeResult:
     for warning, labels in of_whom.items():
         about = "" if len(labels) == len(found.verdicts) else f" of {', '.join(labels)}"
         lines.append(f"  warning{about}: {warning}")
-    look = {"page": f"{found.folder}/{FILE}", "numbers": f"{found.folder}/judgement.json"}
+    folder = Folder(found.folder)
+    look = {"page": folder.address(FILE), "numbers": folder.address(RECORD)}
     if found.verdicts[0].source.startswith("models:/"):
         name = found.verdicts[0].source.removeprefix("models:/").partition("/")[0]
         look["make it the champion"] = f"d3ray promote {name} by=estimate"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ...data.errors import ConfigError
+from ...data.uris import is_remote
 from ..command.base import Result, option
 from .acting import ActingConfig, acting, check_fits
 
@@ -14,9 +17,10 @@ from .acting import ActingConfig, acting, check_fits
 class RecordConfig(ActingConfig):
     """What is recorded, and where to."""
 
-    output: Path = option(
-        Path("videos"),
-        "a file ending in .mp4 or .gif with all episodes, or a folder for a file of each (.mp4 with the extra video, else .gif)",
+    output: str | Path = option(
+        "videos",
+        "a file ending in .mp4 or .gif with all episodes, or a folder for a file of each (.mp4 with the extra video, else .gif); "
+        "or its URI",
         also="out",
     )
     fps: int | None = option(None, "pictures a second; null: as many as the environment does steps", gt=0, also="framerate")
@@ -30,7 +34,7 @@ class RecordResult(Result):
 
     returns: np.ndarray
     lengths: np.ndarray
-    files: list[Path]
+    files: list[str | Path]
 
 
 def run(config: RecordConfig) -> RecordResult:
@@ -41,10 +45,12 @@ def run(config: RecordConfig) -> RecordResult:
             is there already, ends otherwise, or needs what is not installed.
         StorageError: the policy is damaged or cannot be fetched, or the video cannot be written.
     """
-    from ...algos.environments.video import drawn, record, video_files
+    from ...algos.environments.video import drawn, record
+    from ...platform.storage.targets import written_to
 
-    with acting(config) as (policy, environment):
-        files = video_files(config.output, environment.id, config.episodes, replace=config.replace)
+    with acting(config) as (policy, environment), ExitStack() as written:
+        made = _files(config, environment.id)
+        files = [written.enter_context(written_to(str(file))) for file in made]
         with drawn(environment, "rgb_array", config.max_steps) as vector:
             check_fits(policy, vector, environment.id)
             played = record(
@@ -60,8 +66,25 @@ def run(config: RecordConfig) -> RecordResult:
     told = ", ".join(f"{value:,.2f} in {length:,} steps" for value, length in zip(played.returns, played.lengths, strict=True))
     return RecordResult(
         made=f"{environment.id}: return {played.mean:.2f} ± {played.std:.2f} (seed {config.seed}): {told}.",
-        look={"video" if len(files) == 1 else f"video {k}": str(file) for k, file in enumerate(files)},
+        look={"video" if len(made) == 1 else f"video {k}": str(file) for k, file in enumerate(made)},
         returns=played.returns,
         lengths=played.lengths,
-        files=files,
+        files=made,
     )
+
+
+def _files(config: RecordConfig, environment: str) -> list[str | Path]:
+    """What is written. Raises as `run`."""
+    from ...algos.environments.video import video_files
+    from ...platform.storage.folders import Folder
+    from ...platform.storage.targets import is_there
+
+    output = str(config.output)
+    if not is_remote(output):
+        return [*video_files(Path(output), environment, config.episodes, replace=config.replace)]
+    name = Path(output.partition("?")[0].rstrip("/")).name
+    names = video_files(Path(name), environment, config.episodes, replace=True)
+    files = [output] if names == [Path(name)] else [Folder(output).address(file.name) for file in names]
+    if not config.replace and (there := next((file for file in files if is_there(file)), None)):
+        raise ConfigError(f"There is {there} already: say --replace to write over it, or name another output.")
+    return [*files]

@@ -9,6 +9,7 @@ from ...data.errors import ConfigError, did_you_mean
 from ..command.base import JobConfig, Result, option
 from ..command.console import say
 from ..command.describe import algorithm_text
+from ..views.columns import aligned
 
 
 class AlgorithmsConfig(JobConfig):
@@ -39,12 +40,13 @@ def run(config: AlgorithmsConfig) -> AlgorithmsResult:
             raise ConfigError(f"{config.name} is RLlib's own: its settings are those of RLlib's config for it.")
         for line in algorithm_text(config.name):
             say(line)
-        return AlgorithmsResult(made="", look={"train": f"d3ray train DATASET algorithm={config.name}"}, names=[config.name])
+        online = f"d3ray train algorithm={config.name} evaluation=ENVIRONMENT"
+        train = online if api.algorithm(config.name).online else f"d3ray train DATASET algorithm={config.name}"
+        return AlgorithmsResult(made="", look={"train": train}, names=[config.name])
     known = [api.algorithm(name) for name in every if "/" not in name]
-    shown = [one for one in known if config.actions in (None, one.actions)]
-    width = max(len(one.name) for one in shown)
-    for one in shown:
-        say(f"{one.name:<{width}}  {one.actions:<10}  {one.about}")
+    shown = [one for one in known if config.actions in (None, one.actions) or one.actions == "both"]
+    for line in aligned([[one.name, one.actions, "online" * one.online, one.about] for one in shown], right=()):
+        say(line)
     if config.actions is None and (others := [name for name in every if "/" in name]):
         say(f"RLlib's own: {', '.join(others)}")
     say("")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...platform.benchmark.suite import SuiteConfig, is_file, read_suite
-from ...platform.words import count
+from ...platform.words import count, resume_command
 from ...platform.yaml_text import Key
 from ..command.base import Result, option
 from ..command.planning import PlannableConfig, PlanResult, planned
@@ -65,7 +65,7 @@ def run(config: BenchmarkConfig) -> BenchmarkResult | PlanResult:
     if config.plan:
         return _planned(config)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
-        ran = run_benchmark(config, resume=config.resume, replace=config.replace, on_progress=on_progress)
+        ran = run_benchmark(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
     return gated(describe(ran, config), config, trusted)
 
 
@@ -123,12 +123,14 @@ def _several(labels: Iterable[str]) -> str:
 
 def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
     """What to print of a benchmark."""
+    from ...platform.storage.folders import Folder
+
     experiment = ran.experiment
     finished = sum(seed.status == "FINISHED" for seed in experiment.seeds)
     cells = count(len({seed.number for seed in experiment.seeds}), "cell")
     lines = [f"{experiment.name}: {cells}, {finished} of {count(len(experiment.seeds), 'seed')} trained."]
     lines += [f"  missing: {dataset}: {why}" for dataset, why in ran.missing.items()]
-    look = {"report": ran.report.page, "scores": f"{ran.report.folder}/scores.csv"} if ran.report else {}
+    look = {"report": ran.report.page, "scores": Folder(ran.report.folder).address("scores.csv")} if ran.report else {}
     look |= {"folder": experiment.folder, "runs": experiment.look, **experiment.views}
     return BenchmarkResult(made="\n".join(lines), look=look, failed=_problems(ran), benchmark=ran)
 
@@ -148,6 +150,6 @@ def _problems(ran: Ran) -> str:
     if ran.missing:
         problems.append(f"{count(len(ran.missing), 'dataset')} could not be had: {', '.join(ran.missing)}.")
     if left or ran.missing or not all(seed.final for seed in failed):
-        problems.append("Once that is mended, --resume goes on.")
+        problems.append(f"Once that is mended, {resume_command(experiment.folder)} goes on.")
     problems += filter(None, [experiment.undelivered, ran.unwritten and f"The report was not written: {ran.unwritten}"])
     return " ".join(problems)

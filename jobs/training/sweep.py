@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...platform.sweep.config import SweepConfig as Settings
-from ...platform.words import count
+from ...platform.words import count, resume_command
 from ...platform.yaml_text import to_text
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ...platform.results.sweep import ConfigurationResult
-    from ...platform.results.sweep import SweepResult as Swept
+    from ...platform.results.configurations import ConfigurationResult
+    from ...platform.results.configurations import SweepResult as Swept
 
 
 class SweepConfig(PlannableConfig, Settings):
@@ -52,7 +52,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
         budget, most = config.budget, work.configuration["budget"]["configurations"]
         return planned(work, config, n_configurations=most, hours=budget.hours, gpu_hours=budget.gpu_hours, at_most=at_most)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
-        result = run_sweep(config, resume=config.resume, replace=config.replace, on_progress=on_progress)
+        result = run_sweep(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
     return describe(result)
 
 
@@ -105,7 +105,7 @@ def _problems(result: Swept) -> str:
             f"seed {first.seed}: {first.reason.rstrip('.?')}."
         )
         if not all(seed.final for seed in failed):
-            problems.append("Once that is mended, --resume goes on.")
+            problems.append(f"Once that is mended, {resume_command(experiment.folder)} goes on.")
     if experiment.undelivered:
         problems.append(experiment.undelivered)
     return " ".join(problems)

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...platform.results.status import main_losses
 from ...platform.settings.config import ExperimentConfig
+from ...platform.words import resume_command
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
 from ..views.live_view import live_experiment
+from ..views.view_text import losses_words
 
 if TYPE_CHECKING:
     from ...platform.results.experiment import ExperimentResult
@@ -48,7 +51,7 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
     if config.plan:
         return planned(train_work(config), config)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
-        result = run_experiment(config, resume=config.resume, replace=config.replace, on_progress=on_progress)
+        result = run_experiment(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
     return describe(result)
 
 
@@ -57,10 +60,10 @@ def describe(result: ExperimentResult) -> TrainResult:
     finished = [seed for seed in result.seeds if seed.status == "FINISHED"]
     lines = [f"{result.name}: {len(finished)} of {len(result.seeds)} seeds are trained."]
     for seed in result.seeds:
-        score = "" if seed.score is None else f"  {'best ' + seed.best['metric'] if seed.best else 'return'} {seed.score:.6g}"
-        lines.append(
-            f"  seed {seed.seed}: {seed.status.lower()} at step {seed.step}{score}{'  ' + seed.reason if seed.reason else ''}"
-        )
+        score = "" if seed.score is None else f"{'best ' + seed.best['metric'] if seed.best else 'return'} {seed.score:.6g}"
+        losses = losses_words([{name: seed.metrics[name] for name in main_losses(seed.metrics)}])
+        said = [f"  seed {seed.seed}: {seed.status.lower()} at step {seed.step}", score, losses, seed.reason]
+        lines.append("  ".join(filter(None, said)))
         if seed.warning:
             lines.append(f"    warning: {seed.warning}")
     look = {"folder": result.folder, "runs": result.look, **result.views}
@@ -79,9 +82,12 @@ def describe(result: ExperimentResult) -> TrainResult:
         reasons = "; ".join(f"seed {seed.seed}: {seed.reason}" for seed in failed)
         problems.append(f"{len(failed)} of {len(result.seeds)} seeds failed: {reasons.rstrip('.?')}.")
     if not all(seed.final for seed in failed):
-        problems.append("Once that is mended, --resume goes on.")
+        problems.append(f"Once that is mended, {resume_command(result.folder)} goes on.")
     elif not all(seed.reason.startswith("diverged") for seed in failed):
-        problems.append("It was tried again as often as `retries` says; more of them, and --resume tries once more.")
+        problems.append(
+            "It was tried again as often as `retries` says; with more of them it is once more: "
+            f"{resume_command(result.folder)} retries=N"
+        )
     if result.undelivered:
         problems.append(result.undelivered)
     return TrainResult(made="\n".join(lines), look=look, failed=" ".join(problems), experiment=result)

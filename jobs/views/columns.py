@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def interval_text(interval: tuple[float, float] | None) -> str:
     return NONE if interval is None else f"{number(interval[0])} to {number(interval[1])}"
 
 
-def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
-    """Rows with their columns under one another, the first to the left, numbers to the right."""
+def aligned(rows: Sequence[Sequence[str]], indent: str = "", *, right: Collection[int] | None = None) -> Iterator[str]:
+    """Rows with their columns under one another: those named to the `right`, None: all but the first."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
-        yield (indent + "  ".join([f"{first:<{widths[0]}}", *cells])).rstrip()
+    sides = [">" if (k > 0 if right is None else k in right) else "<" for k in range(len(widths))]
+    for row in rows:
+        yield (indent + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))).rstrip()

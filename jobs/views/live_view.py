@@ -8,21 +8,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.spinner import Spinner
 
 from ...data.errors import D3rayError
-from .view_text import Drawing, end_of, line
+from .view_text import Drawing, duration, end_of, line
 
 if TYPE_CHECKING:
     from ...platform.results.progress import Progress
     from ...platform.results.status import View
 
 _SECONDS_BETWEEN = 0.5  # redraws; moments and times left go on between two readings
+_SECONDS_OF_A_FRAME = 0.1  # of what turns while there is nothing else to show
 _READ_SECONDS = 1.0
 _SHARE = 0.03  # of the time may go into reading, and into drawing, however large the experiment is
 _SECONDS_BETWEEN_LINES = 60.0
@@ -61,28 +63,43 @@ def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], N
     def on_progress(progress: Progress) -> None:
         newest[:] = [progress]
 
-    with showing(read, f"{name}: starting"):
-        yield on_progress
+    def waiting() -> str:
+        what = newest[0].waiting if newest else ""
+        return f"{name}: {what}" if what else ""
+
+    try:
+        with showing(read, waiting):
+            yield on_progress
+    except KeyboardInterrupt:
+        _leave(read)
+        raise
+
+
+def _leave(read: Read) -> None:
+    """What was reached when it was interrupted, which stays; how to go on the command says."""
+    with suppress(D3rayError):
+        if (view := read()) is not None:
+            console = Console(stderr=True, highlight=False)
+            console.print(Drawing(view, advice=False), height=console.size.height - 1)
 
 
 @contextmanager
-def showing(read: Read, waiting: str = "", console: Console | None = None) -> Generator[threading.Event]:
+def showing(read: Read, waiting: Callable[[], str] | None = None, console: Console | None = None) -> Generator[threading.Event]:
     """Shows what `read` gives, again and again, on stderr; nothing of it stays on a terminal.
 
     Args:
         read: Gives the view; None: there is none yet. Called in a thread of its own.
-        waiting: What is said on a terminal until there is one; a command that ends at once, as one that is refused does, then reads
-            nothing, which may take long.
+        waiting: Gives what is waited for until there is one, or nothing; a command that ends at once, as one that is refused does,
+            then reads nothing, which may take long.
         console: Where to; stderr.
 
     Yields:
         Set once the experiment does not run any more.
     """
     console = console or Console(stderr=True, highlight=False)
-    show = _Table(console, waiting) if console.is_terminal else _Lines(console)
+    show = _Table(console) if console.is_terminal else _Lines(console)
     stop, over = threading.Event(), threading.Event()
-    first = _SECONDS_BETWEEN if waiting else 0.0
-    thread = threading.Thread(target=_work, args=(read, show, stop, over, first), name="d3ray-view", daemon=True)
+    thread = threading.Thread(target=_work, args=(read, show, stop, over, waiting), name="d3ray-view", daemon=True)
     with show:
         thread.start()
         try:
@@ -92,16 +109,17 @@ def showing(read: Read, waiting: str = "", console: Console | None = None) -> Ge
             thread.join()
 
 
-def _work(read: Read, show: _Table | _Lines, stop: threading.Event, over: threading.Event, first: float) -> None:
-    if stop.wait(first):
-        return
+def _work(
+    read: Read, show: _Table | _Lines, stop: threading.Event, over: threading.Event, waiting: Callable[[], str] | None
+) -> None:
     view: View | None = None
-    due = wait = 0.0
+    due = first = time.monotonic() + (_SECONDS_BETWEEN if waiting else 0.0)
+    wait = 0.0
     last = False
     while not last:
         last = stop.wait(wait)
         begun = time.monotonic()
-        if begun >= due or (last and isinstance(show, _Lines)):
+        if begun >= due or (last and begun >= first and isinstance(show, _Lines)):
             try:
                 view = read() or view
             except D3rayError as error:  # half-deleted, or a storage that is away for a moment: the next reading may do better
@@ -113,6 +131,9 @@ def _work(read: Read, show: _Table | _Lines, stop: threading.Event, over: thread
             wait = max(_SECONDS_BETWEEN, (time.monotonic() - drawn) / _SHARE)
             if view.state not in ("RUNNING", "PENDING"):
                 over.set()
+        elif waiting is not None and not last:
+            show.waiting(waiting())
+            wait = _SECONDS_OF_A_FRAME
         else:
             wait = _SECONDS_BETWEEN
 
@@ -120,12 +141,12 @@ def _work(read: Read, show: _Table | _Lines, stop: threading.Event, over: thread
 class _Table:
     """A table in place."""
 
-    def __init__(self, console: Console, waiting: str) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        spinner = Spinner("dots", waiting) if waiting else ""
+        self._spinner, self._what, self._since = Spinner("dots"), "", 0.0
         aside = sys.stdout.isatty() and console.stderr  # what others print appears above the table
         self._live = Live(
-            spinner, console=console, auto_refresh=False, transient=True, redirect_stdout=aside, redirect_stderr=console.stderr
+            "", console=console, auto_refresh=False, transient=True, redirect_stdout=aside, redirect_stderr=console.stderr
         )
         self._size = console.size
 
@@ -141,7 +162,16 @@ class _Table:
             self._live.stop()
             self._console.clear()
             self._live.start()
-        self._live.update(Drawing(view.at(time.time())), refresh=True)
+        room = self._console.width - len("^C")  # which a terminal writes behind it, and must not wrap
+        self._live.update(Constrain(Drawing(view.at(time.time())), room), refresh=True)
+
+    def waiting(self, what: str) -> None:
+        """Says for what, and how long already."""
+        if what and what != self._what:
+            self._what, self._since = what, time.monotonic()
+        if self._what:
+            self._spinner.update(text=f"{self._what}, {duration(time.monotonic() - self._since)}")
+            self._live.update(self._spinner, refresh=True)
 
     def failed(self, why: str) -> None:
         """Nothing: what is shown is the newest that could be read."""
@@ -151,7 +181,7 @@ class _Lines:
     """A line a minute, and one for each trial that ends."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._spoken = console, -_SECONDS_BETWEEN_LINES
+        self._console, self._spoken, self._what = console, -_SECONDS_BETWEEN_LINES, ""
         self._ended: set[str] | None = None  # trials of which that was said, or that had ended before
 
     def __enter__(self) -> None:
@@ -169,6 +199,12 @@ class _Lines:
         if now - self._spoken >= _SECONDS_BETWEEN_LINES:
             self._spoken = now
             self._say(line(view))
+
+    def waiting(self, what: str) -> None:
+        """Says for what, once."""
+        if what and what != self._what:
+            self._what = what
+            self._say(what)
 
     def failed(self, why: str) -> None:
         """Says it, as often as a line is due."""

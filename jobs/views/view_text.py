@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,14 +28,16 @@ class Drawing:
     Args:
         view: What is drawn.
         rows: Of the table at most; None: as many as the terminal has room for.
+        advice: Whether what to do next is said.
     """
 
     view: View
     rows: int | None = None
+    advice: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        head, faults = _head(self.view, width), _faults(self.view, width)
+        head, faults = _head(self.view, width, advice=self.advice), _faults(self.view, width)
         height = options.height or console.size.height - 1
         if self.rows is None and height < len(head) + len(faults) + _FEWEST + 3:
             faults = faults[1:3]
@@ -50,7 +52,7 @@ class Drawing:
 # ---- in parts
 
 
-def _head(view: View, width: int) -> list[Text | Table]:
+def _head(view: View, width: int, *, advice: bool) -> list[Text | Table]:
     """What is said of the whole: three to six lines."""
     doing = "running for" if view.is_running else "took" if view.state == "FINISHED" else "after"
     state = _state(view.state) if view.state != "RUNNING" else Text()
@@ -58,7 +60,7 @@ def _head(view: View, width: int) -> list[Text | Table]:
     lines: list[Text | Table] = [*_two_sided(left, Text(time_left(view), style="dim" if view.eta is None else ""), width)]
     if view.reason and view.state != "RUNNING":
         lines.append(_cropped(Text(sentence(view.reason), style=_STYLES[view.state]), width))
-    if view.advice:
+    if advice and view.advice:
         lines += Text(view.advice, style="bold").wrap(Console(width=width), width)
     if view.trials:
         speed = f"  {view.rate:,.0f} updates/s" if view.rate else ""
@@ -132,13 +134,17 @@ def _columns(width: int, *names: tuple[str, int, int, bool]) -> tuple[Table, lis
 def _seed_table(view: View, rows: Sequence[tuple[TrialView, int]], width: int) -> Table:
     metric = _short_metric(view)
     names = (("seed", 5, 0, True), ("state", 8, 0, False), ("step", 11, 0, True), ("done", 5, 50, True))
-    last = (((metric, max(len(metric), 9), 0, True),) if view.metric else ()) + (("updates/s", 9, 60, True), ("", 0, 0, False))
-    table, kept = _columns(width, *names, *last)
+    valued = ((metric, max(len(metric), 9), 0, True),) if view.metric else ()
+    room = 72 if valued else 60  # the width from which the first loss fits beside the rest
+    titles = [name.rpartition("/")[2][:16] for name in view.losses]
+    losses = [(title, max(len(title), 9), room + 20 * k, True) for k, title in enumerate(titles)]
+    table, kept = _columns(width, *names, *valued, *losses, ("updates/s", 9, 60, True), ("", 0, 0, False))
     for trial, seed in rows:
         state = "FAILED" if seed in trial.failed else trial.state
         rate = trial.rate / len(trial.seeds) if trial.rate and trial.state == "RUNNING" else None
         cells = [str(seed), _state(state), f"{trial.step:,}", _percent(trial.step / trial.n_steps)]
         cells += [number(trial.scores.get(seed))] if view.metric else []
+        cells += [number(trial.losses.get(seed, {}).get(name)) for name in view.losses]
         cells += [f"{rate:,.0f}" if rate else "", _remark(trial, seed)]
         table.add_row(*(cell for cell, keep in zip(cells, kept, strict=True) if keep))
     return table
@@ -193,6 +199,8 @@ def line(view: View) -> str:
     if best := best_words(view):
         which = _named(view.best) if view.best is not None and len(view.configurations) > 1 else ""
         words.append(f"best {best}{f', {which}' if which else ''}")
+    elif len(view.configurations) == 1:
+        words.append(losses_words([losses for trial in view.trials for losses in trial.losses.values()]))
     return f"{view.name}: {'; '.join(word for word in words if word)}"
 
 
@@ -203,6 +211,8 @@ def end_of(view: View, trial: TrialView) -> str:
     state = "STOPPED" if trial.was_stopped else trial.state
     scores = ", ".join(number(trial.scores[seed]) for seed in trial.seeds if seed in trial.scores)
     measured = f", {view.metric} {scores}" if scores else ""
+    if not scores and (losses := losses_words(list(trial.losses.values()))):
+        measured = f", {losses}"
     return f"{view.name}: {which} {state.lower()} at step {trial.step:,}{measured}{f': {trial.reason}' if trial.reason else ''}"
 
 
@@ -221,6 +231,15 @@ def best_words(view: View) -> str:
     words.append(f"{len(best.scores)} seed{'s' * (len(best.scores) > 1)}")
     going = best.state != "FINISHED" and len(view.configurations) > 1
     return ", ".join(words + ([f"step {best.step:,}"] if going else []))
+
+
+def losses_words(seeds: Sequence[Mapping[str, float]]) -> str:
+    """Losses of some seeds, their mean where there are several: critic_loss 0.3120, actor_loss -1.250."""
+    shown: list[str] = []
+    for name in dict.fromkeys(name for losses in seeds for name in losses):
+        values = [losses[name] for losses in seeds if name in losses]
+        shown.append(f"{name.rpartition('/')[2]} {number(sum(values) / len(values))}")
+    return ", ".join(shown)
 
 
 def counted(view: View) -> str:

@@ -22,6 +22,16 @@ def test_every_algorithm_has_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert "IQL  " not in out.replace("DiscreteIQL", "")
 
 
+def test_those_that_learn_online_alone_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("algorithms", ["actions=discrete"]) == 0
+    lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert [name for name, words in lines.items() if words[1:2] == ["online"]] == ["A2C", "PPO", "REINFORCE", "TRPO"]
+    assert run_command("algorithms", ["PPO"]) == 0
+    out = capsys.readouterr().out
+    assert "\n  clip  (number, > 0; default 0.2)\n" in out
+    assert "d3ray train algorithm=PPO evaluation=ENVIRONMENT" in out
+
+
 def test_one_shows_each_setting_with_range_default_meaning_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("algorithms", ["TD3PlusBC"]) == 0
     out = capsys.readouterr().out

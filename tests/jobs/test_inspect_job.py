@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -182,3 +183,19 @@ def test_progress_is_shown_where_it_takes_a_while(
     monkeypatch.setattr(inspect_job, "_LARGE", 0)
     assert run_command("inspect", [ill]) == 0
     assert capsys.readouterr().err.splitlines() == ["looking through the rows: 1 of 1 (100%)"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("actions", ["continuous", "discrete"])
+def test_the_command_that_trains_runs_as_it_is_printed(actions: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = np.array([[-3.0], [2.0], [0.5], [1.0]], np.float32) if actions == "continuous" else np.array([0, 1, 1, 0])
+    Dataset.from_arrays(np.zeros((4, 2), np.float32), chosen, np.ones(4), np.array([0, 0, 0, 1], bool)).write(
+        tmp_path / "of two words"
+    )
+    assert run_command("inspect", [str(tmp_path / "of two words")]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("  train on it: d3ray train ")
+    words = shlex.split(line.partition(": ")[2])
+    short = ["n_steps=2", "n_steps_per_epoch=1", f"storage={tmp_path / 'results'}"]
+    assert run_command(words[1], [*words[2:], *short]) == 0

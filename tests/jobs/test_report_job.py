@@ -16,7 +16,8 @@ from d3ray.jobs.command.options import resolve
 from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.jobs.results.report import ReportConfig
 from d3ray.jobs.training.train import TrainConfig
-from d3ray.platform.report.experiment import CURVES, LOSSES, PAGE, SCORES
+from d3ray.platform.report.experiment import CURVES, LOSSES, SCORES
+from d3ray.platform.report.page import PAGE
 
 TRAIN = ["d3ray/cartpole-replay", "algorithm=DQN", "n_steps=40", "n_steps_per_epoch=20", "seeds=[0, 1]", "evaluation.episodes=2"]
 

@@ -30,6 +30,7 @@ from d3ray.platform.surroundings import git_state
 
 from ..platform.cluster.ray_head import RayHead, ray_head
 from ..platform.leaks import files_below
+from .test_web import SAME, Page
 
 pytestmark = pytest.mark.long
 
@@ -112,7 +113,7 @@ def test_a_submitted_training_ends_with_the_metrics_of_a_local_one(head: RayHead
     (lab / "__init__.py").touch()
     (lab / "networks.py").write_text(PLUGIN)
     settings = ["d3ray/cartpole-replay", "algorithm=LabDQN", "algorithm.encoder.hidden_units=[16]", "algorithm.learning_rate=1e-3"]
-    settings += ["name=same", "seeds=[3, 4]", "n_steps=40", "n_steps_per_epoch=20", "plugins=[lab.networks]"]
+    settings += ["name=same", "seeds=[3, 4]", "n_steps=40", "n_steps_per_epoch=20", "plugins=[./lab/networks.py]"]
     settings += ["evaluation=CartPole-v1", "evaluation.episodes=3"]
     git = ["git", "-C", str(tmp_path / "here"), "-c", "user.name=lab", "-c", "user.email=lab@localhost"]
     for arguments in (["init", "-q", "-b", "work"], ["add", "."], ["commit", "-q", "-m", "Begin"]):
@@ -319,6 +320,45 @@ def test_a_check_looks_at_every_node_and_runs_nothing(head: RayHead, tmp_path: P
     assert {job["submission_id"].partition("-")[0] for job in head.ask("/api/jobs/")} >= {"check"}
 
 
+def test_the_page_trains_on_a_cluster(head: RayHead, tmp_path: Path) -> None:
+    pages: list[Page] = []
+    alone = {name: value for name, value in head.environment().items() if name not in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI")}
+    try:
+        page = Page(tmp_path, pages, f"address={head.address}", env=alone)
+
+        def post(path: str, **form: str) -> str:
+            answer = page.session.post(f"{page.url}{path}", form, headers=SAME, timeout=200)
+            assert answer.status_code == 200, answer.text
+            return answer.url
+
+        def until(path: str, what: str) -> str:
+            end = time.monotonic() + 240
+            while what not in (text := page.session.get(f"{page.url}{path}", timeout=60).text):
+                assert time.monotonic() < end, text
+                assert "state failed" not in text, text
+                time.sleep(0.5)
+            return text
+
+        post("/datasets/shipped", name="cartpole-replay")
+        until("/datasets", "state ready")
+        times = {"n_steps": "40", "n_steps_per_epoch": "20", "seeds": "0, 1"}
+        at = post("/experiments", dataset="cartpole-replay", algorithm="DiscreteBC", name="there", holdout="0.1", **times)
+        assert at.endswith("/experiments/there")
+        assert f"on {head.address}" in until("/experiments/there", "state finished")
+        assert "2 of 2 seeds are trained" in until("/experiments/there/log", "seeds are trained")
+        rows = page.session.get(f"{page.url}/experiments/there/rows.json", timeout=60).json()
+        assert sorted((row["seed"], row["step"]) for row in rows) == [(0, 20), (0, 40), (1, 20), (1, 40)]
+        status, end = "RUNNING", time.monotonic() + 60
+        while status == "RUNNING" and time.monotonic() < end:
+            (status,) = [one["status"] for one in head.ask("/api/jobs/") if one["metadata"].get("d3ray_experiment") == "there"]
+        assert status == "SUCCEEDED"
+        local = [json.loads(file.read_text())["experiment"] for file in (tmp_path / "state").glob("d3ray/jobs/*/job.json")]
+        assert local == ["cartpole-replay"]  # files come in here, and nothing trains
+    finally:
+        for page in pages:
+            page.end(signal.SIGINT)
+
+
 def test_what_the_cluster_lacks_is_named(head: RayHead, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in head.environment().items():
         if name.startswith("RAY_"):
@@ -346,6 +386,7 @@ def test_another_machine_finds_an_experiment_by_its_job(head: RayHead, tmp_path:
         assert near.status().runs, near.logs()
         time.sleep(0.2)
     monkeypatch.setattr(ExperimentHandle, "_is_seen", False)
+    monkeypatch.setattr(ExperimentHandle, "_sees_storage", False)
     far = experiments.open("far", storage=storage, address=head.address)
     found = far.status()
     assert (found.state, found.name) == ("RUNNING", "far")
@@ -365,3 +406,11 @@ def test_another_machine_finds_an_experiment_by_its_job(head: RayHead, tmp_path:
     assert ended.job.exit_status != 0
     assert "Cancelled; 0 of 1 seeds are done" in near.logs()
     assert ended.trials[0].step % 50 == 0 < ended.trials[0].step
+    near.resume(check_cluster=False)  # it goes on there, as a job of its own
+    while (again := near.status()).runs and again.trials[0].step <= ended.trials[0].step:
+        time.sleep(0.2)
+    assert again.state == "RUNNING", near.logs()
+    assert again.job is not None
+    assert again.job.id != ended.job.id
+    near.cancel()
+    assert near.wait(timeout=120).state == "KILLED"

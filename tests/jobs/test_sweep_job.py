@@ -15,8 +15,8 @@ import pytest
 from d3ray.jobs.command.options import resolve
 from d3ray.jobs.command.running import BAD_INPUT, INTERRUPTED, run_command
 from d3ray.jobs.training.sweep import SweepConfig, describe
+from d3ray.platform.results.configurations import ConfigurationResult, Outcome, SweepResult
 from d3ray.platform.results.experiment import ExperimentResult
-from d3ray.platform.results.sweep import ConfigurationResult, Outcome, SweepResult
 from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Experiment
 
@@ -140,9 +140,10 @@ def test_after_ctrl_c_resume_does_the_rest(file: Path, tmp_path: Path) -> None:
             process.kill()
             process.communicate()
     assert process.returncode == INTERRUPTED, error
-    assert "To go on, say the same with --resume." in error
+    go_on = f"d3ray resume tiny storage={storage}"
+    assert f"To go on: {go_on}" in error
     before = {trial.identity: trial.key for trial in Experiment.look(str(storage), "tiny").trials()}
-    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run([*command[:3], *go_on.split()[1:]], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"tiny: 2 configurations: 2 finished\.", done.stdout)
     trials = Experiment.look(str(storage), "tiny").trials()

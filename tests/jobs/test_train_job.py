@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from d3ray.jobs.training.train import describe
@@ -24,4 +25,11 @@ def test_a_cancelled_trial_is_an_outcome_and_a_failed_one_a_fault() -> None:
         "  seed 1: killed at step 20  cancelled",
     ]
     faulty = describe(ExperimentResult("tiny", "FAILED", [done, seed(1, "FAILED", final=False, reason="a fault")], *place))
-    assert faulty.failed == "1 of 2 seeds failed: seed 1: a fault. Once that is mended, --resume goes on."
+    assert faulty.failed == "1 of 2 seeds failed: seed 1: a fault. Once that is mended, d3ray resume tiny storage=/results goes on."
+
+
+def test_losses_stand_where_nothing_was_evaluated() -> None:
+    place: Any = ("/results/tiny", "sqlite:////results/mlflow.db", "run", ())
+    metrics = {"train/temperature_loss": 1.0, "train/actor_loss": -1.5, "train/critic_loss": 0.25, "holdout/critic_loss": 2.0}
+    told = describe(ExperimentResult("tiny", "FINISHED", [replace(seed(0, "FINISHED", final=True), metrics=metrics)], *place))
+    assert told.made.splitlines()[1] == "  seed 0: finished at step 20  critic_loss 0.25, actor_loss -1.500"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -110,15 +111,20 @@ def state(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def refused(place: Path, capsys: pytest.CaptureFixture[str], command: str) -> str:
-    """The sentence with which a command was refused, of one line, after which everything is as it was."""
+    """The sentence with which a command was refused, of one line, after which everything is as it was.
+
+    Before it nothing stands but what was waited for until it was known.
+    """
     before, (name, *arguments) = state(place), command.split()
     capsys.readouterr()
     status = run_command(name, arguments)
     out, err = capsys.readouterr()
-    assert (status, out, err.count("\n")) == (2, "", 1), (status, out, err)
+    *waited, sentence = err.splitlines()
+    assert (status, out) == (2, ""), err
     assert err.endswith((".\n", "?\n"))
+    assert all(line.endswith(": opening MLflow") for line in waited), err
     assert state(place) == before
-    return err.strip()
+    return sentence
 
 
 INGEST = {
@@ -139,7 +145,6 @@ TRAINING = {
     f"train d3ray/pendulum-replay algorithm=DQN {TRAIN}": "DQN needs discrete actions, and 'd3ray/pendulum-replay' has continuous "
     "ones; choose from AWAC, ",
     f"train d3ray/cartpole-replay algorithm=TD3 {TRAIN}": "has discrete ones; choose from",
-    f"train wide algorithm=TD3 {TRAIN}": "TD3 acts in [-1, 1], and actions of 'dataset' reach 2.98: set action_scaler='min_max'",
     f"train missing {CONTINUOUS}": "missing/data-00000-of-00001.arrow is missing.",
     f"train truncated {CONTINUOUS}": "truncated/data-00000-of-00001.arrow is truncated: it has ",
     f"train changed {CONTINUOUS}": "changed/data-00000-of-00001.arrow is damaged: its content is not what was written",
@@ -207,6 +212,35 @@ def test_a_config_file_is_refused_with_its_line(
     assert sentence in refused(place, capsys, f"train --config {tmp_path}/bad.yaml")
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
+def test_the_command_that_mends_it_is_printed_and_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("train", shlex.split(f"wide algorithm=TD3 {TRAIN}")) == 2
+    sentence, last = capsys.readouterr().err.splitlines()
+    assert "actions of 'dataset' lie from -2.98 to 2.98: set algorithm.action_scaler=min_max, which takes these bounds" in sentence
+    assert last == f"As a command: d3ray train wide algorithm=TD3 {TRAIN} algorithm.action_scaler=min_max"
+    assert run_command("train", shlex.split(last.partition(": ")[2])[2:]) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("action_scaler=min_max", "algorithm.action_scaler"),
+        ("gpu=1", "resources.gpu"),
+        ("n_stps=1", "n_steps"),
+        ("aktor_learning_rate=1", "algorithm.actor_learning_rate"),
+    ],
+)
+def test_a_setting_that_is_further_down_is_named_in_full(
+    place: Path, capsys: pytest.CaptureFixture[str], given: str, meant: str
+) -> None:
+    name = given.partition("=")[0]
+    assert (
+        refused(place, capsys, f"train wide algorithm=TD3 {given}")
+        == f"d3ray train has no setting {name!r}; did you mean {meant!r}?"
+    )
+
+
 def test_runs_need_a_place(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     began = time.monotonic()
@@ -220,6 +254,12 @@ def test_runs_need_a_place(place: Path, capsys: pytest.CaptureFixture[str], monk
     assert "MLFLOW_TRACKING_URI must name an MLflow server, because the storage s3://" in refused(place, capsys, elsewhere)
     in_a_file = CARTPOLE.replace("storage=results", "storage=good.hdf5")
     assert "good.hdf5 cannot be used as storage: file exists." in refused(place, capsys, in_a_file)
+
+
+@pytest.mark.parametrize("job", [CARTPOLE, "resume some storage=results", "resume some --storage=results"])
+def test_no_job_is_sent_to_a_folder_of_whichever_machine(place: Path, capsys: pytest.CaptureFixture[str], job: str) -> None:
+    where = f"say an absolute path, as {place / 'results'}, or a URI."
+    assert refused(place, capsys, f"submit {job}") == f"storage is 'results', a folder of whichever machine runs: {where}"
 
 
 @pytest.mark.parametrize("missing", ["dataset", "folder"])
@@ -272,7 +312,9 @@ def test_a_full_disk_fails_the_trial_and_room_lets_it_go_on(tmp_path: Path, caps
         assert run_command("train", command) == 1
         sentence = capsys.readouterr().err.splitlines()[-1]
         assert sentence.startswith("1 of 1 seeds failed: seed 0: The checkpoint ")
-        assert sentence.endswith("could not be written: the disk is full. Once that is mended, --resume goes on.")
+        assert sentence.endswith(
+            f"could not be written: the disk is full. Once that is mended, d3ray resume full storage={disk} goes on."
+        )
         assert json.loads((disk / "full/state.json").read_text())["status"] == "FAILED"
         (status,) = disk.glob("full/trials/*/status.json")
         assert json.loads(status.read_text())["0"]["reason"].endswith("could not be written: the disk is full")

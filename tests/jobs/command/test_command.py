@@ -56,7 +56,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "jobs").mkdir(parents=True)
     shutil.copy(ROOT / "__init__.py", package)
     (package / "data").mkdir()
-    for name in ("__init__", "config", "errors", "lazy", "moved", "uris"):
+    for name in ("__init__", "config", "errors", "lazy", "moved", "uris", "version"):
         shutil.copy(ROOT / "data" / f"{name}.py", package / "data")
     for name in ("__init__", "__main__"):
         shutil.copy(ROOT / "jobs" / f"{name}.py", package / "jobs")
@@ -143,6 +143,35 @@ def test_ctrl_c_says_how_to_go_on(toy: Path) -> None:
     assert process.returncode == 130
     assert err == "\nInterrupted; what reached a checkpoint is kept. To go on: d3ray toy wait --resume\n"
     assert d3ray(toy, "toy", "told") == (130, "", "\n1 of 3 trials is done.\n")
+
+
+_LAST = """
+import atexit, os, threading
+
+def leave(status, at_once=os._exit):
+    os.write(1, b"at once")
+    at_once(status)
+
+os._exit = leave
+atexit.register(print, "last words", end="")  # written out by nobody else
+if {thread}:
+    threading.Thread(target=lambda: (threading.main_thread().join(), print("a thread's"))).start()
+"""
+
+
+@pytest.mark.parametrize("dataset", ["good", "bad", "part", "bug"])
+def test_a_command_ends_without_taking_everything_apart(toy: Path, tmp_path: Path, dataset: str) -> None:
+    """What asked for a last word has it, and the exit status is that of a command that ends slowly."""
+    paths = os.pathsep.join([str(tmp_path), str(toy)])
+    (tmp_path / "sitecustomize.py").write_text(_LAST.format(thread=False))
+    status, out, err = d3ray(toy, "toy", dataset, PYTHONPATH=paths)
+    assert status == {"good": 0, "bad": 2}.get(dataset, 1)
+    assert out.endswith("last wordsat once") == (not err.startswith("Traceback")) == (dataset != "bug")
+    (tmp_path / "sitecustomize.py").write_text(_LAST.format(thread=True))
+    slowly, out, _ = d3ray(toy, "toy", dataset, PYTHONPATH=paths)
+    assert slowly == status
+    assert "a thread's\n" in out  # it is waited for
+    assert "at once" not in out
 
 
 def test_help_imports_nothing_heavy() -> None:

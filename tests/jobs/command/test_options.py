@@ -279,6 +279,15 @@ def test_what_print_config_prints_reads_back_as_the_config(tmp_path: Path) -> No
     assert "# algorithm.tau: 0.005  # preset paper\n" in text
 
 
+def test_an_address_is_printed_without_its_credentials() -> None:
+    config, places = resolve(ToyConfig, None, ["dataset=s3://THEKEY:THESECRET@bucket/x?region=eu&sig=THESECRET"])
+    text = print_config(config, places)
+    assert "s3://bucket/x?region=eu" in text
+    assert "THE" not in text
+    assert text.startswith("# Addresses are shown without their credentials.\n")
+    assert config.dataset.startswith("s3://THEKEY:")
+
+
 def test_the_file_and_line_are_printed(tmp_path: Path) -> None:
     path = written(tmp_path, "\ndataset: x\n")
     assert f"dataset: x  # {path}:2\n" in print_config(*resolve(ToyConfig, path))

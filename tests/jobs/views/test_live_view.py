@@ -190,9 +190,35 @@ def test_in_a_log_there_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_command_that_is_refused_at_once_waits_for_no_storage() -> None:
     reads: list[None] = []
-    with showing(lambda: reads.append(None), "one: starting", Console(file=io.StringIO(), width=80)):
+    with showing(lambda: reads.append(None), lambda: "one: starting", Console(file=io.StringIO(), width=80)):
         pass
     assert reads == []
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_waited_for_is_said_at_once(terminal: bool) -> None:
+    said, screen = io.StringIO(), Terminal(80, 5)
+    told = ["one: opening MLflow"]
+
+    def until(text: str) -> None:
+        deadline = time.monotonic() + 60
+        while text not in said.getvalue():
+            assert time.monotonic() < deadline, said.getvalue()
+            time.sleep(0.01)
+
+    began = time.monotonic()
+    with showing(lambda: None, lambda: told[0], Console(file=said, width=80, force_terminal=terminal, color_system=None)):
+        until("one: opening MLflow")
+        assert time.monotonic() - began < 10  # of a busy machine
+        if terminal:
+            until("one: opening MLflow, 1 s")
+        told[0] = "one: starting Ray"
+        until("one: starting Ray, 0 s" if terminal else "one: starting Ray\n")
+    if terminal:
+        screen.feed(said.getvalue().replace("\n", "\r\n"))
+        assert screen.text == ""  # nothing of it stays
+    else:
+        assert said.getvalue() == "one: opening MLflow\none: starting Ray\n"
 
 
 PROGRAM = """
@@ -210,26 +236,46 @@ except KeyboardInterrupt:
 """
 
 
-def test_in_a_terminal_it_stays_in_place_follows_its_size_and_leaves_nothing(tmp_path: Path) -> None:
-    experiment = sweep(tmp_path)
-    ours, theirs = pty.openpty()
+class Screen:
+    """A program in a terminal of its own, of 80 columns and 24 rows."""
 
-    def resize(height: int, width: int) -> None:
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    def __init__(self, program: str, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.terminal = Terminal(80, 24)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        environment["TERM"] = "xterm-256color"
+        take = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"  # then what is typed interrupts
+        command = [sys.executable, "-c", take + program, *arguments]
+        self.process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        os.close(theirs)
 
-    resize(24, 80)
-    environment = {**os.environ, "TERM": "xterm-256color"} | dict.fromkeys(("COLUMNS", "LINES"), "")
-    environment = {name: value for name, value in environment.items() if value}
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True)
-    terminal = Terminal(80, 24)
+    def resize(self, width: int, height: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+        self.terminal.resize(width, height)
 
-    def until(condition: Callable[[], bool], seconds: float = 90) -> None:
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def until(self, condition: Callable[[], bool], seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, terminal.text
-            if select.select([ours], [], [], 0.1)[0]:
-                terminal.feed(os.read(ours, 65536).decode())
+            assert time.monotonic() < deadline, self.terminal.text
+            if select.select([self._ours], [], [], 0.1)[0]:
+                self.terminal.feed(os.read(self._ours, 65536).decode())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def test_in_a_terminal_it_stays_in_place_follows_its_size_and_leaves_nothing(tmp_path: Path) -> None:
+    experiment = sweep(tmp_path)
+    screen = Screen(PROGRAM, str(tmp_path))
+    terminal, until = screen.terminal, screen.until
 
     def is_whole() -> bool:
         return terminal.text.startswith("a remark\npendulum-sweep  running") and "Last errors" in terminal.text
@@ -240,20 +286,76 @@ def test_in_a_terminal_it_stays_in_place_follows_its_size_and_leaves_nothing(tmp
         first = terminal.text
         until(lambda: is_whole() and terminal.text != first)  # time goes on, in place
         assert terminal.text.count("pendulum-sweep") == 1
-        resize(40, 60)
-        terminal.resize(60, 40)
+        screen.resize(60, 40)
         until(lambda: terminal.text.startswith("pendulum-sweep") and terminal.text.count("Last errors") == 1)
         settled = terminal.text
         until(lambda: terminal.text != settled and "Last errors" in terminal.text)
         assert terminal.text.count("pendulum-sweep  running") == 1
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(screen.process.pid, signal.SIGINT)
         until(lambda: "interrupted" in terminal.text)
-        assert process.wait(60) == 0
+        assert screen.process.wait(60) == 0
         assert terminal.text == "interrupted"
         assert terminal.cursor_is_shown
     finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-        os.close(theirs)
+        screen.end()
         experiment.close()
+
+
+RUNS = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from d3ray.jobs.views.live_view import live_experiment
+from tests.platform.results.fake_status import begin, write_trial
+experiment = begin(sys.argv[1], "one")
+write_trial(experiment, (0, 1), epochs=[(300, time.time() - 1, {0: -480.0, 1: -520.0})], losses={"train/critic_loss": 0.25})
+try:
+    with live_experiment(sys.argv[1], "one"):
+        try:
+            time.sleep(300)
+        finally:
+            experiment.set_state("KILLED", "stopped by the user")
+            experiment.close()
+except KeyboardInterrupt:
+    print("To go on: …")
+"""
+
+
+def test_after_ctrl_c_the_table_stands_there_as_it_was_reached(tmp_path: Path) -> None:
+    screen = Screen(RUNS, str(tmp_path), str(Path(__file__).parents[3]))
+    terminal = screen.terminal
+    try:
+        screen.until(lambda: "one  running for" in terminal.text and "-520.00" in terminal.text)
+        screen.type("\x03")
+        screen.until(lambda: "To go on" in terminal.text)
+        assert screen.process.wait(60) == 0
+    finally:
+        screen.end()
+    rows = [row.split() for row in terminal.text.splitlines()]
+    assert rows[0][:3] == ["one", "killed", "after"]  # nothing is left above it
+    assert rows[1] == ["Stopped", "by", "the", "user."]
+    assert ["0", "killed", "300", "30", "%", "-480.00", "0.25"] in rows
+    assert ["1", "killed", "300", "30", "%", "-520.00", "0.25"] in rows
+    assert rows[-1] == ["To", "go", "on:", "…"]
+    assert "running" not in terminal.text
+    assert terminal.cursor_is_shown
+
+
+def test_losses_are_shown_the_critics_and_the_actors_first(tmp_path: Path) -> None:
+    losses = {"train/imitation_loss": 3.0, "train/critic_loss": 0.25, "train/actor_loss": -1.5, "holdout/critic_loss": 9.0}
+    experiment = begin(tmp_path, "one")
+    write_trial(experiment, (0,), epochs=[(100, time.time() - 1, {0: -480.0})], losses=losses)
+    view = StatusReader(str(tmp_path), "one").read()
+    experiment.close()
+
+    def table(view: View, width: int) -> tuple[list[str], list[str]]:
+        heads, row = drawn(view, width, 24)[-2:]
+        return heads.split()[4:], row.split()[5:]
+
+    assert table(view, 80) == (["return", "critic_loss", "updates/s"], ["-480.00", "0.25", "77"])
+    assert table(view, 120) == (["return", "critic_loss", "actor_loss", "updates/s"], ["-480.00", "0.25", "-1.500", "77"])
+    bare = replace(view, metric=None, configurations=tuple(replace(one, value=None) for one in view.configurations))
+    assert table(bare, 80) == (["critic_loss", "actor_loss", "updates/s"], ["0.25", "-1.500", "77"])
+    assert line(bare).endswith("1 running; critic_loss 0.25, actor_loss -1.500")
+    (trial,) = bare.trials
+    only = replace(bare, trials=(replace(trial, losses={0: {"train/imitation_loss": 3.0}}),))
+    assert only.losses == ("train/imitation_loss",)
