@@ -21,8 +21,10 @@ from pydantic import BaseModel
 from d3ray.algos.behaviour.behaviour_model import BehaviourConfig, BehaviourModel
 from d3ray.algos.config import AlgorithmConfig
 from d3ray.algos.networks.encoders import DefaultEncoder
-from d3ray.algos.registry import algorithm_class, algorithm_names
+from d3ray.algos.registry import algorithm_class, algorithm_names, online_names
 from d3ray.data.doctor import KINDS, SEVERITIES
+from d3ray.jobs.command.completion import TABLE
+from d3ray.jobs.command.completion_table import table
 from d3ray.jobs.command.describe import help_text
 from d3ray.jobs.command.running import job_names, load_job
 
@@ -47,6 +49,7 @@ def documents() -> dict[Path, str]:
     """Every document that is written here, with its content."""
     made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in ours()}
     made[DOCS / "algorithms" / f"{MODEL}.md"] = model_page()
+    made[TABLE] = table()
     for file in sorted(DOCS.glob("*.md")):
         text = file.read_text(encoding="utf-8")
         new = OPTIONS.sub(lambda found: f"{found[1]}{options(found[2])}{found[3]}", text)
@@ -58,7 +61,8 @@ def documents() -> dict[Path, str]:
 
 def ours() -> list[str]:
     """The algorithms that have a page."""
-    return [name for name in algorithm_names() if algorithm_class(name).__module__.startswith("d3ray.")]
+    known = sorted([*algorithm_names(), *online_names()])
+    return [name for name in known if algorithm_class(name).__module__.startswith("d3ray.")]
 
 
 def options(job: str) -> str:
@@ -338,4 +342,4 @@ if __name__ == "__main__":
         file.parent.mkdir(exist_ok=True)
         if not file.exists() or file.read_text(encoding="utf-8") != content:
             file.write_text(content, encoding="utf-8")
-            print(f"wrote {file.relative_to(DOCS.parent)}")
+            print(f"wrote {file.resolve().relative_to(DOCS.parent.resolve())}")
