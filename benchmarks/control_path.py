@@ -25,6 +25,7 @@ from typing import Any
 from workers import HERE, machine, table
 
 from d3ray.platform.cluster.session import ray_session
+from d3ray.platform.driver.budget import Spent
 from d3ray.platform.results.progress import Progress
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.outbox import Outbox
@@ -90,7 +91,8 @@ def proposals(folder: Path, sample: int) -> tuple[Experiment, list[Trial], dict[
     searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)
     about = next(iter(datasets.values()))
     experiment = Experiment.begin(str(folder), "wide", config.decided(searcher.end), about)
-    search, trials, each = Search(config, experiment, datasets, searcher), list[Trial](), list[float]()
+    search = Search(config, experiment, datasets, searcher, Spent(experiment.folder, config.budget))
+    trials, each = list[Trial](), list[float]()
     for _ in range(sample):
         begin = time.perf_counter()
         trial = search.next()

@@ -14,6 +14,7 @@ import numpy as np
 import pfrl
 import torch
 from fidelity_pfrl import perceptron
+from on_policy_pfrl import AsGym, Run
 from pfrl import agents, explorers, q_functions, replay_buffers
 from torch import nn
 from workers import serve
@@ -83,6 +84,49 @@ def learn(
     return {"evaluations": evaluations, "seconds": time.perf_counter() - begin}
 
 
+def learn_online(
+    agent: str,
+    settings: dict[str, Any],
+    seed: int,
+    environment: str,
+    n_envs: int,
+    hidden: list[int],
+    rate: float,
+    every: int,
+    evaluations: int,
+    reset_seeds: list[int],
+    optimizer: str = "adam",
+    falls_over: int | None = None,
+    mujoco: bool = False,
+) -> dict[str, Any]:
+    """The same of what learns while acting, every so many steps of all environments together.
+
+    With `falls_over` its rate falls in a straight line to 0 over that many steps.
+    """
+    run, begin, found = Run(), time.perf_counter(), []
+    asked = {**settings, "act_deterministically": True}  # in evaluations
+    run.begin(agent, asked, environment, n_envs, hidden, rate, seed, optimizer, mujoco)
+    for k in range(1, evaluations + 1):
+        run.act(every // n_envs, falls_over)
+        env = AsGym(environment, 0)
+        with run.agent.eval_mode():
+            returns = [play_greedily(run.agent, env, reset_seed) for reset_seed in reset_seeds]
+        env.close()
+        found.append({"step": k * every, "return": float(np.mean(returns)), "std": float(np.std(returns))})
+    run.close()
+    return {"evaluations": found, "seconds": time.perf_counter() - begin}
+
+
+def play_greedily(agent: Any, env: AsGym, seed: int) -> float:
+    """The return of one episode of an agent that acts in batches."""
+    observation, total, ended = env.reset(seed), 0.0, False
+    while not ended:
+        observation, reward, terminated, info = env.step(agent.batch_act([observation])[0])
+        total, ended = total + reward, terminated or info["needs_reset"]
+        agent.batch_observe([observation], [reward], [terminated], [info["needs_reset"]])
+    return total
+
+
 def play(agent: Any, env: Any, seed: int) -> float:
     """The return of one episode."""
     observation, _ = env.reset(seed=seed)
@@ -95,4 +139,4 @@ def play(agent: Any, env: Any, seed: int) -> float:
 
 
 if __name__ == "__main__":
-    serve({"learn": learn})
+    serve({"learn": learn, "learn_online": learn_online})

@@ -88,8 +88,13 @@ def run(cells: list[Cell], data: Path, worker: Worker, folder: Path) -> list[dic
     common = {"n_steps": study.n_steps, "every": study.every, "environment": study.environment}
     mine = {**common, "seeds": seeds, "episodes": study.episodes, "evaluation_seed": EVALUATION_SEED}
     returned = {}
-    if study.data is None:
+    if study.data is None and side == "d3ray":
         found = worker("learn_online", algorithm=study.algorithm, online=study.online, **mine)
+    elif study.data is None:
+        assert study.peer is not None
+        agent, told = study.peer
+        where = {"environment": study.environment, "reset_seeds": episode_seeds(EVALUATION_SEED, study.episodes)}
+        found = [worker("learn_online", agent=agent, seed=seed, **told, **where) for seed in seeds]
     else:
         path = str(data / study.data)
         dataset = open_dataset(path)

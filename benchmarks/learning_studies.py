@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from learning_discrete import DISCRETE, DISCRETE_COMPARISONS
+from learning_on_policy import ON_POLICY, ON_POLICY_COMPARISONS
 from learning_study import FIVE, Comparison, Study
 
 CRR_BY_MEAN = {"name": "CRR", "preset": "d3rlpy", "action_choice": "mean"}
@@ -202,12 +203,13 @@ NAF = replace(
 )
 OURS = "Defaults, but for the action scaler: d3rlpy has no "
 OPEN = (
-    "The same with a decoder of the behaviour that does not end in tanh: d3rlpy's has none, the authors' has one, as ours. This "
-    "variant is the benchmark's own (`benchmarks/as_d3rlpy.py`); no setting of d3ray's chooses it."
+    "The same with a decoder of the behaviour that does not end in tanh, `decoder_output=linear`: d3rlpy's has none, the "
+    "authors' has one, as ours."
 )
 DEFAULTS = "Defaults, the first 1,000 steps at random; fewer than 15,000 steps of the environment."
 STUDIES = (
     *DISCRETE,
+    *ON_POLICY,
     *EXPERT.values(),
     *(_bfloat16(EXPERT[name]) for name in ("hopper-bcq", "hopper-bear", "halfcheetah-cql")),
     _otherwise("hopper-bc", "unscaled", {"name": "BC"}, "The same without the observation scaler, to show what it is worth."),
@@ -288,7 +290,13 @@ STUDIES = (
         for name, kind in PLASES
     ),
     *(
-        _pendulum(f"{name}-open", {"name": f"Open{kind}", "preset": "d3rlpy", "warmup_steps": 5_000}, None, OPEN, 10_000)
+        _pendulum(
+            f"{name}-open",
+            {"name": kind, "preset": "d3rlpy", "decoder_output": "linear", "warmup_steps": 5_000},
+            None,
+            OPEN,
+            10_000,
+        )
         for name, kind in PLASES
     ),
     _pendulum("spot", {"name": "SPOT", "warmup_steps": 2_000}, None, _warm(2_000, 100_000, f"{OURS}SPOT."), 10_000),
@@ -320,6 +328,7 @@ COMPARISONS = (
         for name in names
     ),
     *DISCRETE_COMPARISONS,
+    *ON_POLICY_COMPARISONS,
     *(Comparison(OPENED, (f"pendulum-{name}-open", "d3ray"), (f"pendulum-{name}", "d3rlpy")) for name, _ in PLASES),
     *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
 )

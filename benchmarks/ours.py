@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import as_d3rlpy  # noqa: F401  # makes them known
 import catch  # noqa: F401  # makes Catch-v0 known
 from arrays import half_random
 from seeds import learn, learn_online

@@ -1,6 +1,6 @@
-"""The pipeline table: ingest on Ray beside one process, `from_ray` beside memory, and what a large file takes.
+"""The pipeline table: ingest on Ray beside one process, `from_ray` beside memory, maps of a store, and what a large file takes.
 
-    python benchmarks/pipeline.py [--repeat 5] [--scale 1.0] [--folder FOLDER]
+    python benchmarks/pipeline.py [--repeat 5] [--scale 1.0] [--folder FOLDER] [--only map_of_store …]
 
 The two sides of a row are measured in turn, A B A B …, in one process whose Ray is warm (its start is told apart); a ratio is taken
 pair by pair, and the table gives the median of the pairs and their range. A control loop of fixed work runs before and after each
@@ -32,6 +32,9 @@ from typing import Any
 
 import h5py
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the server of an object store is one of the tests'
+
 from workers import HERE, control, machine, table, versions
 
 import d3ray
@@ -44,7 +47,9 @@ RESULTS = HERE / "results"
 LENGTH = 500  # steps of an episode, about
 LIMIT = 1_500_000_000  # bytes of data that the large file is read in
 LARGE = "--large"
-TARGETS = {"on Ray": 1.2, "from_ray": 0.1}  # how many times as fast as the other side, on two cores that nobody else uses
+PIECE = 8 << 20  # bytes of a range
+# How many times as fast as the other side, on two cores that nobody else uses.
+TARGETS = {"on Ray": 1.2, "from_ray": 0.1, "node map": 0.6}
 COLUMNS = (("observations", 27, "f4"), ("actions", 8, "f4"), ("rewards", 0, "f4"), ("terminals", 0, "?"), ("timeouts", 0, "?"))
 
 
@@ -161,6 +166,48 @@ def rows_from_ray(folder: Path, scale: float, repeat: int) -> dict[str, Any]:
     return {"work": work, "sides": ("from_ray", "in memory"), "amount": size, **found}
 
 
+def map_of_store(folder: Path, scale: float, repeat: int) -> dict[str, Any]:
+    """2 GB behind a server on loopback (moto, in a process of its own): a node map, and 32 ranges of 8 MiB at a time by obstore."""
+    import obstore
+    from object_store import Server
+    from obstore.store import S3Store
+
+    from d3ray.data.storage.stores.side_by_side import side_by_side
+    from tests.platform.object_store import KEYS
+
+    os.environ.update(KEYS)
+    server, n = Server(), int(13_700_000 * scale)
+    try:
+        rng, ends = np.random.default_rng(0), np.arange(n) % LENGTH == LENGTH - 1
+        arrays = (
+            rng.standard_normal((n, 27), np.float32),
+            rng.standard_normal((n, 8), np.float32),
+            rng.standard_normal(n, np.float32),
+        )
+        where = server.uri("set")
+        Dataset.from_arrays(*arrays, ends).write(where, n_shards=max(1, round(16 * scale)))
+        del arrays
+        endpoint = "http://" + where.partition("endpoint_override=")[2].partition("&")[0]
+        store = S3Store("bucket", endpoint=endpoint, region="us-east-1", client_options={"allow_http": True})
+        found = [one for some in obstore.list(store, "set") for one in some if one["path"].endswith(".arrow")]
+        ranges = [(one["path"], k, min(k + PIECE, one["size"])) for one in found for k in range(0, one["size"], PIECE)]
+
+        def mapped() -> None:
+            with tempfile.TemporaryDirectory(dir=folder) as cache:
+                os.environ["D3RAY_CACHE"] = cache
+                Dataset.open(where).prepare()
+
+        def read() -> None:
+            side_by_side(lambda part: len(obstore.get_range(store, part[0], start=part[1], end=part[2])), ranges)
+
+        sides = pairs(mapped, read, repeat)
+    finally:
+        server.close()
+        os.environ.pop("D3RAY_CACHE", None)
+    size = sum(one["size"] for one in found) / 1e6
+    return {"work": f"{size:,.0f} MB of an object store, MB/s", "sides": ("node map", "plain read"), "amount": size, **sides}
+
+
 def large_file(folder: Path, scale: float) -> dict[str, Any]:
     """One file of 4 GB in a process that may have 1.5 GB of data."""
     file = hdf5(folder / "large.hdf5", int(27_400_000 * scale), 0)
@@ -189,28 +236,36 @@ def markdown(report: dict[str, Any]) -> str:
         rates = [[row["amount"] / side["seconds"] for side in sides] for sides in zip(*row["pairs"], strict=True)]
         said = [f"{statistics.median(r):,.0f} ({min(r):,.0f}–{max(r):,.0f})" for r in rates]
         ratios = [f"{row[key]['median']:.2f} ({row[key]['least']:.2f}–{row[key]['most']:.2f})" for key in ("ratio", "control")]
-        worker = max(a.get("worker", 0) for a, _ in row["pairs"])
+        own = row["sides"][0] == "node map"  # which needs no worker
+        worker = max(a.get("process" if own else "worker", 0) for a, _ in row["pairs"])
         asked = TARGETS[row["sides"][0]]
         verdict = f"≥ {asked}: {'met' if row['ratio']['median'] >= asked else 'missed'}"
         rows.append([row["work"], " : ".join(row["sides"]), *said, ratios[0], verdict, ratios[1], f"{worker:,.0f} MB"])
     large, here = report["large"], report["machine"]
-    header = ["work", "A : B", "A", "B", "A/B", "asked", "control loop, A/B", "largest worker of A, anonymous"]
+    header = ["work", "A : B", "A", "B", "A/B", "asked", "control loop, A/B", "anonymous memory of A's largest worker, or process"]
     start, date, versions = report["start"], report["date"], ", ".join(f"{n} {v}" for n, v in report["versions"].items())
     machine = f"{here['cpu']}, {here['cores']} cores, {here['memory_gib']} GiB, {here['system']}"
-    size, limit = f"{large['bytes'] / 1e9:.2f} GB", f"{large['limit'] / 1e9:.2f} GB"
+    size, limit = (f"{large[key] / 1e9:.2f} GB" for key in ("bytes", "limit")) if large else ("", "")
+    of_large = (
+        large
+        and f"""
+One HDF5 file of {size}, {large["transitions"]:,} transitions, in one process that may have {limit} of data (RLIMIT_DATA):
+{large["seconds"]:.0f} s, {large["anonymous_mb"]:,.0f} MB of anonymous memory at most.
+"""
+    )
     return f"""# Pipeline
 
 {table(header, rows)}
 
 Medians and ranges of {report["repeat"]} pairs, in turn, Ray warm: it took {start:.1f} s to start. The control loop is fixed work
 timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.
-
-One HDF5 file of {size}, {large["transitions"]:,} transitions, in one process that may have {limit} of data (RLIMIT_DATA):
-{large["seconds"]:.0f} s, {large["anonymous_mb"]:,.0f} MB of anonymous memory at most.
-
+{of_large or ""}
 {machine}; load average {here["load_average"]:.2f} where it began.
 {date}. {versions}.
 """
+
+
+ROWS = {"ingest": ingest_of_files, "from_ray": rows_from_ray, "map_of_store": map_of_store}
 
 
 def main() -> None:
@@ -219,19 +274,20 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=5, help="pairs of measurements")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work; below 1 it is printed only")
+    parser.add_argument("--only", nargs="+", choices=list(ROWS), default=None, help="tables; those of some are printed only")
     parser.add_argument("--folder", default=None, help="where files are written; they are deleted at the end")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     report: dict[str, Any] = {"machine": machine(), "versions": versions(), "repeat": options.repeat}
     report["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
     with tempfile.TemporaryDirectory(prefix="d3ray-pipeline-", dir=options.folder) as folder:
-        report["large"] = large_file(Path(folder), options.scale)
+        report["large"] = None if options.only else large_file(Path(folder), options.scale)
         begin = time.perf_counter()
         with ray_session(num_cpus=2):
             report["start"] = time.perf_counter() - begin
             quiet_ray_data()
-            report["rows"] = [group(Path(folder), options.scale, options.repeat) for group in (ingest_of_files, rows_from_ray)]
-    if options.scale >= 1:
+            report["rows"] = [ROWS[name](Path(folder), options.scale, options.repeat) for name in options.only or ROWS]
+    if options.scale >= 1 and not options.only:
         (RESULTS / "pipeline.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         (RESULTS / "pipeline.md").write_text(markdown(report))
     print(markdown(report))

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 HERE = Path(__file__).parent
 PEER = "D3RAY_PEER_PYTHON"  # names the peers' interpreter; without it, what `make peer` installed
-PEER_SCRIPTS = ("peer.py", "learn_pfrl.py", "fidelity_d3rlpy.py", "fidelity_pfrl.py", "scorers_d3rlpy.py")
+PEER_SCRIPTS = ("peer.py", "learn_pfrl.py", "on_policy_pfrl.py", "fidelity_d3rlpy.py", "fidelity_pfrl.py", "scorers_d3rlpy.py")
 Task = Callable[..., Any]
 
 
