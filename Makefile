@@ -9,6 +9,7 @@
 #   make test-faults the tests that kill nodes, drivers and servers of a local cluster, alone; REPEAT=10 of them one after another
 #   make benchmark   benchmark-fidelity, -speed, -data and -learning, beside d3rlpy and PFRL; they take minutes to hours and write
 #                    to benchmarks/results
+#   make docs        the documents as a site, in build/site, with an environment of its own
 #   make peer        the environment that d3rlpy, PFRL and Minari run in (or name one's interpreter in D3RAY_PEER_PYTHON)
 #
 #   make test INDEX=https://host/simple   a package index to look at beside pip's own
@@ -23,6 +24,7 @@ REPEAT ?= 1
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS_VENV ?= .venv-docs
 PEER_VENV ?= .venv-peer
 PEER := $(if $(D3RAY_PEER_PYTHON),,$(PEER_VENV)/.installed)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
@@ -31,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-long lint style types test-all test-gpu test-faults peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
+.PHONY: demo test test-long lint style types test-all test-gpu test-faults docs peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -64,6 +66,9 @@ test-faults: $(INSTALLED)
 	    echo "round $$round of $(REPEAT)" && $(BIN)/python -m pytest -m "" tests/faults || exit 1; \
 	done
 
+docs: $(DOCS_VENV)/.installed
+	$(DOCS_VENV)/bin/python docs/site/build.py
+
 peer: $(PEER)
 
 benchmark: benchmark-fidelity benchmark-speed benchmark-data benchmark-learning
@@ -80,6 +85,13 @@ benchmark-data: $(INSTALLED) $(PEER)
 benchmark-learning: $(INSTALLED) $(PEER)
 	$(BIN)/python benchmarks/learning.py
 
+# The site is built without d3ray being installed: the extra's packages are all it takes.
+$(DOCS_VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet -c constraints.txt $(if $(INDEX),--extra-index-url $(INDEX)) \
+	    $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	touch $@
+
 # d3rlpy asks for an older gymnasium than ours, so it has a place of its own, and PFRL gets on with it there (it imports packaging,
 # which it does not ask for); torch and NumPy are the ones that we run with.
 $(PEER_VENV)/.installed: $(INSTALLED)
@@ -90,7 +102,7 @@ $(PEER_VENV)/.installed: $(INSTALLED)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEER_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(PEER_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@for python in python3.11 python3.12 python3.13 python3 python; do \

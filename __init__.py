@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import algos, data
 from .data.lazy import homes, lazily
 from .data.moved import MOVED, keep_old_names
+from .data.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .algos import *  # noqa: F403
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from .platform.ray_data import ShardSink as ShardSink
     from .platform.ray_data import from_ray as from_ray
     from .platform.ray_data import to_ray as to_ray
+    from .platform.report.notebook import plot as plot
+    from .platform.tracking.logger import MLflowLogger as MLflowLogger
 
-__version__ = "0.1.0"
 keep_old_names()
 _of_platform, _doors = lazily(__name__, {name: home for name, home in homes(__file__).items() if name != "*"})
 __all__ = algos.__all__ + data.__all__ + _doors  # noqa: PLE0605 # pyright: ignore[reportUnsupportedDunderAll]

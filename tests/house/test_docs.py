@@ -27,7 +27,10 @@ import pytest
 
 from .source_tree import ROOT
 
-DOCUMENTS = [Path("README.md"), *sorted(file.relative_to(ROOT) for file in (ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    Path("README.md"),
+    *sorted(file.relative_to(ROOT) for file in (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md"))),
+]
 PAGES = [
     *DOCUMENTS,
     Path("CONTRIBUTING.md"),
@@ -52,12 +55,13 @@ LEFT_OUT = {  # lines of README.md that begin so
     "d3ray promote": "what is trained here in a few steps does not pass the gate",
 }
 FOLLOW = """
-import gc, json, os, shlex, subprocess, sys
+import contextlib, gc, json, os, shlex, subprocess, sys
 gc.set_threshold(50_000)
 from d3ray.jobs.command.running import run_command
 from d3ray.platform.cluster import session
 
 end_ray, session._shut_down = session._shut_down, lambda: None  # the Ray that the first one starts is there for all that follow
+session.ray_ahead = contextlib.nullcontext  # it starts Ray in a thread, with whose end Ray's processes end too
 
 def shell(text):
     if all(line.startswith("d3ray ") or not line.strip() for line in text.splitlines()):
@@ -183,7 +187,7 @@ def anchors(text: str) -> set[str]:
 def test_links_and_images_are_there(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     missing: list[str] = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r'\bsrc(?:set)?="([^"]+)"', text)]:
         place, _, anchor = target.partition("#")
         if place.startswith(("http://", "https://")):
             continue

@@ -14,6 +14,13 @@ from .source_tree import FLOORS, PACKAGE, ROOT, Parts, modules
 
 PLATFORM_ONLY = ("ray", "mlflow")
 MOST = 24  # Python files of a folder, so that a reader can hold it in mind
+PAGE = (
+    "platform.api",
+    "platform.web",
+    "platform.words",
+    "platform.yaml_text",
+    "data.errors",
+)  # what platform/web may know of d3ray
 SHOWN = 3  # imports between two children in a circle that a message names
 STILL: set[str] = set()  # folders whose children import each other in circles, which is to end
 STILL_LARGE: set[str] = set()  # folders with more files, which is to end
@@ -33,8 +40,22 @@ def imports_from_above(root: Path) -> list[str]:
                 wrong.append(f"{place} imports {top}")
             if top == PACKAGE:
                 room = (below or found.name).partition(".")[0]
-                if room not in allowed and not (found.module == PACKAGE and found.name == "__version__"):
+                if room not in allowed:
                     wrong.append(f"{place} imports {room or PACKAGE} from {module.floor}")
+    return wrong
+
+
+def ways_beside_the_api(root: Path) -> list[str]:
+    """Imports by which the page would do something that no call of the API does."""
+    wrong: list[str] = []
+    for module in modules(root):
+        if module.parts[:2] != ("platform", "web"):
+            continue
+        for found in module.imports():
+            top, _, below = f"{found.module}.{found.name}".rstrip(".").partition(".")
+            known = top == PACKAGE and any(f"{below}.".startswith(f"{room}.") for room in PAGE)
+            if top in (PACKAGE, *PLATFORM_ONLY) and not known:
+                wrong.append(f"{module.path.relative_to(root)}:{found.line} imports {below if top == PACKAGE else top}")
     return wrong
 
 
@@ -42,7 +63,7 @@ def circles(root: Path) -> dict[str, list[str]]:
     """The folders whose children import each other in circles, each with the imports that tie them.
 
     A folder's children are its files, its own `__init__` among them, and each subfolder taken as one. Imports inside functions, for
-    type checkers only and in `__init__` count as any other: a reader follows them all. Everybody may ask for the root's version.
+    type checkers only and in `__init__` count as any other: a reader follows them all.
     """
     found: dict[str, list[str]] = {}
     for folder, pairs in sorted(_ties(root).items()):
@@ -62,7 +83,7 @@ def _ties(root: Path) -> dict[Parts, dict[tuple[str, str], list[str]]]:
         mine = module.parts
         for found in module.imports():
             top, *rest = found.module.split(".")
-            if top != PACKAGE or (found.module, found.name) == (PACKAGE, "__version__"):
+            if top != PACKAGE:
                 continue
             other = _file_of((*rest, found.name), files) or _file_of(tuple(rest), files)
             if other and other != mine:
@@ -100,6 +121,10 @@ def large_folders(root: Path) -> dict[str, int]:
 @pytest.mark.long
 def test_no_room_imports_from_above() -> None:
     assert imports_from_above(ROOT) == []
+
+
+def test_what_the_page_does_the_api_does() -> None:
+    assert ways_beside_the_api(ROOT) == []
 
 
 def test_nothing_imports_in_a_circle() -> None:
@@ -151,12 +176,31 @@ def test_an_import_from_above_is_found(house: Path, file: str, source: str, comp
     ("file", "source"),
     [
         ("platform/a.py", "import ray\nfrom ..algos.thing import x\nfrom ..data import thing"),
-        ("jobs/a.py", "from .. import __version__\nfrom ..platform.thing import x\nimport platform, raylike"),
+        ("jobs/a.py", "from ..data.thing import __version__\nfrom ..platform.thing import x\nimport platform, raylike"),
     ],
 )
 def test_an_import_from_below_is_not(house: Path, file: str, source: str) -> None:
     (house / file).write_text(source)
     assert imports_from_above(house) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("from .. import api as d3ray\nfrom ..api.told import Status\nfrom ...data.errors import ConfigError", None),
+        ("import fastapi, json\nfrom ..words import count\nfrom ..yaml_text import to_block\nfrom . import site", None),
+        ("from ..storage.experiments import Experiment", "imports platform.storage.experiments.Experiment"),
+        ("def f():\n    from ...data.dataset import Dataset", "imports data.dataset.Dataset"),
+        ("from .. import storage", "imports platform.storage"),
+        ("from ... import Dataset", "imports Dataset"),
+        ("import ray", "imports ray"),
+        ("from mlflow import MlflowClient", "imports mlflow"),
+    ],
+)
+def test_a_way_beside_the_api_is_found(house: Path, source: str, complaint: str | None) -> None:
+    plant(house, {"platform/web/a.py": source, "platform/b.py": "from .storage import c"})
+    line = source.count("\n") + 1
+    assert ways_beside_the_api(house) == ([] if complaint is None else [f"platform/web/a.py:{line} {complaint}"])
 
 
 @pytest.mark.parametrize(
@@ -212,7 +256,7 @@ def test_an_import_from_below_is_not(house: Path, file: str, source: str) -> Non
             ["data/__init__:1 imports data/m/a", "data/m/a:1 imports data/__init__"],
         ),
         (  # through the root's
-            {"__init__.py": "from .data.a import x", "data/a.py": "from .. import Dataset, __version__"},
+            {"__init__.py": "from .data.a import x", "data/a.py": "from .. import __version__"},
             ".",
             ["__init__:1 imports data/a", "data/a:1 imports __init__"],
         ),
@@ -228,7 +272,7 @@ def test_what_is_no_circle_is_not_one(house: Path) -> None:
         house,
         {
             "__init__.py": "from .data.a import x",
-            "data/a.py": "from .. import __version__\nfrom .m import b\nfrom . import thing\nimport data.m.b",
+            "data/a.py": "from .m import b\nfrom . import thing\nimport data.m.b",
             "data/m/__init__.py": "from .b import x\nfrom .c import y",
             "data/m/b.py": "from .c import x\nfrom ..thing import y",
             "data/m/c.py": "",

@@ -17,7 +17,14 @@ def run(code: str) -> str:
 
 
 def test_the_root_and_the_floors_offer_the_same_names() -> None:
-    assert d3ray.__all__ == algos.__all__ + data.__all__ + ["ShardSink", "from_ray", "map_batches", "to_ray"]
+    assert d3ray.__all__ == algos.__all__ + data.__all__ + [
+        "MLflowLogger",
+        "ShardSink",
+        "from_ray",
+        "map_batches",
+        "plot",
+        "to_ray",
+    ]
     assert {"IQL", "Stack", "load", "OnlineRun", "datasets"} <= set(algos.__all__)
     assert {"Dataset", "MDPDataset", "ReplayBuffer", "doctor"} == set(data.__all__)
     assert [name for name in algorithm_names() if name.startswith("Cal")] == ["CalQL"]

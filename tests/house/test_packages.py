@@ -59,7 +59,7 @@ def test_every_other_folder_with_code_has_an_init() -> None:
 
 
 def test_the_version_is_stated_once_in_each_place() -> None:
-    version = re.search(r'^__version__ = "(.*)"$', (ROOT / "__init__.py").read_text(), re.MULTILINE)
+    version = re.search(r'^__version__ = "(.*)"$', (ROOT / "data/version.py").read_text(), re.MULTILINE)
     assert version is not None
     assert version[1] == PROJECT["project"]["version"]
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text()
