@@ -70,7 +70,7 @@ def algorithm(name: str) -> AlgorithmAbout:
     return AlgorithmAbout(
         name=name,
         actions="both" if len(kinds := found.action_kinds()) > 1 else kinds[0],
-        about=(sys.modules[found.__module__].__doc__ or found.__doc__ or "").strip().partition("\n")[0],
+        about=(getattr(sys.modules.get(found.__module__), "__doc__", None) or found.__doc__ or "").strip().partition("\n")[0],
         settings=_schema_of(found.Config),
         presets={preset: to_jsonable_python(dict(one.settings)) for preset, one in found.presets.items()},
         preset_sources={preset: one.source for preset, one in found.presets.items()},

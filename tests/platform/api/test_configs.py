@@ -92,3 +92,9 @@ def test_of_a_config_object_only_what_was_given_is_kept() -> None:
         experiments.check(config, job="sweep")
     with pytest.raises(ConfigError, match=r"'trian' is no job .*did you mean 'train'"):
         experiments.check(config, job="trian")  # pyright: ignore[reportArgumentType]
+
+
+def test_an_algorithm_is_told_of_whose_module_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a plugin's, of a file that was imported again under another name."""
+    monkeypatch.delitem(sys.modules, algorithm_class("DQN").__module__)
+    assert experiments.algorithm("DQN").about == algorithm_class("DQN").__doc__.strip().partition("\n")[0]  # pyright: ignore
