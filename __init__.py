@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .platform.ray_data import to_ray as to_ray
     from .platform.report.notebook import plot as plot
     from .platform.tracking.logger import MLflowLogger as MLflowLogger
+    from .platform.worker.actors import RayActors as RayActors
 
 keep_old_names()
 _of_platform, _doors = lazily(__name__, {name: home for name, home in homes(__file__).items() if name != "*"})

@@ -104,7 +104,7 @@ class Stack:
         """
         dataset = trained_on(self.algorithm, dataset)
         if not hasattr(self, "fit_"):
-            algorithm = _fresh(self.algorithm)
+            algorithm = self.algorithm.unfitted()
             self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)
         self.fit_.sampler(dataset)  # before anyone looks on: they ask what it is trained on
         parts = [f"seed-{seed}" if self._distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
@@ -141,7 +141,7 @@ class Stack:
         if not isinstance(cast("Any", k), Integral) or not 0 <= k < len(self.seeds):
             rows = f"from 0 to {len(self.seeds) - 1}" if len(self.seeds) > 1 else "0 alone"
             raise ConfigError(f"There is no row {k!r} in this stack: rows are counted {rows}, whatever their seeds.")
-        one = _fresh(self.algorithm)
+        one = self.algorithm.unfitted()
         one.seed = self.seeds[k]
         one.fit_ = self.fit_.row(k, one)
         return one
@@ -162,7 +162,7 @@ class Stack:
 
     def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         """Goes on from what `state` gave."""
-        algorithm = _fresh(self.algorithm)
+        algorithm = self.algorithm.unfitted()
         self.fit_ = algorithm.fit_ = Fit.restore(algorithm, tensors, meta)
         self.seeds = self.fit_.seeds
         failed = meta.get("failed", {})
@@ -178,14 +178,6 @@ class Stack:
         return [str(seed) if self._distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
 
 
-def _fresh(algorithm: Algorithm) -> Algorithm:
-    """An unfitted algorithm with the same settings, and what else it was given, as networks of others."""
-    fresh, known = type(algorithm)(**algorithm.get_params()), algorithm.get_params()
-    given = {name: value for name, value in vars(algorithm).items() if name not in known and name.strip("_") == name}
-    vars(fresh).update(given)
-    return fresh
-
-
 def _check_rows(algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mapping[str, float]]) -> None:
     floats = [name for name, field in algorithm.Config.model_fields.items() if field.annotation is float]
     if len(rows) != len(seeds):
@@ -194,4 +186,4 @@ def _check_rows(algorithm: Algorithm, seeds: Sequence[int], rows: Sequence[Mappi
         for name in row:
             if name not in floats:
                 raise ConfigError(f"Rows of a stack may differ in {', '.join(floats)}; {name!r} shapes the program.")
-        _fresh(algorithm).set_params(**row).check_settings()
+        algorithm.unfitted().set_params(**row).check_settings()

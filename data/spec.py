@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from .config import Config, setting
 from .errors import did_you_mean
-from .masks import ACTION_MASK, Masked
+from .masks import ACTION_MASK, Masked, masked
 
 _MNIH = "Mnih et al. 2015, Methods and Extended Data Table 1"
 _BASELINES = "OpenAI Baselines, common/atari_wrappers.py"
@@ -176,6 +176,14 @@ def value_columns(values: Any, name: str = "observation") -> dict[str, Any]:
     else:
         return {name: values}
     return {column: leaf for key, part in inner.items() for column, leaf in value_columns(part, f"{name}/{key}").items()}
+
+
+def from_columns(columns: Mapping[str, Any], name: str = "observation") -> Any:
+    """What `value_columns` took apart: a value, or a dict of one level; `Masked` where there is a mask."""
+    rest = dict(columns)
+    mask = rest.pop(name.removesuffix("observation") + ACTION_MASK, None)
+    value = rest[name] if name in rest else {column.removeprefix(f"{name}/"): part for column, part in rest.items()}
+    return masked(value, mask)
 
 
 _KINDS = {"box": "continuous", "discrete": "discrete", "multi_discrete": "multi-discrete", "multi_binary": "binary"}

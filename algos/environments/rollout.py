@@ -12,9 +12,9 @@ import numpy as np
 from torch.utils import _pytree as pytree  # it has no public name yet
 
 from ...data.errors import ConfigError, DataError
-from ...data.masks import ACTION_MASK, mask_of, masked
+from ...data.masks import mask_of
 from ...data.replay import ReplayBuffer
-from ...data.spec import shapes_of, value_columns
+from ...data.spec import from_columns, shapes_of, value_columns
 from .collect import proposal, restarted
 from .explorers import Explorer, random_actions
 from .vector import Policy, VectorEnvironment, looked_back, rows_of
@@ -36,8 +36,10 @@ class Rollout:
         seed: Of random actions and of the explorer.
         random_steps: Steps with uniform random actions, first.
         record: Gives the buffer's extra columns of each step, [n, ...] by name; None: it has none.
+        n_envs: Where others than `vector` are stepped: how many.
 
     Attributes:
+        n: Environments.
         steps: Made so far, by each environment.
         observation: What the environments show, [n, ...] or a dict of such arrays; None before the first reset.
 
@@ -54,20 +56,22 @@ class Rollout:
         seed: int,
         random_steps: int = 0,
         record: Recorder | None = None,
+        n_envs: int | None = None,
     ) -> None:
-        if buffer.n_envs != vector.n:
-            raise ConfigError(f"The replay buffer is of {buffer.n_envs} environments; {vector.n} are stepped.")
+        if buffer.n_envs != (n := vector.n if n_envs is None else n_envs):
+            raise ConfigError(f"The replay buffer is of {buffer.n_envs} environments; {n} are stepped.")
         if shapes_of(buffer.spec) != shapes_of(vector.spec):
             raise ConfigError("The replay buffer is of other observations or actions than the environment's.")
         if buffer.spec.action_mask != vector.spec.action_mask:
             has, other = ("environment", "replay buffer") if vector.spec.action_mask else ("replay buffer", "environment")
             raise ConfigError(f"The {has} has an action_mask and the {other} none: make the buffer with the environment's spec.")
         self.vector, self.buffer, self.explorer, self.seed, self.random_steps = vector, buffer, explorer, seed, random_steps
+        self.n = buffer.n_envs
         self.record, self.steps = record, 0
         self.observation: Any = None
         self._memory: Any = None  # of a policy that has one
         self._extra: Mapping[str, np.ndarray] = {}  # of the step that was decided upon
-        self._return, self._length = np.zeros(vector.n), np.zeros(vector.n, np.int64)  # of the episodes that go on
+        self._return, self._length = np.zeros(self.n), np.zeros(self.n, np.int64)  # of the episodes that go on
         self._finished: list[tuple[float, int]] = []  # since `metrics` was asked
         self._actions = deque[np.ndarray](maxlen=_LONGEST)  # of the latest steps, [n, ...] each: of all episodes that go on
         buffer.cut_episodes()
@@ -103,11 +107,15 @@ class Rollout:
         self.buffer.append(self.observation, action, result.reward, *ends, **extra)
         self.observation = result.observation
         self._memory = looked_back(policy, self._memory, action, result.reward)
-        self._return += result.reward
-        self._length += 1
-        self.steps += 1
+        self._count(result.reward)
         if result.ended.any():
             self._begin_again(policy, np.flatnonzero(result.ended).tolist())
+
+    def _count(self, reward: np.ndarray) -> None:
+        """A step of each environment brought rewards [n]."""
+        self._return += reward
+        self._length += 1
+        self.steps += 1
 
     def cut(self, policy: Policy | None) -> None:
         """Ends every episode that goes on, truncated where the environments stand now; new ones begin."""
@@ -120,12 +128,16 @@ class Rollout:
         return None if policy is None else policy.start(self.vector.n)
 
     def _begin_again(self, policy: Policy | None, ended: list[int]) -> None:
-        self._finished += [(float(self._return[i]), int(self._length[i])) for i in ended]
-        self._return[ended], self._length[ended] = 0, 0
+        self._finish(ended)
         for _ in range(len(self._actions) - int(self._length.max())):
             self._actions.popleft()
         self.observation = self.vector.reset(ended)
         self._memory = restarted(self._memory, self._fresh(policy), ended)
+
+    def _finish(self, ended: list[int]) -> None:
+        """The episodes of environments have ended."""
+        self._finished += [(float(self._return[i]), int(self._length[i])) for i in ended]
+        self._return[ended], self._length[ended] = 0, 0
 
     def metrics(self) -> dict[str, float]:
         """`return`, `length` and number of the `episodes` that ended since the last call; empty where none did."""
@@ -134,6 +146,9 @@ class Rollout:
             return {}
         returns, lengths = zip(*finished, strict=True)
         return {"return": float(np.mean(returns)), "length": float(np.mean(lengths)), "episodes": float(len(finished))}
+
+    def close(self) -> None:
+        """Ends what acts for it; environments are their maker's to close."""
 
     # ---- state
 
@@ -183,17 +198,12 @@ class Rollout:
         lost = [i for i in range(vector.n) if not self._play_again(i, int(told["resets"][i]), shown)]
         vector.resets[:] = [int(count) for count in told["resets"]]
         for i in lost:
-            self.buffer.stop_current_episode(i, _row(shown, i))
+            self.buffer.stop_current_episode(i, from_columns({name: array[i] for name, array in shown.items()}))
         self.observation = vector.reset(lost)
         self._return[lost], self._length[lost] = 0, 0
         self._memory = restarted(self._memory, fresh, lost)
         if lost:
-            which = ", ".join(map(str, lost))
-            warnings.warn(
-                f"The unfinished episodes of environments {which} could not be taken up again, so new ones begin: resets took no "
-                "seed, what environments do does not follow from seed and actions, or they are longer than 100,000 steps.",
-                stacklevel=2,
-            )
+            warn_of(lost)
         return lost
 
     def _play_again(self, i: int, resets: int, shown: Arrays) -> bool:
@@ -215,10 +225,11 @@ class Rollout:
         return total == self._return[i] and all(np.array_equal(p[i], shown[n][i], equal_nan=True) for n, p in seen.items())
 
 
-def _row(shown: Arrays, i: int) -> Any:
-    """Environment i's observation as `add` takes it."""
-    parts = {name: array[i] for name, array in shown.items()}
-    mask = parts.pop(ACTION_MASK, None)
-    if "observation" in parts:
-        return masked(parts["observation"], mask)
-    return masked({name.partition("/")[2]: part for name, part in parts.items()}, mask)
+def warn_of(lost: list[int]) -> None:
+    """Warns that episodes of environments had to be cut."""
+    which = ", ".join(map(str, lost))
+    warnings.warn(
+        f"The unfinished episodes of environments {which} could not be taken up again, so new ones begin: resets took no "
+        "seed, what environments do does not follow from seed and actions, or they are longer than 100,000 steps.",
+        stacklevel=3,
+    )

@@ -341,6 +341,13 @@ class Estimator(Definition):
         self.fit_ = Fit.restore(self, tensors, meta)
         return self
 
+    def unfitted(self) -> Self:
+        """One with the same settings, and what else it was given, as networks of others."""
+        fresh, known = type(self)(**self.get_params()), self.get_params()
+        given = {name: value for name, value in vars(self).items() if name not in known and name.strip("_") == name}
+        vars(fresh).update(given)
+        return fresh
+
     def __getstate__(self) -> dict[str, Any]:
         """For `copy` and joblib: a fitted algorithm is its settings and its state; the data stay where they are."""
         if not hasattr(self, "fit_"):

@@ -56,7 +56,11 @@ class Rollouts:
 
     def rows(self, n_envs: int) -> int | None:
         """Rows of a buffer that holds a rollout of n environments, however short its episodes are; None: of any length."""
-        return 2 * n_envs * (-(-self.steps // n_envs) + 1) if self.steps else None
+        return 2 * n_envs * (self.length(n_envs) + 1) if self.steps else None
+
+    def length(self, n_envs: int) -> int:
+        """Steps of each of n environments in a rollout; 0: as many as whole episodes take."""
+        return -(-self.steps // n_envs)
 
     def open(self, material: Material, learner: Looks) -> RolloutSource:
         if not isinstance(material.given, Rollout):
@@ -84,8 +88,8 @@ class RolloutSource:
         self.wants, self.rollout, self.learner = wants, rollout, learner
         self._scaling = wants.page.fit_.scaling
         self._key = fold(root_key(learner.seeds[0], learner.device), "order")
-        n = rollout.vector.n
-        self.length = -(-wants.steps // n)  # steps of each environment
+        n = rollout.n
+        self.length = wants.length(n)
         self._columns: Columns = {}  # [N, ...] of the present rollout, flat
         self._begin = learner.step  # the gradient step at which it began
         self._paid = np.zeros(n)  # G of each environment, by which rewards are scaled that are scaled by what was paid so far
@@ -97,7 +101,7 @@ class RolloutSource:
     def due(self) -> int:
         """Gradient steps that are due, now that the environments have made a step."""
         if self.wants.steps:
-            return self._updates(self.length * self.rollout.vector.n) if self.rollout.steps % self.length == 0 else 0
+            return self._updates(self.length * self.rollout.n) if self.rollout.steps % self.length == 0 else 0
         return self._updates(sum(map(len, self._finished()[0]))) if self._ended() >= self.wants.episodes else 0
 
     def _updates(self, rows: int) -> int:

@@ -31,6 +31,8 @@ from ..learning.setup import check_actions, seen_spec
 from ..saving.checkpoint import read_checkpoint, write_checkpoint
 from ..saving.saving import load
 from ..wants import Opens
+from .actors import Actors, Part, check_actors
+from .rounds import RoundsRollout
 from .settings import Alternation, Share
 
 _PREFIX = "online/"
@@ -57,6 +59,7 @@ class OnlineRun:
         capacity: Of a new buffer, in rows: transitions, and one more for each episode.
         n_envs: Environments stepped side by side.
         record: As `Rollout`'s, for a buffer with extra columns.
+        actors: Where environments are stepped while the algorithm learns, each with its share of `n_envs`; None: here.
         begin: The gradient step at which the run began; None: it begins now.
         **settings: Of `OnlineSettings`.
 
@@ -80,6 +83,7 @@ class OnlineRun:
         capacity: int = 1_000_000,
         n_envs: int = 1,
         record: Recorder | None = None,
+        actors: Actors | None = None,
         begin: int | None = None,
         **settings: Any,
     ) -> None:
@@ -88,18 +92,24 @@ class OnlineRun:
         if dataset is None and "mixture" in settings:
             raise ConfigError("fit_online: a mixture is one of a dataset and the replay buffer; give the dataset too.")
         _check_drawn_from(buffer)
-        self.algorithm, self.dataset = algorithm, dataset
+        if actors is not None:
+            check_actors(actors, n_envs, env, record)
+        self.algorithm, self.dataset, self._actors = algorithm, dataset, actors
         self.begin = algorithm.step if begin is None else begin
         seed = integers(fold(fold(root_key(algorithm.seed), "online run"), self.begin), 1, 2**31 - 1)[0]
         self._owns = not is_given(env)
-        self.vector = make(env, n=n_envs, seed=seed)
+        self.vector = make(env, n=n_envs if actors is None else 1, seed=seed)
         try:
             self._environment = _name(self.vector)
             self._set_up_fit()
-            self.buffer = self._new_buffer(capacity) if buffer is None else buffer
+            n_envs = self.vector.n if actors is None else n_envs
+            self.buffer = self._new_buffer(capacity, n_envs) if buffer is None else buffer
             explores = self.settings.explorer or default_explorer(algorithm, discrete=self.vector.spec.discrete)
-            random_steps = self.settings.random_steps
-            self.rollout = Rollout(self.vector, self.buffer, explores, seed=seed, random_steps=random_steps, record=record)
+            if actors is None:
+                random_steps = self.settings.random_steps
+                self.rollout = Rollout(self.vector, self.buffer, explores, seed=seed, random_steps=random_steps, record=record)
+            else:
+                self.rollout = self._elsewhere(actors, env, n_envs, explores, seed)
             self._set_up_source()
         except BaseException:
             self.close()
@@ -107,11 +117,25 @@ class OnlineRun:
         self._due = 0  # gradient steps that the latest step asks for and that are not done yet
         self._asked = {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
 
-    def _new_buffer(self, capacity: int) -> ReplayBuffer:
+    def _new_buffer(self, capacity: int, n_envs: int) -> ReplayBuffer:
         """One of so many rows, or of as many as a rollout can take."""
-        wants, n = self.algorithm.fit_.sources.wants, self.vector.n
-        rows: Any = getattr(wants, "rows", lambda _: None)
-        return ReplayBuffer(rows(n) or capacity, self.vector.spec, n)
+        rows: Any = getattr(self.algorithm.fit_.sources.wants, "rows", lambda _: None)
+        return ReplayBuffer(rows(n_envs) or capacity, self.vector.spec, n_envs)
+
+    def _elsewhere(self, actors: Actors, env: Any, n_envs: int, explorer: Explorer, seed: int) -> RoundsRollout:
+        """A rollout by actors; of an algorithm that learns from rollouts a round is one. Raises ConfigError of whole episodes."""
+        fit, wants = self.algorithm.fit_, self.algorithm.fit_.sources.wants
+        ahead = not (isinstance(wants, Opens) and not wants.reads_data)
+        steps = actors.steps if ahead else cast("Any", wants).length(n_envs)
+        if not steps:
+            raise ConfigError(f"{self.algorithm.name} learns from whole episodes, and actors make rounds: leave actors out.")
+        share, key = n_envs // actors.n, fold(root_key(seed), "actor")
+        parts: list[Part] = []
+        for k in range(actors.n):
+            own, of_actor = self.algorithm.unfitted(), integers(fold(key, k), 1, 2**31 - 1)[0]
+            own.seed, own.device, own.compile_graph = of_actor, "cpu", False
+            parts.append(Part(env, share, of_actor, own, fit.config, fit.spec, explorer, self.settings.random_steps, steps))
+        return RoundsRollout(self.vector, self.buffer, explorer, lambda: actors.open(parts), fit, seed=seed, ahead=ahead)
 
     def _set_up_fit(self) -> None:
         algorithm, spec = self.algorithm, self.vector.spec
@@ -247,10 +271,12 @@ class OnlineRun:
         """What was learned and done since the last call."""
         (metrics,) = self.algorithm.fit_.metrics()
         acted = {f"rollout/{name}": value for name, value in self.rollout.metrics().items()}
-        return metrics | {"train/environment_steps": float(self.rollout.steps * self.vector.n)} | acted
+        return metrics | {"train/environment_steps": float(self.rollout.steps * self.rollout.n)} | acted
 
     def close(self) -> None:
-        """Closes environments that were made here."""
+        """Closes environments that were made here, and ends actors."""
+        if hasattr(self, "rollout"):
+            self.rollout.close()
         if self._owns:
             self.vector.close()
 
@@ -284,11 +310,13 @@ class OnlineRun:
 
     def _set_up(self) -> dict[str, Any]:
         """What has to be the same for a run to be gone on from."""
+        actors = self._actors
         return {
             "algorithm": self._asked,
-            "environment": {"environment": self._environment, "n_envs": self.vector.n, "capacity": self.buffer.capacity},
+            "environment": {"environment": self._environment, "n_envs": self.rollout.n, "capacity": self.buffer.capacity},
             "dataset": {"dataset": None if self.dataset is None else self.dataset.fingerprint},
             "settings": self.settings.model_dump(mode="json"),
+            "actors": {"actors": actors.n, "actor_steps": actors.steps} if actors else {"actors": None},
         }
 
     @classmethod
@@ -300,6 +328,7 @@ class OnlineRun:
         *,
         dataset: Dataset | None = None,
         record: Recorder | None = None,
+        actors: Actors | None = None,
         device: AnyDevice = None,
     ) -> Self:
         """The run that `save` wrote, which goes on as it would have without an interruption, bit for bit.
@@ -312,6 +341,7 @@ class OnlineRun:
             buffer: Gets the contents of the run's; None: a new one does, which has no extra columns.
             dataset: The run's.
             record: The run's, for a buffer with extra columns.
+            actors: As many as the run's, wherever they are.
             device: Where training runs.
 
         Raises:
@@ -324,7 +354,7 @@ class OnlineRun:
         settings = dict(online["settings"])
         if dataset is None:
             del settings["mixture"]
-        given = {"dataset": dataset, "record": record, "n_envs": online["environment"]["n_envs"]}
+        given = {"dataset": dataset, "record": record, "actors": actors, "n_envs": online["environment"]["n_envs"]}
         return cls.resume(path, load(path, device), env, buffer, asked=online["algorithm"], **given, **settings)
 
     @classmethod
@@ -381,7 +411,7 @@ class OnlineRun:
         try:
             run._asked = dict(mine)
             for part, values in run._set_up().items():
-                _check_same(place, online[part], values)
+                _check_same(place, online.get(part, {}), values)
             arrays = {n.removeprefix(_PREFIX): t.numpy() for n, t in tensors.items() if n.startswith(_PREFIX)}
             run.rollout.load_buffer(arrays)
             if run._on_policy is None and isinstance(run._drawn, PrioritizedSampler):

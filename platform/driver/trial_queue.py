@@ -30,10 +30,14 @@ _SECONDS_BETWEEN_QUESTIONS = 2.0  # whether the experiment was cancelled
 
 
 def slots(wanted: dict[str, float]) -> int:
-    """Trials with these resources, `cpu` and `gpu`, that the nodes of the cluster have room for at once."""
+    """Trials with these resources, `cpu` and `gpu` and those of their `actors`, that the cluster has room for at once."""
     import ray
 
-    return sum(room_on(node["Resources"], wanted) for node in ray.nodes() if node["Alive"])
+    has = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    found = sum(room_on(resources, wanted) for resources in has)
+    if of_actors := wanted.get("actors", 0) * wanted.get("actor_cpu", 0.0):  # which may lie on any node
+        return min(found, int(sum(resources.get("CPU", 0.0) for resources in has) / (wanted["cpu"] + of_actors) + 1e-6))
+    return found
 
 
 def most_out(wanted: dict[str, float], grow_to: int | None = None) -> int:
@@ -86,7 +90,7 @@ class TrialQueue(TuneSearcher):
         self._grow_to, self._max_concurrent, self._spent = grow_to, max_concurrent, spent
         self._cancelled, self._is_cancelled, self._ask_at = cancelled, False, 0.0
         self.refuse: Callable[[Trial, str], None] | None = None
-        self._fits = set[tuple[float, float]]()  # resources that a node had room for once: one that is gone may come back
+        self._fits = set[tuple[tuple[str, float], ...]]()  # resources that a node had room for once: one that is gone may come back
         self._most, self._until = 1, 0.0  # trials that Tune may have at once, and when that is to be counted again
         self._wanted: dict[str, float] | None = None  # resources of the newest trial
         self._deaths: dict[str, tuple[int, int]] = {}  # of a trial: its newest checkpoint's step, workers that died since
@@ -135,12 +139,17 @@ class TrialQueue(TuneSearcher):
 
     def _why_never(self, wanted: dict[str, float]) -> str | None:
         """Why no node will ever have room for a trial: Ray would let it wait without a word. None: one has, had, or may have."""
-        key = wanted["cpu"], wanted["gpu"]
+        key = tuple(sorted(wanted.items()))
         if key not in self._fits:
             try:
-                training_nodes({"CPU": wanted["cpu"], "GPU": wanted["gpu"]}, grows=self._grow_to is not None)
+                there = training_nodes({"CPU": wanted["cpu"], "GPU": wanted["gpu"]}, grows=self._grow_to is not None)
             except ConfigError as error:
                 return str(error)
+            if "actors" in wanted and there and not self._grow_to and growth() is None and not slots(wanted):
+                return (
+                    f"The Ray cluster has fewer CPUs than a trial with its actors takes, {wanted['cpu']:g} and "
+                    f"{wanted['actors']:g} times {wanted['actor_cpu']:g}: lower online.actors or resources.actor_cpu."
+                )
             self._fits.add(key)
         return None
 

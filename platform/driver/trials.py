@@ -124,7 +124,8 @@ def _resources(config: Mapping[str, Any]) -> Any:
     from ray.tune import PlacementGroupFactory
 
     wanted = config["trial"]["resources"]
-    return PlacementGroupFactory([{"CPU": wanted["cpu"], "GPU": wanted["gpu"]}])
+    actors = [{"CPU": wanted["actor_cpu"]}] * int(wanted["actors"]) if wanted.get("actor_cpu") else []
+    return PlacementGroupFactory([{"CPU": wanted["cpu"], "GPU": wanted["gpu"]}, *actors])
 
 
 @contextlib.contextmanager

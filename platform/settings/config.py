@@ -106,6 +106,7 @@ class ResourcesConfig(Config):
     gpu: Annotated[float, Field(ge=0)] | Literal["auto"] = setting(
         0.0, "GPUs of a trial; a fraction shares one; auto: the share that its memory asks for, as a first one shows"
     )
+    actor_cpu: float = setting(1.0, "CPUs of each of a trial's actors, where it has some: online.actors", ge=0)
     grow_to: int | None = setting(
         None, "trials at once that the cluster may grow to; null: what the file of its launcher says, where there is one", gt=0
     )

@@ -21,9 +21,15 @@ class OnlineConfig(Alternation):
         None, "what replaces or disturbs the policy's actions: a name, or {name: …, …}; null: by the algorithm"
     )
 
+    actors: int | None = setting(
+        None, "processes of Ray in which the environments are stepped while the trial learns, each with its share of them", gt=0
+    )
+    actor_steps: int = setting(32, "steps of each environment that actors make between two looks at the weights", gt=0)
+
     def arguments(self) -> dict[str, Any]:
         """What an online run is told: what says no more than a default is left out, for some algorithms have no place for it."""
-        return {name: value for name, value in self if value != type(self).model_fields[name].default}
+        told = {name: value for name, value in self if value != type(self).model_fields[name].default}
+        return {name: value for name, value in told.items() if not name.startswith("actor")}
 
 
 def is_online(name: object) -> bool:

@@ -13,6 +13,7 @@ from ...algos.online.run import OnlineRun
 from ...data.dataset import Dataset
 from ...data.spec import Environment
 from ..settings.online import OnlineConfig
+from .actors import RayActors
 
 
 class OnlineMember:
@@ -23,11 +24,19 @@ class OnlineMember:
         environment: Where it learns.
         dataset: What it draws from beside its own experience; None: nothing.
         online: How acting and learning alternate.
+        actors: Where it acts; None: in this process.
     """
 
-    def __init__(self, algorithm: Algorithm, environment: str | Environment, dataset: Dataset | None, online: OnlineConfig) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        environment: str | Environment,
+        dataset: Dataset | None,
+        online: OnlineConfig,
+        actors: RayActors | None = None,
+    ) -> None:
         self.trained, self._environment = algorithm, environment
-        self._arguments: dict[str, Any] = {"dataset": dataset, **online.arguments()}
+        self._arguments: dict[str, Any] = {"dataset": dataset, "actors": actors, **online.arguments()}
         self._run: OnlineRun | None = None
 
     @property

@@ -23,6 +23,7 @@ from ..settings.algorithms import make_algorithm
 from ..settings.config import EvaluationConfig
 from ..settings.evaluation import environment_to_play
 from ..settings.online import OnlineConfig, is_online
+from .actors import RayActors
 from .in_turn import InTurn
 from .online import OnlineMember
 
@@ -36,6 +37,9 @@ def make_subject(
     dataset: Data,
     evaluation: EvaluationConfig | None,
     online: OnlineConfig | None = None,
+    *,
+    actor_cpu: float = 1.0,
+    plugins: Sequence[str] = (),
 ) -> Subject:
     """What a trial trains: the algorithm of one seed, or several seeds: as a stack, or in turn. Raises ConfigError."""
     first = make_algorithm(choice, seed=seeds[0], device=device)
@@ -43,19 +47,23 @@ def make_subject(
     if is_rllib(first.name):
         members = [cast("RllibAlgorithm", first).for_run(seed, dataset, place) for seed in seeds]
     elif place is not None:
-        members = [_member(make_algorithm(choice, seed=seed, device=device), place, dataset, online) for seed in seeds]
+        own = [make_algorithm(choice, seed=seed, device=device) for seed in seeds]
+        members = [_member(one, place, dataset, online, num_cpus=actor_cpu, plugins=tuple(plugins)) for one in own]
     else:
         return first if len(seeds) == 1 else Stack(first, seeds)
     return InTurn(first, members)
 
 
-def _member(algorithm: Algorithm, place: str | Environment, dataset: Data, online: OnlineConfig | None) -> OnlineMember:
+def _member(
+    algorithm: Algorithm, place: str | Environment, dataset: Data, online: OnlineConfig | None, **of_actors: Any
+) -> OnlineMember:
     online = online or OnlineConfig()
+    actors = RayActors(online.actors, online.actor_steps, **of_actors) if online.actors else None
     if not is_online(algorithm.name):
-        return OnlineMember(algorithm, place, dataset if isinstance(dataset, Dataset) else None, online)
+        return OnlineMember(algorithm, place, dataset if isinstance(dataset, Dataset) else None, online, actors)
     if "mixture" in online.arguments():
         raise ConfigError(f"{algorithm.name} learns from what its own policy just did: online.mixture has no place there.")
-    return OnlineMember(algorithm, place, None, online)
+    return OnlineMember(algorithm, place, None, online, actors)
 
 
 def learns_in(

@@ -33,7 +33,9 @@ class TrialConfig(Config):
     device: str | None = None
     threads: int = Field(1, gt=0)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
-    resources: dict[str, float] = Field(default_factory=dict[str, float], description="what the driver reserved: cpu, gpu")
+    resources: dict[str, float] = Field(
+        default_factory=dict[str, float], description="what the driver reserved: cpu and gpu, actors"
+    )
     objective: Objective | None = Field(None, description="what trials are compared by, the `objective` of a result")
     heeds: bool = Field(False, description="whether a scheduler's decisions may come to lie in the folder")
     stop_diverging: bool = Field(False, description="whether a seed fails whose objective is not finite or whose values diverge")
@@ -64,9 +66,16 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
         "device": None if config.resources.gpu else "cpu",
         "threads": max(1, int(config.resources.cpu)),
         "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},
-        "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": gpu},
+        "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": gpu, **_actors(config)},
         "folder": without_secrets(trial.folder.name),
     }
+
+
+def _actors(config: ExperimentConfig) -> dict[str, float]:
+    """How many actors a trial has, and the CPUs of each; nothing where it has none."""
+    if config.online is None or not config.online.actors:
+        return {}
+    return {"actors": config.online.actors, "actor_cpu": config.resources.actor_cpu}
 
 
 def note_share(trial: Trial, gpu: float) -> None:

@@ -75,7 +75,14 @@ class TrialRun:
         import_plugins(config.plugins)
         self.dataset = open_dataset(config.dataset, mapped=not streams(config.algorithm))
         self.subject: Subject = make_subject(
-            config.algorithm, config.seeds, config.device, self.dataset, config.evaluation, config.online
+            config.algorithm,
+            config.seeds,
+            config.device,
+            self.dataset,
+            config.evaluation,
+            config.online,
+            actor_cpu=config.resources.get("actor_cpu", 1.0),
+            plugins=config.plugins,
         )
         if config.folder is not None:
             self._take_up(Trial(Folder(config.folder)))

@@ -19,6 +19,7 @@ def run(code: str) -> str:
 def test_the_root_and_the_floors_offer_the_same_names() -> None:
     assert d3ray.__all__ == algos.__all__ + data.__all__ + [
         "MLflowLogger",
+        "RayActors",
         "ShardSink",
         "from_ray",
         "map_batches",

@@ -35,7 +35,7 @@ BIN = Path(sys.executable).parent
         ("d3ray train algorithm=CQL algorithm.exp", []),  # it has no such setting
         ("d3ray train algorithm.expectil", ["algorithm.expectile="]),  # while none is chosen
         ("d3ray train algorithm=CQL algorithm.action_scaler=", ["algorithm.action_scaler=min_max"]),
-        ("d3ray train resources.", ["resources.cpu=", "resources.gpu=", "resources.grow_to="]),
+        ("d3ray train resources.", ["resources.actor_cpu=", "resources.cpu=", "resources.gpu=", "resources.grow_to="]),
         ("d3ray train resources.gpu=", ["resources.gpu=auto"]),
         ("d3ray train --resu", ["--resume"]),
         ("d3ray train system_metrics=t", ["system_metrics=true"]),
