@@ -6,6 +6,7 @@ PFRL learns online only. Here its agent's replay buffer is filled with recorded 
 
 from __future__ import annotations
 
+import tempfile
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pfrl
 import torch
 from fidelity_pfrl import perceptron
-from on_policy_pfrl import AsGym, Run
+from on_policy_pfrl import AsGym, Run, perceptrons
 from pfrl import agents, explorers, q_functions, replay_buffers
 from torch import nn
 from workers import serve
@@ -117,13 +118,52 @@ def learn_online(
     return {"evaluations": found, "seconds": time.perf_counter() - begin}
 
 
-def play_greedily(agent: Any, env: AsGym, seed: int) -> float:
-    """The return of one episode of an agent that acts in batches."""
+def learn_async(
+    settings: dict[str, Any],
+    seed: int,
+    environment: str,
+    hidden: list[int],
+    rate: float,
+    processes: int,
+    every: int,
+    evaluations: int,
+    reset_seeds: list[int],
+) -> dict[str, Any]:
+    """The same of A3C, whose processes all step the same weights; they begin anew after each evaluation, with those weights."""
+    pfrl.utils.set_random_seed(seed)
+    env, begin, found = AsGym(environment, 0), time.perf_counter(), []
+    model = pfrl.nn.Branched(*perceptrons(env, hidden))
+    optimizer = pfrl.optimizers.SharedRMSpropEpsInsideSqrt(model.parameters(), lr=rate, alpha=0.99, eps=1e-5)
+    agent = agents.A3C(model, optimizer, act_deterministically=True, max_grad_norm=0.5, normalize_grad_by_t_max=True, **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        for k in range(evaluations):
+            seeds = [10_000 * seed + 100 * k + process for process in range(processes)]
+            pfrl.experiments.train_agent_async(
+                folder,
+                processes,
+                lambda process, test, seeds=seeds: AsGym(environment, seeds[process]),
+                steps=every,
+                eval_interval=None,
+                agent=agent,
+                random_seeds=seeds,
+            )
+            agent.sync_parameters()
+            with agent.eval_mode():
+                returns = [play_greedily(agent, env, reset_seed, batches=False) for reset_seed in reset_seeds]
+            found.append({"step": (k + 1) * every, "return": float(np.mean(returns)), "std": float(np.std(returns))})
+    return {"evaluations": found, "seconds": time.perf_counter() - begin}
+
+
+def play_greedily(agent: Any, env: AsGym, seed: int, *, batches: bool = True) -> float:
+    """The return of one episode of an agent, which acts in batches or not."""
     observation, total, ended = env.reset(seed), 0.0, False
     while not ended:
-        observation, reward, terminated, info = env.step(agent.batch_act([observation])[0])
+        observation, reward, terminated, info = env.step(agent.batch_act([observation])[0] if batches else agent.act(observation))
         total, ended = total + reward, terminated or info["needs_reset"]
-        agent.batch_observe([observation], [reward], [terminated], [info["needs_reset"]])
+        if batches:
+            agent.batch_observe([observation], [reward], [terminated], [info["needs_reset"]])
+        else:
+            agent.observe(observation, reward, terminated, info["needs_reset"])
     return total
 
 
@@ -139,4 +179,4 @@ def play(agent: Any, env: Any, seed: int) -> float:
 
 
 if __name__ == "__main__":
-    serve({"learn": learn, "learn_online": learn_online})
+    serve({"learn": learn, "learn_online": learn_online, "learn_async": learn_async})

@@ -138,6 +138,32 @@ ON_POLICY = (
         theirs={"mujoco": True},
     ),
     Study(
+        name="on-policy-cartpole-a3c",
+        data=None,
+        environment="CartPole-v1",
+        algorithm={"name": "A2C", **A2C_CARTPOLE, "update_interval": 10, **BOTH},
+        peer=(
+            "A3C",
+            {
+                "settings": {"t_max": 5, "gamma": 0.99, "beta": 0.0, "v_loss_coef": 1.0},
+                "rate": A2C_CARTPOLE["learning_rate"],
+                "hidden": TANH["hidden_units"],
+                "processes": 2,
+                "every": 20_000,
+                "evaluations": 5,
+            },
+        ),
+        n_steps=10_000,
+        every=2_000,
+        at_least=None,
+        note="100,000 steps of 2 environments together, each with a worker of its own: ours are actors of A2C, which all act by the same "
+        "weights; PFRL's are A3C, which step shared weights when they are done, and so twice as often, on half as many rows.",
+        seeds=FIVE,
+        episodes=20,
+        online={"n_envs": 2, "actors": 2},
+        rival="pfrl",
+    ),
+    Study(
         name="on-policy-cartpole-reinforce",
         data=None,
         environment="CartPole-v1",

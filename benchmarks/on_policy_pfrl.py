@@ -124,6 +124,21 @@ class AsGym:
         self._env.close()
 
 
+def perceptrons(env: AsGym, hidden: list[int]) -> tuple[nn.Module, nn.Module]:
+    """A policy and a value function of the same layers, apart."""
+    size, space = env.observation_space.shape[0], env.action_space
+
+    def body(out: int) -> list[nn.Module]:
+        sizes = [size, *hidden, out]
+        parts = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())]
+        return parts[:-1]
+
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return nn.Sequential(*body(space.n), SoftmaxCategoricalHead()), nn.Sequential(*body(1))
+    head = GaussianHeadWithStateIndependentCovariance(space.shape[0], "diagonal", lambda x: (2 * x).exp(), 0)
+    return nn.Sequential(*body(space.shape[0]), head), nn.Sequential(*body(1))
+
+
 class Run:
     """An agent in environments that are stepped one after another in this process, as ours are."""
 
@@ -146,19 +161,7 @@ class Run:
         pfrl.utils.set_random_seed(seed)
         self.env = pfrl.envs.SerialVectorEnv([AsGym(environment, 1_000 * seed + k) for k in range(n_envs)])
         size, space = self.env.observation_space.shape[0], self.env.action_space
-        discrete = isinstance(space, gymnasium.spaces.Discrete)
-
-        def body(out: int) -> list[nn.Module]:
-            sizes = [size, *hidden, out]
-            parts = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())]
-            return parts[:-1]
-
-        if discrete:
-            policy = nn.Sequential(*body(space.n), SoftmaxCategoricalHead())
-        else:
-            head = GaussianHeadWithStateIndependentCovariance(space.shape[0], "diagonal", lambda x: (2 * x).exp(), 0)
-            policy = nn.Sequential(*body(space.shape[0]), head)
-        value = nn.Sequential(*body(1))
+        policy, value = perceptrons(self.env, hidden)
         model = pfrl.nn.Branched(policy, value)
         stepped = value if agent == "TRPO" else model
         if mujoco:  # as examples/mujoco/reproduction/ppo/train_ppo.py begins

@@ -17,6 +17,7 @@ from d3ray.algos.base import Algorithm
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.learning.fit import Fit
 from d3ray.algos.online.run import OnlineRun
+from d3ray.algos.online.actors import LocalActors
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
@@ -60,6 +61,8 @@ def learn_online(
                 curves.add([run.algorithm for run in stack.runs], step=step, acted=stack.steps)
         return curves.answers(time.perf_counter() - begin)
     learner = make_algorithm(algorithm, seed=seeds[0], device="cpu")
+    if "actors" in online:  # which learn the same wherever they are
+        online = {**online, "actors": LocalActors(online["actors"])}
     for _, metrics in learner.fitter_online(environment, n_steps=n_steps, n_steps_per_epoch=every, **online):
         curves.add([learner], step=int(metrics["step"]), acted=int(metrics["train/environment_steps"]))
     return curves.answers(time.perf_counter() - begin)
