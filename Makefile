@@ -97,7 +97,7 @@ $(DOCS_VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 $(PEER_VENV)/.installed: $(INSTALLED)
 	$(BIN)/python -m venv $(PEER_VENV)
 	$(PEER_VENV)/bin/python -m pip install --quiet $(if $(INDEX),--extra-index-url $(INDEX)) \
-	    $$(grep -E '^(torch|numpy|h5py|pyarrow|pillow)==' constraints.txt) d3rlpy==2.8.1 pfrl==0.4.0 packaging \
+	    $$(grep -E '^(torch|numpy|h5py|pyarrow|pillow|mujoco|imageio)==' constraints.txt) d3rlpy==2.8.1 pfrl==0.4.0 packaging \
 	    'minari[arrow,hdf5]==0.5.4'
 	touch $@
 

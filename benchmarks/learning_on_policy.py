@@ -156,8 +156,8 @@ ON_POLICY = (
         n_steps=10_000,
         every=2_000,
         at_least=None,
-        note="100,000 steps of 2 environments together, each with a worker of its own: ours are actors of A2C, which all act by the same "
-        "weights; PFRL's are A3C, which step shared weights when they are done, and so twice as often, on half as many rows.",
+        note="100,000 steps of 2 environments together, each with a worker of its own: ours are actors of A2C, which act by the "
+        "same weights; PFRL's are A3C, which step shared weights when they are done, and so twice as often, on half as many rows.",
         seeds=FIVE,
         episodes=20,
         online={"n_envs": 2, "actors": 2},

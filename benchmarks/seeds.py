@@ -16,8 +16,8 @@ from torch.utils import _pytree as pytree  # it has no public name yet
 from d3ray.algos.base import Algorithm
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.learning.fit import Fit
-from d3ray.algos.online.run import OnlineRun
 from d3ray.algos.online.actors import LocalActors
+from d3ray.algos.online.run import OnlineRun
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
