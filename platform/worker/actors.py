@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import cloudpickle
 
 from ...algos.online.actors import Actor, Group, Part, Round, Standing, Weights
 from ...data.errors import D3rayError
@@ -44,18 +42,20 @@ class RayActors:
 
 
 class _Remote:
-    """An `Actor` in a process of Ray's; made by `begin`, so that what fails there is told as it was raised."""
+    """An `Actor` in a process of Ray's; made by `begin`, so that what fails there is told as it was raised.
 
-    def __init__(self, part: bytes, plugins: Sequence[str]) -> None:
-        self._part, self._plugins = part, plugins
-        self._actor: Any = None
+    What it is made of comes with that call, for it may be of plugins, which are imported before.
+    """
 
-    def begin(self, standing: Standing | None) -> None:
+    def __init__(self, plugins: Sequence[str]) -> None:
         import torch
 
         torch.set_num_threads(1)
-        import_plugins(self._plugins)
-        self._actor = Actor(cloudpickle.loads(self._part))
+        import_plugins(plugins)
+        self._actor: Any = None
+
+    def begin(self, part: Part, standing: Standing | None) -> None:
+        self._actor = Actor(part)
         self._actor.begin(standing)
 
     def act(self, weights: Weights) -> Round:
@@ -68,18 +68,19 @@ class _Remote:
 
 class _RayGroup:
     def __init__(self, actors: RayActors, parts: Sequence[Part]) -> None:
-        self._actors, self._parts = actors, [cloudpickle.dumps(part) for part in parts]
+        self._actors, self._parts = actors, parts
         self.replaced = 0
         self._standings: list[Standing | None] = [None] * len(parts)
         self._weights: Any = None  # a reference to those that were asked with
-        self._handles = [self._start(k) for k in range(len(parts))]
+        self._handles = [self._start() for _ in parts]
+        self._begun: list[Any] = [None] * len(parts)  # whose beginning is not known to have gone well
         self._rounds: list[Any] = []  # that were asked for and not taken
 
-    def _start(self, k: int) -> Any:
+    def _start(self) -> Any:
         import ray
 
         kind: Any = ray.remote(num_cpus=self._actors.num_cpus, max_restarts=0, max_task_retries=0)(_Remote)
-        return kind.remote(self._parts[k], self._actors.plugins)
+        return kind.remote(self._actors.plugins)
 
     def begin(self, standings: Sequence[Standing | None]) -> None:
         self._standings = list(standings)
@@ -88,10 +89,13 @@ class _RayGroup:
         import ray
 
         if self._weights is None:  # the first time: who dies in its beginning dies over its first round
-            for handle, standing in zip(self._handles, self._standings, strict=True):
-                handle.begin.remote(standing)
+            for k in range(len(self._handles)):
+                self._begin(k)
         self._weights = ray.put(weights)
         self._rounds = [handle.act.remote(self._weights) for handle in self._handles]
+
+    def _begin(self, k: int) -> None:
+        self._begun[k] = self._handles[k].begin.remote(self._parts[k], self._standings[k])
 
     def take(self) -> list[Round]:
         rounds = [self._take(k) for k in range(len(self._handles))]
@@ -100,20 +104,22 @@ class _RayGroup:
 
     def _take(self, k: int) -> Round:
         """Actor k's round. One that died is made anew where it stood, and makes it again."""
-        import ray
         from ray.exceptions import ObjectLostError, RayActorError
 
         died = ""
         for _ in range(self._actors.attempts):
             try:
-                return _told(lambda: ray.get(self._rounds[k]))
+                if self._begun[k] is not None:
+                    _told(self._begun[k])
+                    self._begun[k] = None
+                return _told(self._rounds[k])
             except (RayActorError, ObjectLostError) as error:
                 self.replaced += 1
                 died = str(error).splitlines()[0].rstrip(".")
                 _log.warning("Actor %d died and is replaced: %s.", k, died)
                 _end(self._handles[k])
-                self._handles[k] = self._start(k)
-                self._handles[k].begin.remote(self._standings[k])
+                self._handles[k] = self._start()
+                self._begin(k)
                 self._rounds[k] = self._handles[k].act.remote(self._weights)
         raise ActorsDiedError(
             f"Actor {k} died {self._actors.attempts} times in a row over the same steps; the last time: {died}. Look whether its "
@@ -129,12 +135,13 @@ class ActorsDiedError(D3rayError, RuntimeError):
     """An actor died again and again over the same steps."""
 
 
-def _told(get: Callable[[], Any]) -> Any:
+def _told(reference: Any) -> Any:
     """What a task gave; what it raised as it was raised there, without Ray's frame."""
+    import ray
     from ray.exceptions import RayTaskError
 
     try:
-        return get()
+        return ray.get(reference)
     except RayTaskError as error:
         if isinstance(error.cause, D3rayError):
             raise error.cause from None

@@ -99,6 +99,18 @@ def test_what_an_environment_raises_arrives_as_it_was_raised() -> None:
         trained(lambda: DQN(**DQN_, seed=3), lambda: Ending(False), RayActors(1, steps=8, num_cpus=0.25))
 
 
+def test_what_its_making_raises_arrives_too() -> None:
+    here = os.getpid()
+
+    def made() -> Any:
+        if os.getpid() != here:
+            raise ConfigError("There is no licence on this machine.")
+        return gymnasium.make("CartPole-v1")
+
+    with pytest.raises(ConfigError, match=r"^There is no licence on this machine\.$"):
+        trained(lambda: DQN(**DQN_, seed=3), made, RayActors(1, steps=8, num_cpus=0.25))
+
+
 def settings(storage: Path, **online: Any) -> dict[str, Any]:
     return {
         "algorithm": {"name": "DQN", **DQN_},
