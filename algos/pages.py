@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .judging.discrete_fqe import DiscreteFQE as DiscreteFQE
     from .judging.fqe import FQE as FQE
     from .on_policy.a2c import A2C as A2C
+    from .on_policy.acer import ACER as ACER
     from .on_policy.ppo import PPO as PPO
     from .on_policy.reinforce import REINFORCE as REINFORCE
     from .on_policy.trpo import TRPO as TRPO

@@ -119,6 +119,7 @@ def learn_online(
 
 
 def learn_async(
+    agent: str,
     settings: dict[str, Any],
     seed: int,
     environment: str,
@@ -128,13 +129,22 @@ def learn_async(
     every: int,
     evaluations: int,
     reset_seeds: list[int],
+    epsilon: float,
+    capacity: int = 0,
 ) -> dict[str, Any]:
-    """The same of A3C, whose processes all step the same weights; they begin anew after each evaluation, with those weights."""
+    """The same of A3C and ACER, whose processes all step the same weights; they begin anew after each evaluation, with those."""
     pfrl.utils.set_random_seed(seed)
     env, begin, found = AsGym(environment, 0), time.perf_counter(), []
-    model = pfrl.nn.Branched(*perceptrons(env, hidden))
-    optimizer = pfrl.optimizers.SharedRMSpropEpsInsideSqrt(model.parameters(), lr=rate, alpha=0.99, eps=1e-5)
-    agent = agents.A3C(model, optimizer, act_deterministically=True, max_grad_norm=0.5, normalize_grad_by_t_max=True, **settings)
+    policy, value = perceptrons(env, hidden)
+    if agent == "ACER":
+        critic, _ = perceptrons(env, hidden)
+        critic[-1] = q_functions.DiscreteActionValueHead()
+        model: Any = agents.acer.ACERDiscreteActionHead(policy, critic)
+        settings = {**settings, "replay_buffer": replay_buffers.EpisodicReplayBuffer(capacity // processes)}
+    else:
+        model = pfrl.nn.Branched(policy, value)
+    optimizer = pfrl.optimizers.SharedRMSpropEpsInsideSqrt(model.parameters(), lr=rate, alpha=0.99, eps=epsilon)
+    made = getattr(agents, agent)(model, optimizer, act_deterministically=True, **settings)
     with tempfile.TemporaryDirectory() as folder:
         for k in range(evaluations):
             seeds = [10_000 * seed + 100 * k + process for process in range(processes)]
@@ -144,12 +154,12 @@ def learn_async(
                 lambda process, test, seeds=seeds: AsGym(environment, seeds[process]),
                 steps=every,
                 eval_interval=None,
-                agent=agent,
+                agent=made,
                 random_seeds=seeds,
             )
-            agent.sync_parameters()
-            with agent.eval_mode():
-                returns = [play_greedily(agent, env, reset_seed, batches=False) for reset_seed in reset_seeds]
+            made.sync_parameters()
+            with made.eval_mode():
+                returns = [play_greedily(made, env, reset_seed, batches=False) for reset_seed in reset_seeds]
             found.append({"step": (k + 1) * every, "return": float(np.mean(returns)), "std": float(np.std(returns))})
     return {"evaluations": found, "seconds": time.perf_counter() - begin}
 

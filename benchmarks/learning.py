@@ -94,10 +94,8 @@ def run(cells: list[Cell], data: Path, worker: Worker, folder: Path) -> list[dic
         assert study.peer is not None
         agent, told = study.peer
         where = {"environment": study.environment, "reset_seeds": episode_seeds(EVALUATION_SEED, study.episodes)}
-        if agent == "A3C":
-            found = [worker("learn_async", seed=seed, **told, **where) for seed in seeds]
-        else:
-            found = [worker("learn_online", agent=agent, seed=seed, **told, **where) for seed in seeds]
+        verb = "learn_async" if "processes" in told else "learn_online"
+        found = [worker(verb, agent=agent, seed=seed, **told, **where) for seed in seeds]
     else:
         path = str(data / study.data)
         dataset = open_dataset(path)

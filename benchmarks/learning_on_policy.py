@@ -97,6 +97,9 @@ HOPPER = {"gamma": 0.995, "lam": 0.97, "learning_rate": 3e-4}
 FALLS = {"name": "adam", "schedule": {"name": "linear", "duration": 200}}
 NONE = {"entropy_weight": 0.0}
 
+WORKERS: dict[str, Any] = {"hidden": TANH["hidden_units"], "processes": 2, "every": 20_000, "evaluations": 5}
+
+
 ON_POLICY = (
     _beside(
         "CartPole-v1",
@@ -145,12 +148,17 @@ ON_POLICY = (
         peer=(
             "A3C",
             {
-                "settings": {"t_max": 5, "gamma": 0.99, "beta": 0.0, "v_loss_coef": 1.0},
+                "settings": {
+                    "t_max": 5,
+                    "beta": 0.0,
+                    "v_loss_coef": 1.0,
+                    "max_grad_norm": 0.5,
+                    "normalize_grad_by_t_max": True,
+                    "gamma": 0.99,
+                },
                 "rate": A2C_CARTPOLE["learning_rate"],
-                "hidden": TANH["hidden_units"],
-                "processes": 2,
-                "every": 20_000,
-                "evaluations": 5,
+                "epsilon": 1e-5,
+                **WORKERS,
             },
         ),
         n_steps=10_000,
@@ -161,6 +169,31 @@ ON_POLICY = (
         seeds=FIVE,
         episodes=20,
         online={"n_envs": 2, "actors": 2},
+        rival="pfrl",
+    ),
+    Study(
+        name="on-policy-cartpole-acer",
+        data=None,
+        environment="CartPole-v1",
+        algorithm={"name": "ACER", "preset": "small", **BOTH},
+        peer=(
+            "ACER",
+            {
+                "settings": {"t_max": 5, "n_times_replay": 4, "replay_start_size": 500, "max_grad_norm": 40, "gamma": 0.99},
+                "rate": 7e-4,
+                "epsilon": 4e-3,
+                "capacity": 50_000,
+                **WORKERS,
+            },
+        ),
+        n_steps=49_600,
+        every=9_920,
+        at_least=None,
+        note="100,000 steps of 2 environments together, four older segments for each new one. Settings are those of "
+        "PFRL's example but for where replay begins; PFRL's two workers step shared weights on 5 rows each, ours on 10.",
+        seeds=FIVE,
+        episodes=20,
+        online={"n_envs": 2, "capacity": 50_000},
         rival="pfrl",
     ),
     Study(

@@ -22,6 +22,7 @@ import d3ray
 from d3ray.algos.learning.fit import Fit
 from d3ray.algos.learning.trust_region import Limits
 from d3ray.algos.on_policy.estimators import advantages
+from d3ray.algos.on_policy.rollouts import as_batch, flattened
 from d3ray.algos.online.run import OnlineRun
 from d3ray.data.batch import Batch
 from d3ray.data.spec import Box, Discrete, Spec
@@ -33,6 +34,13 @@ BOTH: dict[str, Any] = {"policy_encoder": ENCODER, "value_encoder": ENCODER, "de
 CLOSE = 1e-5
 PPO = {"entropy_weight": 0.02, "value_weight": 0.7, "clip": 0.15}
 CLIPPED = {"entropy_coef": 0.02, "value_func_coef": 0.7, "clip_eps": 0.15}
+ACER: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (  # label, ours, theirs
+    ("ACER", {}, {}),
+    ("ACER, near the average", {"max_divergence": 1e-3}, {"trust_region_delta": 1e-3}),
+    ("ACER, no trust region", {"use_trust_region": False}, {"use_trust_region": False}),
+    ("ACER, returns not weighed", {"use_q_opc": True}, {"use_Q_opc": True}),
+    ("ACER, cut off at 1.5", {"truncation": 1.5}, {"truncation_threshold": 1.5}),
+)
 STEP = {"entropy_coef": 0.0, "conjugate_gradient_damping": 0.01, "standardize_advantages": False}
 ROWS: tuple[tuple[str, Any, dict[str, Any], bool], ...] = (  # label, ours, theirs, whether actions are discrete
     ("PPO", d3ray.PPO(**BOTH, **PPO), CLIPPED, True),
@@ -125,6 +133,46 @@ def compared(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *
     return {"label": label, "apart": apart, "close": apart <= (1e-3 if name == "TRPO" else CLOSE)}
 
 
+def compared_acer(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *, ends: bool) -> dict[str, Any]:
+    """The largest difference of any gradient over the largest of them, on a segment of one environment that others acted in."""
+    torch.manual_seed(0)
+    spec = Spec(observation=Box(shape=(5,)), action=Discrete(n=3))
+    algorithm.fit_ = Fit.start_online(algorithm, spec, "the segment")
+    learner = algorithm.fit_.learner
+    segment = {name: torch.from_numpy(part[:, :1]) for name, part in rollout(discrete=True).items()}
+    segment["live"] = torch.ones(STEPS, 1)
+    segment["live"][-1] = not ends
+    segment["behaviour"] = torch.randn(STEPS, 1, 3).log_softmax(-1)
+    segment |= {"ends": torch.arange(STEPS)[:, None] == STEPS - 1, "discount": 0.99 * segment["live"]}
+    for tensor in learner.target["policy"].values():
+        tensor.add_(0.1 * torch.randn_like(tensor))
+    segment |= learner.look(algorithm.complete, segment)
+    columns = flattened(segment)
+    batch = as_batch({**columns, "index": torch.arange(STEPS)})
+    mine = {}
+    for loss, network in ((algorithm.policy_loss, "policy"), (algorithm.critic_loss, "critic")):
+        given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
+        names = [_place(f"{network}/{key}") for key in learner.live[network]]
+        mine |= {
+            key: gradient.reshape(gradient.shape[-2:] if key.endswith("weight") else -1)
+            for key, gradient in zip(names, given, strict=True)
+        }
+    weights = {
+        _place(f"{name}/{key}"): tensor.detach() for name in ("policy", "critic") for key, tensor in learner.live[name].items()
+    }
+    shaped = {key: tensor.reshape(tensor.shape[-2:] if key.endswith("weight") else -1).numpy() for key, tensor in weights.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        arrays, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
+        sent = {f"batch/{key}": value.numpy() for key, value in columns.items() if key != "log_prob"}
+        np.savez(arrays, **sent, **shaped)
+        peer("differentiate", arrays=arrays, answer=answer, agent="ACER", settings=theirs)
+        with np.load(answer) as found:
+            wanted = dict(found)
+    assert mine.keys() == wanted.keys()
+    apart = max(float(np.abs(mine[key].numpy() - value).max() / np.abs(value).max()) for key, value in wanted.items())
+    return {"label": label, "apart": apart, "close": apart <= CLOSE}
+
+
 SPEED: tuple[tuple[str, Any, dict[str, Any], int, float], ...] = (  # ours, theirs, steps of each environment in a round, rate
     (
         "PPO",
@@ -198,6 +246,7 @@ def page(found: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="of the timings")
+    parser.add_argument("--gradients", action="store_true", help="compare gradients alone, and write nothing")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -205,6 +254,13 @@ def main() -> None:
     with Worker("on_policy_pfrl.py", given.threads, log) as peer:
         found: dict[str, Any] = {"versions": peer("versions")}
         found["fidelity"] = [compared(peer, label, ours, theirs, discrete=discrete) for label, ours, theirs, discrete in ROWS]
+        found["fidelity"] += [
+            compared_acer(peer, label, d3ray.ACER(**BOTH, **ours), {"gamma": 0.99, "beta": 0.01, **theirs}, ends=k % 2 == 0)
+            for k, (label, ours, theirs) in enumerate(ACER)
+        ]
+        if given.gradients:
+            print(page({**found, "speed": []}))
+            return
         compiled = [(f"{name}, compiled", *row) for name, *row in SPEED]
         found["speed"] = [timed(peer, *row, rounds=given.rounds) for row in (*SPEED, *compiled)]
     (RESULTS / "on_policy.json").write_text(json.dumps(found, indent=1) + "\n")

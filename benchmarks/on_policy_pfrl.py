@@ -93,6 +93,30 @@ def differentiate(arrays: str, answer: str, agent: str, settings: dict[str, Any]
             affine = [layer for layer in policy.modules() if isinstance(layer, nn.Linear)]
             found = {f"policy/{k}/weight": layer.weight.detach().T.numpy() for k, layer in enumerate(affine)}
             found |= {f"policy/{k}/bias": layer.bias.detach().numpy() for k, layer in enumerate(affine)}
+        case "ACER":
+            q = nn.Sequential(*layers(given, "critic"), pfrl.q_functions.DiscreteActionValueHead())
+            made = agents.ACER(pfrl.agents.acer.ACERDiscreteActionHead(policy, q), still, t_max=16, replay_buffer=None, **settings)
+            model, steps = made.model, range(len(column["reward"]))
+            seen = [model(column["observation"][t : t + 1]) for t in steps]
+            with torch.no_grad():
+                after = model(column["next_observation"][-1:])[2]
+            mu, average = (
+                {t: torch.distributions.Categorical(logits=column[name][t : t + 1]) for t in steps}
+                for name in ("behaviour", "average")
+            )
+            made.compute_loss(
+                t_start=0,
+                t_stop=len(steps),
+                R=float(after * column["live"][-1]),
+                actions={t: column["action"][t] for t in steps},
+                rewards={t: float(column["reward"][t]) for t in steps},
+                values={t: seen[t][2] for t in steps},
+                action_values={t: seen[t][1] for t in steps},
+                action_distribs={t: seen[t][0] for t in steps},
+                action_distribs_mu=mu,
+                avg_action_distribs=average,
+            ).squeeze().backward()
+            found = {**gradients("policy", model.pi), **gradients("critic", model.q)}
         case _:
             raise ValueError(agent)
     np.savez(answer, **found)

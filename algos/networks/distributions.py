@@ -79,6 +79,11 @@ class ClippedGaussian:
         """What it is made of, [B, 2 A]."""
         return torch.cat((self.mean, self.log_std.expand(self.mean.shape)), -1)
 
+    @classmethod
+    def of(cls, parameters: Tensor) -> ClippedGaussian:
+        """The one that `parameters` says, [B, 2 A]."""
+        return cls(*parameters.chunk(2, -1))
+
     def divergence_from(self, parameters: Tensor) -> Tensor:
         """KL(other ‖ this) of the normals before the cut, [B]: no cut makes it larger."""
         mean, log_std = parameters.chunk(2, -1)
@@ -182,6 +187,11 @@ class Categorical:
     def parameters(self) -> Tensor:
         """What it is made of, [B, A]."""
         return self.log_probs
+
+    @classmethod
+    def of(cls, parameters: Tensor) -> Categorical:
+        """The one that `parameters` says, [B, A]."""
+        return cls(parameters)
 
     def divergence_from(self, parameters: Tensor) -> Tensor:
         """KL(other ‖ this), [B]."""

@@ -136,12 +136,9 @@ class RolloutSource:
         part, size = 0, rows
         if not (self.wants.whole and step == self._begin):
             part, size = (step - self._begin - self.wants.whole) % self._minibatches(rows), self.wants.batch_size or rows
-        picked = {name: column[part * size : (part + 1) * size] for name, column in self._ordered(step - part, size).items()}
-        at = picked.pop("index")
-        parts = {name: _joined(picked, name) for name in ("observation", "next_observation")}
-        known = {name: picked[name] for name in ("action", "reward", "discount")}
-        extra = {name: column for name, column in picked.items() if name not in known and "observation" not in name}
-        return Batch(**parts, **known, index=at, extra=extra)
+        return as_batch(
+            {name: column[part * size : (part + 1) * size] for name, column in self._ordered(step - part, size).items()}
+        )
 
     def _ordered(self, begun: int, size: int) -> Columns:
         """The rollout in the order in which a pass that began at a gradient step goes through it, `index` among its columns."""
@@ -160,17 +157,16 @@ class RolloutSource:
 
     def _make(self) -> None:
         """Reads the latest steps, and has the algorithm complete them."""
-        episodes = not self.wants.steps
-        slots = self._episodes() if episodes else self.rollout.buffer.latest(self.length)
-        rollout = self._read(slots)
+        rollout = self._read(self.rollout.buffer.latest(self.length) if self.wants.steps else self._episodes())
         rollout |= self.learner.look(self.wants.page.complete, rollout)
-        if (scaler := self.wants.page.config_.observation_scaler) is not None and scaler.is_running:
-            self._follow(scaler.after(self._shown), rollout)
-        self._columns = {name: column.flatten(0, 1) for name, column in rollout.items() if name != "ends"}
+        self._follow(rollout)
+        self._columns = flattened(rollout)
 
-    def _follow(self, scaler: Any, rollout: Columns) -> None:
-        """Scales by what was seen up to now: what the policy does next, and what losses see of the rollout."""
-        self._keep(observation_scaler=scaler)
+    def _follow(self, rollout: Columns) -> None:
+        """Scales by what was seen up to now, if asked for: what the policy does next, and what losses see of the rollout."""
+        if (scaler := self.wants.page.config_.observation_scaler) is None or not scaler.is_running:
+            return
+        self._keep(observation_scaler=(scaler := scaler.after(self._shown)))
         self._scaling.follow(scaler)
         shape = rollout["reward"].shape
         for name, rows in self._shown.items():
@@ -181,12 +177,12 @@ class RolloutSource:
         fit = self.wants.page.fit_
         fit.config = fit.config.model_copy(update=scaler)
 
-    def _scaled_rewards(self, reward: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Rewards [T, n] as values see them."""
+    def _scaled_rewards(self, reward: np.ndarray, ends: np.ndarray, *, new: bool) -> np.ndarray:
+        """Rewards [T, n] as values see them; by new ones a scaler that follows what was paid is brought up to date."""
         scaler = self.wants.page.config_.reward_scaler
         if scaler is None:
             return reward
-        if scaler.is_running:
+        if scaler.is_running and new:
             sums, paid = np.empty(reward.shape), self._paid if self.wants.steps else np.zeros(1)
             for t, row in enumerate(reward):
                 paid = sums[t] = self.wants.page.config_.gamma * paid + row
@@ -201,13 +197,13 @@ class RolloutSource:
         rows, self._since = self._finished()
         return np.concatenate(rows)[:, None]
 
-    def _read(self, slots: np.ndarray) -> Columns:
-        """Steps at slots [T, n] of the buffer, as networks see them."""
+    def _read(self, slots: np.ndarray, *, new: bool = True) -> Columns:
+        """Steps at slots [T, n] of the buffer, as networks see them; `new` ones were not read before."""
         buffer, config, scaling = self.rollout.buffer, self.wants.page.config_, self._scaling
         columns, (t, n) = buffer.columns, slots.shape
         terminated, cut = columns["terminated"][slots], columns["truncated"][slots]
         ends = terminated | cut
-        reward = self._scaled_rewards(columns["reward"][slots], ends)
+        reward = self._scaled_rewards(columns["reward"][slots], ends, new=new)
         ends[-1] = True  # the rollout's own end
         after = buffer.after(slots)
         seen = {name: columns[name] for name in columns if name.split("/")[0] == "observation"}
@@ -245,6 +241,21 @@ def _scaled(scaling: Any, name: str, rows: np.ndarray) -> Tensor:
     key = name.partition("/")[2]
     seen = scaling.observation({key: rows} if key else rows)
     return seen[key] if key else seen
+
+
+def flattened(rollout: Columns) -> Columns:
+    """What losses see of a rollout [T, n, ...], [T n, ...]."""
+    return {name: column.flatten(0, 1) for name, column in rollout.items() if name != "ends"}
+
+
+def as_batch(columns: Columns) -> Batch:
+    """Rows of a rollout, and where they are in it: `index`."""
+    picked = dict(columns)
+    at = picked.pop("index")
+    parts = {name: _joined(picked, name) for name in ("observation", "next_observation")}
+    known = {name: picked[name] for name in ("action", "reward", "discount")}
+    extra = {name: column for name, column in picked.items() if name not in known and "observation" not in name}
+    return Batch(**parts, **known, index=at, extra=extra)
 
 
 def _joined(columns: Columns, name: str) -> Any:

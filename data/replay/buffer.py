@@ -342,10 +342,29 @@ class ReplayBuffer:
 
         Raises ConfigError where an environment has made fewer, or the buffer no longer holds so many.
         """
-        rows = [slots[~self.columns["closing"][slots]][-steps:] for slots in map(self._rings.slots, range(self.n_envs))]
+        newest = [self._rings.slots(e, 2 * steps) for e in range(self.n_envs)]  # no two closing rows follow each other
+        rows = [slots[~self.columns["closing"][slots]][-steps:] for slots in newest]
         if min(map(len, rows)) < steps:
             raise ConfigError(f"The replay buffer holds {min(map(len, rows))} steps of an environment, and {steps} are wanted.")
         return np.stack(rows, axis=1)
+
+    def segments(self, steps: int, draws: np.ndarray) -> np.ndarray:
+        """[steps, n_envs] int64: as `latest`, of steps that follow each other and begin anywhere, across ends of episodes too.
+
+        Args:
+            steps: Of each environment.
+            draws: Uniform numbers in [0, 1), [n_envs, K]: of K rows the first that begins so many steps is taken; else the latest.
+        """
+        rings, found = self._rings, self.latest(steps)
+        for e, each in enumerate(draws):
+            tail, head = int(rings.tail[e]), int(rings.head[e])
+            for row in (tail + (each * (head - tail)).astype(np.int64)).tolist():
+                slots = e * self.rows + np.arange(row, min(row + 2 * steps, head)) % self.rows
+                closing = self.columns["closing"][slots]
+                if not closing[0] and len(taken := slots[~closing][:steps]) == steps:
+                    found[:, e] = taken
+                    break
+        return found
 
     def after(self, slots: np.ndarray) -> np.ndarray:
         """The rows of `columns` that have what followed steps at `slots` [..., n_envs]; -1 where that is not written yet."""

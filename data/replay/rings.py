@@ -74,9 +74,10 @@ class Rings:
         """Where a row of a ring lies."""
         return e * self.rows + row % self.rows
 
-    def slots(self, e: int) -> np.ndarray:
-        """Where the rows of a ring lie, oldest first."""
-        return e * self.rows + np.arange(int(self.tail[e]), int(self.head[e])) % self.rows
+    def slots(self, e: int, newest: int | None = None) -> np.ndarray:
+        """Where the rows of a ring lie, oldest first; of the newest so many, or all."""
+        head, tail = int(self.head[e]), int(self.tail[e])
+        return e * self.rows + np.arange(tail if newest is None else max(tail, head - newest), head) % self.rows
 
     def unfinished(self, e: int) -> np.ndarray:
         """Where the rows of a ring's unfinished episode lie, oldest first; those that were overwritten are left out."""
