@@ -179,13 +179,15 @@ class RolloutSource:
 
     def _lay_out(self, rollout: Columns) -> None:
         """As minibatches take it: flat, or in sub-sequences."""
-        ends = rollout.pop("ends")
-        begins = {} if self.wants.recurrent else {"begins"}
-        flat = {name: column.flatten(0, 1) for name, column in rollout.items() if name not in begins}
-        if self.wants.recurrent:
-            whole = not self.wants.steps
-            flat = cut(flat, episodes(ends[:, 0]) if whole else pieces(*ends.shape, self._piece, ends.device))
-        self._columns = flat
+        flat = {name: column.flatten(0, 1) for name, column in rollout.items()}
+        ends = flat.pop("ends")
+        if not self.wants.recurrent:
+            del flat["begins"]
+            self._columns = flat
+        elif self.wants.steps:
+            self._columns = cut(flat, pieces(self.length, self.rollout.vector.n, self._piece, ends.device))
+        else:
+            self._columns = cut(flat, episodes(ends))
 
     def _follow(self, scaler: Any, rollout: Columns) -> None:
         """Scales by what was seen up to now: what the policy does next, and what losses see of the rollout."""
