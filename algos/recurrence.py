@@ -1,7 +1,8 @@
 """What an algorithm makes of recurrent encoders: which may have some, what its policy remembers by them, and how it acts then.
 
 Losses see them through the batch: its observations are `Histories`, of which networks make features as of any others. So a page
-says which of its networks act, in `Definition.recurrent`, and nothing else.
+says which of its networks act, in `Definition.recurrent`, and nothing else. How those that learn from rollouts begin a stretch with
+what was remembered there: `on_policy/sequences.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .networks.encoding import EncoderConfig
 from .networks.recurrent import RecurrentNetwork, recalling
 from .ports import Memory, Ports, Tensors
 
-TAKE_THEM = "DQN and what is built on it, NAF, BC, DiscreteBC, IQL and DiscreteIQL"
+TAKE_THEM = "DQN and what is built on it, NAF, BC, DiscreteBC, IQL, DiscreteIQL, PPO, A2C and REINFORCE"
 
 
 class Acts(Protocol):
@@ -105,9 +106,14 @@ def _recurrent(algorithm: Acts, networks: Mapping[str, nn.Module]) -> dict[str, 
     """The recurrent networks that act, each by the name of the network that it is in, with a number where that has several."""
     found = dict[str, RecurrentNetwork]()
     for name in algorithm.recurrent:
-        layers = _layers(networks[name]) if name in networks else []
-        found |= {name if len(layers) == 1 else f"{name}_{k}": layer for k, layer in enumerate(layers)}
+        found |= recurrent_parts(name, networks[name]) if name in networks else {}
     return found
+
+
+def recurrent_parts(name: str, network: nn.Module) -> dict[str, RecurrentNetwork]:
+    """The recurrent networks in one, by its name, with a number where it has several."""
+    layers = _layers(network)
+    return {name if len(layers) == 1 else f"{name}_{k}": layer for k, layer in enumerate(layers)}
 
 
 def _layers(network: nn.Module) -> list[RecurrentNetwork]:

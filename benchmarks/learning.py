@@ -175,6 +175,9 @@ def nothing_learned(study: Study) -> str:
 
 
 def asked(study: Study, side: str, cells: list[dict[str, Any]]) -> str:
+    if study.at_most is not None:
+        kept = sum(cell["last"] <= study.at_most + 1e-6 for cell in cells)
+        return f"≤ {study.at_most:,.1f}, without memory: {kept} of {len(study.seeds)}"
     if study.at_least is None or side != "d3ray":
         return ""
     if isinstance(study.at_least, tuple):
@@ -333,9 +336,9 @@ def together(cells: list[Cell]) -> list[list[Cell]]:
 
 def go(cells: list[Cell], threads: int) -> None:
     """Runs cells one after the other, each or each stack of them in a process of its own."""
-    data = os.environ.get("D3RAY_TEST_DATA")
-    if not data or not Path(data).is_dir():
-        sys.exit(f"{len(cells)} cells are to be run, and D3RAY_TEST_DATA names no folder of recorded data.")
+    data, recorded = os.environ.get("D3RAY_TEST_DATA", ""), [study for study, _, _ in cells if not study.is_played]
+    if recorded and not Path(data or "missing").is_dir():
+        sys.exit(f"{len(recorded)} cells need recorded data, and D3RAY_TEST_DATA names no folder of them.")
     with tempfile.TemporaryDirectory(prefix="d3ray-learning-") as folder:
         log = Path(folder) / "workers.log"
         for group in together(cells):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from learning_discrete import DISCRETE, DISCRETE_COMPARISONS
+from learning_memory import MEMORY
 from learning_on_policy import ON_POLICY, ON_POLICY_COMPARISONS
 from learning_study import FIVE, Comparison, Study
 
@@ -210,6 +211,7 @@ DEFAULTS = "Defaults, the first 1,000 steps at random; fewer than 15,000 steps o
 STUDIES = (
     *DISCRETE,
     *ON_POLICY,
+    *MEMORY,
     *EXPERT.values(),
     *(_bfloat16(EXPERT[name]) for name in ("hopper-bcq", "hopper-bear", "halfcheetah-cql")),
     _otherwise("hopper-bc", "unscaled", {"name": "BC"}, "The same without the observation scaler, to show what it is worth."),

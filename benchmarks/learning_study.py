@@ -7,6 +7,7 @@ from typing import Any
 
 FIVE = (0, 1, 2, 3, 4)
 NEW_SEEDS = tuple(range(100, 110))  # they decide where the first seeds say that something is below; named before any was run
+PLAYED = ("half-random", "t-maze")  # data that `ours.open_dataset` plays, beside random actions
 OPEN_SIDE = "d3ray, decoder without tanh"
 
 
@@ -24,6 +25,7 @@ class Study:
         every: gradient steps between evaluations.
         at_least: score that the last evaluation of the seeds must reach; "data": the data's own mean return; a study's name and a
             share: that share of its mean, in the mean over the seeds.
+        at_most: score that the last evaluation of no seed may pass: what can be reached by what it lacks the means to surpass.
         note: what a reader should know.
         seeds: of its cells.
         needed: how many seeds must reach `at_least`; None: all.
@@ -43,6 +45,7 @@ class Study:
     every: int
     at_least: float | str | tuple[str, float] | None
     note: str
+    at_most: float | None = None
     seeds: tuple[int, ...] = (0, 1, 2)
     needed: int | None = None
     episodes: int = 10
@@ -50,6 +53,11 @@ class Study:
     rival: str = "d3rlpy"
     stacked: bool = False
     counts: str = "last"
+
+    @property
+    def is_played(self) -> bool:
+        """Whether what it learns from is played here, so that no folder of recorded data is needed."""
+        return self.data is None or self.data in PLAYED or self.data.startswith("random/")
 
     def sides(self) -> list[str]:
         return ["d3ray", self.rival] if self.peer else ["d3ray"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import catch  # noqa: F401  # makes Catch-v0 known
 from arrays import half_random
+from memory_tasks import t_maze_data
 from seeds import learn, learn_online
 from workers import serve, timed
 
@@ -25,12 +26,14 @@ from d3ray.data.spec import Environment
 def open_dataset(path: str) -> Dataset:
     """A dataset folder, a file of a known format, one of CS285's pickles, or what is played by random actions: ".../random/ENV".
 
-    "…/half-random" is CartPole with half of the actions random: `half_random`.
+    "…/half-random" is CartPole with half of the actions random, `half_random`, and "…/t-maze" the T-maze, `t_maze_data`.
     """
     if Path(path).parent.name == "random":
         return collect(Path(path).name, n_steps=100_000, n_envs=10)
     if Path(path).name == "half-random":
         return half_random()
+    if Path(path).name == "t-maze":
+        return t_maze_data()
     if path.endswith(".pkl"):
         environment = Environment(id=Path(path).stem.rpartition("_")[2])
         vector = make(environment)

@@ -17,17 +17,20 @@ class Histories:
     """Observations of N = B · L steps, the last L of each of B stretches of episodes; those before them fill a memory.
 
     It stands where a batch has observations [N, ...]: step l of stretch b is number b · L + l. What is no step of the episode is
-    padding, which is zero and comes before the steps that are there.
+    padding, which comes before the steps that are there. A stretch of a rollout may go through several episodes.
 
     Attributes:
         observation: [B, K, ...] or a dict of such tensors.
         mask: [B, K] bool: which steps there are.
         before: K - L, steps that nothing is said of.
+        begins: [B, K] bool: steps at which an episode begins, so that nothing before them is remembered; None: no stretch goes over
+            an episode's end.
     """
 
     observation: Any
     mask: Tensor
     before: int
+    begins: Tensor | None = None
 
     @property
     def there(self) -> Tensor:
@@ -50,11 +53,13 @@ def steps_there(observation: Any) -> Tensor | None:
 
 
 def _parts(histories: Histories) -> tuple[list[Any], int]:
-    return [histories.observation, histories.mask], histories.before
+    begins = [] if histories.begins is None else [histories.begins]
+    return [histories.observation, histories.mask, *begins], histories.before
 
 
 def _whole(parts: Sequence[Any], before: int | None) -> Histories:
-    return Histories(*parts, before=before)  # pyright: ignore[reportArgumentType]
+    observation, mask, *begins = parts
+    return Histories(observation, mask, before, *begins)  # pyright: ignore[reportArgumentType]
 
 
 pytree.register_pytree_node(Histories, _parts, _whole)  # pyright: ignore[reportArgumentType] - its context is a number

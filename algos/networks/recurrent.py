@@ -9,7 +9,8 @@ batch torch's own.
 
 The same network is called in three ways. Of `Histories` it reads every stretch from its first step on, and no gradient reaches the
 steps before those that are learned from (R2D2's burn-in). Within `recalling`, where a policy acts, it makes one step from the
-memory that it is handed there, and leaves the next. Of other observations it takes each for an episode's first.
+memory that it is handed there, and leaves the next; `Histories` begin with that memory there, and leave one of each step. Of other
+observations it takes each for an episode's first.
 
 GRU       Cho et al. 2014, arXiv:1406.1078, as in cuDNN; LSTM: Hochreiter and Schmidhuber 1997, with forget gates.
 Burn-in   Kapturowski, Ostrovski, Quan, Munos, Dabney: Recurrent Experience Replay in Distributed RL, ICLR 2019.
@@ -34,7 +35,7 @@ Kind = Literal["gru", "lstm"]
 
 
 class Recall:
-    """What recurrent networks are handed while a policy acts, and what they leave: [B, *shape] each."""
+    """What recurrent networks are handed, [B, *shape] each, and what they leave: the same, or [B, L, *shape] of `Histories`."""
 
     def __init__(self, handed: Mapping[nn.Module, Tensor]) -> None:
         self.handed = dict(handed)
@@ -103,28 +104,44 @@ class RecurrentNetwork(EncoderModule):
         """The h at each of the steps that are learned from, [(members,) N, units]."""
         mask, skip = histories.mask, histories.before
         own = self._own(histories.every()).unflatten(-2, tuple(mask.shape)).unbind(-2)
-        there, memory = mask[..., None].unbind(-2), self._begun(own[0])
+        there, recall = mask[..., None].unbind(-2), _recall.get()
+        fresh = None if histories.begins is None else histories.begins[..., None].unbind(-2)
+
+        def on(t: int, memory: Tensor) -> Tensor:
+            known = memory if fresh is None else torch.where(fresh[t], 0, memory)
+            return torch.where(there[t], self._next(own[t], known), memory)
+
+        memory = self._known(recall, own[0])
         with torch.no_grad():
             for t in range(skip):
-                memory = torch.where(there[t], self._next(own[t], memory), memory)
-        told: list[Tensor] = []
+                memory = on(t, memory)
+        memories: list[Tensor] = []
         for t in range(skip, len(own)):
-            memory = torch.where(there[t], self._next(own[t], memory), memory)
-            told.append(self._told(memory))
-        return torch.stack(told, -2).flatten(-3, -2)
+            memory = on(t, memory)
+            memories.append(memory)
+        every = torch.stack(memories, -2)
+        if recall is not None:
+            recall.left[self] = self._outside(every)
+        return self._told(every).flatten(-3, -2)
 
     def _of_one(self, observation: Observation) -> Tensor:
         """The h after one step from what is recalled, [(members,) B, units]."""
         own, recall = self._own(observation), _recall.get()
-        known = None if recall is None else recall.handed.get(self)
-        memory = self._next(own, self._begun(own) if known is None else self._turned(known))
+        memory = self._next(own, self._known(recall, own))
         if recall is not None:
-            recall.left[self] = self._turned(memory)
+            recall.left[self] = self._outside(memory)
         return self._told(memory)
 
-    def _turned(self, memory: Tensor) -> Tensor:
-        """Between [members, B, entries] here and [B, members, entries] outside."""
-        return memory if self.members is None else memory.movedim(0, 1)
+    def _known(self, recall: Recall | None, own: Tensor) -> Tensor:
+        """The memory to go on from, [(members,) B, entries]; handed in as [B, (members,) entries]."""
+        known = None if recall is None else recall.handed.get(self)
+        if known is None:
+            return self._begun(own)
+        return known if self.members is None else known.movedim(-2, 0)
+
+    def _outside(self, memory: Tensor) -> Tensor:
+        """[(members,) B, ..., entries] as it is handed on: [B, ..., (members,) entries]."""
+        return memory if self.members is None else memory.movedim(0, -2)
 
     def _own(self, observation: Observation) -> Tensor:
         """W x + b, [(members,) B, gates]."""

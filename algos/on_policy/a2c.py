@@ -13,6 +13,7 @@ Code      PFRL 0.4.0, agents/a2c.py and examples/mujoco/reproduction. Read, not 
 Choices   1. Policy and value function are networks of their own, with a gradient's norm each, as in `ppo.py`.
           2. `update_interval` counts the steps of all environments: 40 are five of each of eight, which are PFRL's `update_steps`.
           3. Advantages are not standardised, as in paper and PFRL.
+          4. Encoders may be recurrent, as in PFRL's A3C and not in its A2C: `sequences.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..config import Preset
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
 from ..optimizers import Optimizer, RMSprop
+from .sequences import said
 from .shared import ActorCritic, ActorCriticConfig, entropy_and_density
 
 PFRL = "PFRL 0.4.0, agents/a2c.py"
@@ -56,5 +58,5 @@ class A2C(ActorCritic):
     @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
-        entropy, density = entropy_and_density(nets.policy(batch.observation), batch.action)
+        entropy, density = entropy_and_density(said(nets, "policy", batch), batch.action)
         return -batch.extra["advantage"] * density - h.entropy_weight * entropy, {"entropy": entropy}

@@ -22,7 +22,8 @@ Choices   1. Environments side by side take the place of asynchronous workers; a
           3. Exactly `n_times_replay` of them follow a new one, as in PFRL; in the paper their number is Poisson's.
           4. Entropy is beside the trust region, as in PFRL.
           5. Policy and critic are networks of their own, with a gradient's norm each; in the paper they share their first layers.
-          6. Of continuous actions PFRL's φ has σ where this has log σ: their k and g differ by the factor σ.
+          6. No encoder may be recurrent: memories that are kept with older steps would be those of older networks.
+          7. Of continuous actions PFRL's φ has σ where this has log σ: their k and g differ by the factor σ.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from ..networks.heads import ValueFunction
 from ..networks.q_functions.mean import Mean
 from ..optimizers import Optimizer, RMSprop
 from .estimators import retrace
-from .rollouts import Columns
 from .segments import Segments
+from .sequences import Columns
 from .shared import TANH, OnPolicy, OnPolicyConfig, flat
 
 PAPER = "Wang et al. 2017"
@@ -77,6 +78,7 @@ class ACER(OnPolicy):
     """Actor-critic with experience replay, online."""
 
     Config: ClassVar = ACERConfig
+    recurrent: ClassVar = ()  # what was remembered at older steps is of older networks
     exemptions: ClassVar = {**OnPolicy.exemptions, "n_samples": "of continuous actions alone"}
     presets: ClassVar = {
         "pfrl": Preset(PFRL, {"n_times_replay": 8}),

@@ -24,6 +24,8 @@ Choices   1. Policy and value function are networks of their own, each with its 
              small (`last_scale`).
           7. κ is off by default. With it the policy alone stays as it is for the rest of a rollout, as in Spinning Up; CleanRL and
              Stable-Baselines3 end the value function's passes too.
+          8. With recurrent encoders a minibatch is of whole sub-sequences, and policy and value function remember for themselves:
+             `sequences.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ from ..definition import LossValue, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import PixelEncoder
 from ..optimizers import Adam
-from .rollouts import Columns, Rollouts
+from ..recurrence import remembers
+from .rollouts import Rollouts
+from .sequences import Columns, said
 from .shared import TANH, ActorCritic, ActorCriticConfig, acted, entropy_and_density
 
 PAPER = "Schulman et al. 2017, Table 3"
@@ -115,7 +119,8 @@ class PPO(ActorCritic):
     }
 
     def wants(self, config: Any) -> Rollouts:
-        return Rollouts(self, config.update_interval, config.batch_size, config.n_passes)
+        pieces = {"recurrent": remembers(config), "sequence_length": config.sequence_length}
+        return Rollouts(self, config.update_interval, config.batch_size, config.n_passes, **pieces)
 
     def schedule(self, step: int) -> tuple[str, ...]:
         if self.config_.max_kl is None:
@@ -132,17 +137,19 @@ class PPO(ActorCritic):
 
     def too_far(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
         """Whether the mean divergence is beyond κ, ()."""
-        difference = nets.policy(batch.observation).log_prob(batch.action) - batch.extra["log_prob"]
-        return (difference.exp() - 1 - difference).mean() > h.max_kl
+        difference = said(nets, "policy", batch).log_prob(batch.action) - batch.extra["log_prob"]
+        divergence = difference.exp() - 1 - difference
+        return (divergence if batch.weight is None else batch.weight * divergence).mean() > h.max_kl
 
     def complete(self, nets: Nets, rollout: Columns, h: Hyper) -> Columns:
         """And what the policy that acted says of its actions."""
-        return super().complete(nets, rollout, h) | acted(nets, rollout)
+        found = super().complete(nets, rollout, h)
+        return found | acted(nets, rollout | found)
 
     @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
-        entropy, density = entropy_and_density(nets.policy(batch.observation), batch.action)
+        entropy, density = entropy_and_density(said(nets, "policy", batch), batch.action)
         difference, advantage = density - batch.extra["log_prob"], batch.extra["advantage"]
         ratio = difference.exp()
         near = ratio.clamp(1 - h.clip, 1 + h.clip)
@@ -153,7 +160,7 @@ class PPO(ActorCritic):
     @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_V of each sample, [B]."""
-        value, goal, old = nets.value(batch.observation), batch.extra["goal"], batch.extra["value"]
+        value, goal, old = said(nets, "value", batch), batch.extra["goal"], batch.extra["value"]
         error = (goal - value).square()
         if self.config_.value_clip is not None:
             near = old + (value - old).clamp(-h.value_clip, h.value_clip)

@@ -11,6 +11,7 @@ Paper     Williams: Simple Statistical Gradient-Following Algorithms for Connect
 Code      PFRL 0.4.0, agents/reinforce.py. Read, not copied.
 Choices   1. γ is 1 by default, for PFRL's has no discount; a smaller one is the usual variant with less variance.
           2. An episode that a time limit cut off counts as it is: nothing stands for what it did not collect.
+          3. A recurrent policy reads each episode from its beginning to its end, and gradients go all the way back.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from ...data.config import setting
 from ..config import Preset
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
+from ..recurrence import remembers
 from .estimators import returns
-from .rollouts import Columns, Rollouts
+from .rollouts import Rollouts
+from .sequences import Columns, said
 from .shared import OnPolicy, OnPolicyConfig, entropy_and_density
 
 PFRL = "PFRL 0.4.0, agents/reinforce.py and examples/gym/train_reinforce_gym.py"
@@ -46,7 +49,7 @@ class REINFORCE(OnPolicy):
     presets: ClassVar = {"pfrl": Preset(PFRL, {"n_episodes": 10})}
 
     def wants(self, config: Any) -> Rollouts:
-        return Rollouts(self, 0, episodes=config.n_episodes)
+        return Rollouts(self, 0, episodes=config.n_episodes, recurrent=remembers(config))
 
     def complete(self, nets: Nets, rollout: Columns, h: Hyper) -> Columns:
         """Returns to the end of each episode, and how many steps an episode has on average."""
@@ -57,6 +60,6 @@ class REINFORCE(OnPolicy):
     @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B], times the steps of an episode, so that their mean is a sum over episodes."""
-        entropy, density = entropy_and_density(nets.policy(batch.observation), batch.action)
+        entropy, density = entropy_and_density(said(nets, "policy", batch), batch.action)
         each = -batch.extra["return"] * density - h.entropy_weight * entropy
         return batch.extra["steps"] * each, {"entropy": entropy}

@@ -17,8 +17,7 @@ from ...data.spec import value_columns
 from ..environments.rollout import Rollout
 from ..nets import Hyper, Nets
 from ..wants import Looks, Material
-
-Columns = dict[str, Tensor]
+from .sequences import AFTER, Columns, batch_of, cut, episodes, joined, pieces
 
 
 class Page(Protocol):
@@ -27,7 +26,8 @@ class Page(Protocol):
     def complete(self, nets: Nets, rollout: Columns, h: Hyper) -> Columns:
         """What of a rollout [T, n, ...] losses see besides, worked out once at the policy that acted: [T, n] each, by name.
 
-        It is given `observation`, `action`, `reward`, `next_observation`, `discount`, all scaled, and `ends`.
+        It is given `observation`, `action`, `reward`, `next_observation`, `discount`, all scaled, `ends` and `begins`, and what
+        recurrent networks remembered before it, of which it gives what they remember afterwards: see `sequences.memories`.
         """
         ...
 
@@ -43,6 +43,8 @@ class Rollouts:
         passes: How often a rollout is gone through, in an order of its own each time.
         episodes: Where `steps` is 0: how many have to have ended.
         whole: Whether all of a rollout comes first, in a gradient step of its own, before the passes.
+        recurrent: Whether minibatches are of sub-sequences, as many as have `batch_size` steps, and at least one.
+        sequence_length: Their steps; None: all that an environment makes in a rollout. Of whole episodes each is one.
     """
 
     page: Any
@@ -51,6 +53,8 @@ class Rollouts:
     passes: int = 1
     episodes: int = 1
     whole: bool = False
+    recurrent: bool = False
+    sequence_length: int | None = None
     reads_data: ClassVar = False
     following: ClassVar = True
 
@@ -89,8 +93,10 @@ class RolloutSource:
         self._scaling = wants.page.fit_.scaling
         self._key = fold(root_key(learner.seeds[0], learner.device), "order")
         n = rollout.n
-        self.length = wants.length(n)
-        self._columns: Columns = {}  # [N, ...] of the present rollout, flat
+        self.length = wants.length(n)  # steps of each environment
+        self._piece = min(wants.sequence_length or self.length, self.length) if wants.recurrent else 1  # steps of a sub-sequence
+        self._columns: Columns = {}  # [N, ...] of the present rollout, flat; of sub-sequences [S, K, ...]
+        self._remembered: Columns = {}  # [n, ...]: what recurrent networks remember where the next rollout begins
         self._begin = learner.step  # the gradient step at which it began
         self._paid = np.zeros(n)  # G of each environment, by which rewards are scaled that are scaled by what was paid so far
         self._since = [0] * n  # what of the buffer earlier rollouts have read, where whole episodes are wanted
@@ -101,14 +107,17 @@ class RolloutSource:
     def due(self) -> int:
         """Gradient steps that are due, now that the environments have made a step."""
         if self.wants.steps:
-            return self._updates(self.length * self.rollout.n) if self.rollout.steps % self.length == 0 else 0
+            items = self.rollout.n * -(-self.length // self._piece)
+            return self._updates(items) if self.rollout.steps % self.length == 0 else 0
         return self._updates(sum(map(len, self._finished()[0]))) if self._ended() >= self.wants.episodes else 0
 
-    def _updates(self, rows: int) -> int:
-        return self.wants.whole + self.wants.passes * self._minibatches(rows)
+    def _updates(self, items: int) -> int:
+        """Gradient steps of so many transitions, or sub-sequences."""
+        return self.wants.whole + self.wants.passes * -(-items // self._size(items))
 
-    def _minibatches(self, rows: int) -> int:
-        return -(-rows // (self.wants.batch_size or rows))
+    def _size(self, items: int) -> int:
+        """How many of them a minibatch has."""
+        return items if self.wants.batch_size is None else max(1, self.wants.batch_size // self._piece)
 
     def _finished(self) -> tuple[list[np.ndarray], list[int]]:
         """Rows of steps of episodes that ended since the last rollout, by environment."""
@@ -135,20 +144,20 @@ class RolloutSource:
             self._begin, rows = step, len(self._columns["reward"])
         part, size = 0, rows
         if not (self.wants.whole and step == self._begin):
-            part, size = (step - self._begin - self.wants.whole) % self._minibatches(rows), self.wants.batch_size or rows
-        return as_batch(
-            {name: column[part * size : (part + 1) * size] for name, column in self._ordered(step - part, size).items()}
-        )
+            size = self._size(rows)
+            part = (step - self._begin - self.wants.whole) % -(-rows // size)
+        picked = {name: column[part * size : (part + 1) * size] for name, column in self._ordered(step - part, size).items()}
+        return batch_of(picked) if self.wants.recurrent else as_batch(picked)
 
     def _ordered(self, begun: int, size: int) -> Columns:
         """The rollout in the order in which a pass that began at a gradient step goes through it, `index` among its columns."""
         if self._order is None or self._order[0] != begun:
             rows = len(self._columns["reward"])
             if size == rows:
-                ordered = {**self._columns, "index": torch.arange(rows, device=self.learner.device)}
+                ordered = {"index": torch.arange(rows, device=self.learner.device), **self._columns}
             else:  # once for all of its minibatches, which are parts of it
                 order = bits(fold(self._key, begun), rows).argsort(-1)
-                ordered = {**{name: column[order] for name, column in self._columns.items()}, "index": order}
+                ordered = {"index": order, **{name: column[order] for name, column in self._columns.items()}}
             self._order = begun, ordered
         return self._order[1]
 
@@ -157,10 +166,23 @@ class RolloutSource:
 
     def _make(self) -> None:
         """Reads the latest steps, and has the algorithm complete them."""
-        rollout = self._read(self.rollout.buffer.latest(self.length) if self.wants.steps else self._episodes())
-        rollout |= self.learner.look(self.wants.page.complete, rollout)
+        slots = self.rollout.buffer.latest(self.length) if self.wants.steps else self._episodes()
+        rollout = self._read(slots)
+        known = {name: memory for name, memory in self._remembered.items() if len(memory) == slots.shape[1]}
+        rollout |= self.learner.look(self.wants.page.complete, {**rollout, **known})
+        self._remembered = {name: rollout.pop(name)[-1] for name in list(rollout) if name.split("/")[0] == AFTER}
         self._follow(rollout)
-        self._columns = flattened(rollout)
+        self._lay_out(rollout)
+
+    def _lay_out(self, rollout: Columns) -> None:
+        """As minibatches take it: flat, or in sub-sequences."""
+        if not self.wants.recurrent:
+            self._columns = flattened(rollout)
+            return
+        flat = {name: column.flatten(0, 1) for name, column in rollout.items()}
+        ends = flat.pop("ends")
+        wanted = pieces(self.length, self.rollout.n, self._piece, ends.device) if self.wants.steps else episodes(ends)
+        self._columns = cut(flat, wanted)
 
     def _follow(self, rollout: Columns) -> None:
         """Scales by what was seen up to now, if asked for: what the policy does next, and what losses see of the rollout."""
@@ -221,17 +243,21 @@ class RolloutSource:
         read["reward"] = torch.as_tensor(reward).to(self.learner.device, self.learner.dtype)
         live = torch.as_tensor(~terminated, device=self.learner.device)
         read["discount"] = config.gamma * live.to(self.learner.dtype)
-        return read | {"ends": torch.as_tensor(ends, device=self.learner.device)}
+        edges = {"ends": ends, "begins": buffer.begins(slots)}
+        return read | {name: torch.as_tensor(rows, device=self.learner.device) for name, rows in edges.items()}
 
     # ---- state
 
     def state(self) -> Mapping[str, Tensor]:
-        """The present rollout, which cannot be worked out again once the policy has changed."""
+        """The present rollout, which cannot be worked out again once the policy has changed, nor what was remembered after it."""
         counts = torch.tensor([self._begin, *self._since])
-        return {**self._columns, "counts": counts, "paid": torch.from_numpy(self._paid)} if self._columns else {}
+        own = {**self._columns, **self._remembered}
+        return {**own, "counts": counts, "paid": torch.from_numpy(self._paid)} if self._columns else {}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        self._columns = {name: tensor for name, tensor in tensors.items() if name not in ("counts", "paid")}
+        rows = {name: tensor for name, tensor in tensors.items() if name not in ("counts", "paid")}
+        self._remembered = {name: tensor for name, tensor in rows.items() if name.split("/")[0] == AFTER}
+        self._columns = {name: tensor for name, tensor in rows.items() if name not in self._remembered}
         self._begin, *self._since = tensors["counts"].tolist()
         self._paid = tensors["paid"].numpy().copy()
 
@@ -245,21 +271,14 @@ def _scaled(scaling: Any, name: str, rows: np.ndarray) -> Tensor:
 
 def flattened(rollout: Columns) -> Columns:
     """What losses see of a rollout [T, n, ...], [T n, ...]."""
-    return {name: column.flatten(0, 1) for name, column in rollout.items() if name != "ends"}
+    return {name: column.flatten(0, 1) for name, column in rollout.items() if name not in ("begins", "ends")}
 
 
 def as_batch(columns: Columns) -> Batch:
     """Rows of a rollout, and where they are in it: `index`."""
     picked = dict(columns)
     at = picked.pop("index")
-    parts = {name: _joined(picked, name) for name in ("observation", "next_observation")}
+    parts = {name: joined(picked, name) for name in ("observation", "next_observation")}
     known = {name: picked[name] for name in ("action", "reward", "discount")}
     extra = {name: column for name, column in picked.items() if name not in known and "observation" not in name}
     return Batch(**parts, **known, index=at, extra=extra)
-
-
-def _joined(columns: Columns, name: str) -> Any:
-    """An observation, or a dict of its parts."""
-    if name in columns:
-        return columns[name]
-    return {column.partition("/")[2]: rows for column, rows in columns.items() if column.startswith(f"{name}/")}

@@ -20,10 +20,13 @@ from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder, VectorEncoder
 from ..networks.heads import ClippedGaussianPolicy, SoftmaxPolicy, ValueFunction
+from ..networks.recurrent import recalling
 from ..optimizers import Adam, Optimizer
 from ..ports import Noise, Ports, Tensors
+from ..recurrence import remembers
 from .estimators import advantages
-from .rollouts import Columns, Rollouts
+from .rollouts import Rollouts
+from .sequences import AFTER, BEFORE, Columns, handed, joined, memories, said
 
 TANH = VectorEncoder(hidden_units=(64, 64), activation="tanh")
 _TOO_FEW = 2  # rows of which a standard deviation can be told
@@ -67,6 +70,7 @@ class OnPolicy(Algorithm):
 
     actions: ClassVar = ("continuous", "discrete")
     has_td_errors: ClassVar = False
+    recurrent: ClassVar = ("policy",)
     exemptions: ClassVar = {
         "td_steps": "returns look as far as lam says",
         "sampler": "nothing is drawn from data",
@@ -118,6 +122,20 @@ class ActorCriticConfig(OnPolicyConfig):
     lam: float = setting(0.95, "λ of the advantages", ge=0, le=1)
     value_weight: float = setting(1.0, "of the value function's loss", ge=0)
     standardize_advantages: bool = setting(True, "whether a rollout's advantages are brought to mean 0 and deviation 1")
+    sequence_length: int | None = setting(
+        None,
+        "steps of the sub-sequences that recurrent encoders learn from; None: all that an environment makes in a rollout",
+        source="PFRL 0.4.0, max_recurrent_sequence_len",
+        gt=0,
+    )
+
+    @model_validator(mode="after")
+    def _of_sequences(self) -> Self:
+        if self.sequence_length is not None and not remembers(self):
+            raise ValueError(
+                f"sequence_length is {self.sequence_length}, and no encoder is recurrent: choose gru or lstm, or leave it out."
+            )
+        return self
 
 
 class ActorCritic(OnPolicy):
@@ -128,7 +146,7 @@ class ActorCritic(OnPolicy):
         return {**super().networks(spec, config), "value": Network(value, "learning_rate", optimizer=config.optimizer)}
 
     def wants(self, config: Any) -> Rollouts:
-        return Rollouts(self, config.update_interval)
+        return Rollouts(self, config.update_interval, recurrent=remembers(config), sequence_length=config.sequence_length)
 
     def improve(self, learner: Verbs, batch: Batch) -> None:
         """Policy and value function, down the sum of their losses, of which each is one network's."""
@@ -136,14 +154,16 @@ class ActorCritic(OnPolicy):
 
     def complete(self, nets: Nets, rollout: Columns, h: Hyper) -> Columns:
         """Advantages Â and goals G = Â + V, [T, n] each."""
-        shape = rollout["reward"].shape
+        shape, known = rollout["reward"].shape, memories(nets, "value", rollout)
         shown = [flat(rollout, name) for name in ("observation", "next_observation")]
-        value, after = nets.value(pytree.tree_map(lambda *parts: torch.cat(parts), *shown)).unflatten(0, (2, *shape))
+        then = [handed(nets, "value", known, when) for when in (BEFORE, AFTER)]
+        with recalling({layer: torch.cat([part[layer].flatten(0, 1) for part in then]) for layer in then[0]}):
+            value, after = nets.value(pytree.tree_map(lambda *parts: torch.cat(parts), *shown)).unflatten(0, (2, *shape))
         found = advantages(rollout["reward"], value, after, rollout["discount"], rollout["ends"], h.gamma * h.lam)
         goal, advantage = found + value, found
         if self.config_.standardize_advantages and found.numel() >= _TOO_FEW:
             advantage = (found - found.mean()) / (found.std(correction=0) + 1e-8)
-        return {"advantage": advantage, "goal": goal, "value": value}
+        return {"advantage": advantage, "goal": goal, "value": value, **known, **memories(nets, "policy", rollout)}
 
     @loss("sample")
     def total_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -155,22 +175,25 @@ class ActorCritic(OnPolicy):
     @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """The weighted (G - V(s))² of each sample, [B]."""
-        error = batch.extra["goal"] - nets.value(batch.observation)
+        error = batch.extra["goal"] - said(nets, "value", batch)
         return h.value_weight * error.square(), {"value": batch.extra["value"], "value_error": error.abs()}
 
 
 def acted(nets: Nets, rollout: Columns) -> Columns:
-    """What the policy that acted says of its actions: their log density, [T, n], and its distributions' parameters, [T, n, P]."""
-    shape, policy = rollout["reward"].shape, nets.policy(flat(rollout, "observation"))
+    """What the policy that acted says of its actions: their log density, [T, n], and its distributions' parameters, [T, n, P].
+
+    Of a recurrent one the rollout has what it remembered.
+    """
+    shape, then = rollout["reward"].shape, handed(nets, "policy", rollout)
+    with recalling({layer: memory.flatten(0, 1) for layer, memory in then.items()}):
+        policy = nets.policy(flat(rollout, "observation"))
     log_prob = policy.log_prob(rollout["action"].flatten(0, 1))
     return {"log_prob": log_prob.unflatten(0, shape), "old": policy.parameters().unflatten(0, shape)}
 
 
 def flat(rollout: Columns, name: str) -> Any:
     """Observations [T, n, ...] as one batch; of several parts a dict."""
-    if name in rollout:
-        return rollout[name].flatten(0, 1)
-    return {key.partition("/")[2]: rows.flatten(0, 1) for key, rows in rollout.items() if key.startswith(f"{name}/")}
+    return pytree.tree_map(lambda part: part.flatten(0, 1), joined(rollout, name))
 
 
 def entropy_and_density(policy: Any, action: Tensor) -> tuple[Tensor, Tensor]:

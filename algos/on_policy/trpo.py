@@ -16,12 +16,15 @@ Choices   1. All of a rollout's steps count in products with the curvature; the 
           3. The divergence of continuous policies is that of the normals before they are cut off, never less than that of what is
              acted.
           4. κ and the damping are PFRL's reproduction's of MuJoCo.
+          5. No encoder may be recurrent: every product with the curvature would go through all steps of a rollout, one after the
+             other. PFRL's manual says that its own does not support them either.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from pydantic import model_validator
 from torch import Tensor
 
 from ...data.batch import Batch
@@ -30,7 +33,8 @@ from ..config import Preset, sourced
 from ..definition import LossValue, Verbs, loss
 from ..learning.trust_region import Limits
 from ..nets import Hyper, Nets
-from .rollouts import Columns, Rollouts
+from .rollouts import Rollouts
+from .sequences import Columns
 from .shared import ActorCritic, ActorCriticConfig, acted, entropy_and_density
 
 PFRL = "PFRL 0.4.0, agents/trpo.py"
@@ -51,11 +55,23 @@ class TRPOConfig(ActorCriticConfig):
     batch_size: int = setting(64, "transitions of the value function's minibatches", source=PFRL, gt=0)
     n_passes: int = setting(5, "of the value function over a rollout", source=MUJOCO, gt=0)
 
+    @model_validator(mode="after")
+    def _of_single_steps(self) -> Self:
+        for name, encoder in (("policy_encoder", self.policy_encoder), ("value_encoder", self.value_encoder)):
+            if encoder.remembers:
+                raise ValueError(
+                    f"{name} is {encoder.label}, and TRPO takes no recurrent encoder: every product with the curvature of its step "
+                    "would go through all steps of a rollout, one after the other; choose PPO."
+                )
+        return self
+
 
 class TRPO(ActorCritic):
     """Trust region policy optimisation, online."""
 
     Config: ClassVar = TRPOConfig
+    recurrent: ClassVar = ()
+    exemptions: ClassVar = {**ActorCritic.exemptions, "sequence_length": "no encoder is recurrent"}
     presets: ClassVar = {
         "pfrl": Preset(PFRL, {"update_interval": 2048, "lam": 0.95, "damping": 0.01, "n_passes": 3, "entropy_weight": 0.01}),
         "pfrl-mujoco": Preset(MUJOCO, {}),

@@ -373,6 +373,10 @@ class ReplayBuffer:
         newest = np.array([rings.last(k) for k in range(self.n_envs)])
         return np.where(slots == newest[e], -1, following)
 
+    def begins(self, slots: np.ndarray) -> np.ndarray:
+        """Which of the steps at `slots` are their episodes' first, bool."""
+        return self._rings.step[slots] == 0
+
     def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]:
         """[T] int64: the rows of `columns` with an environment's finished episodes; and `since` of a later call, for new ones."""
         return self._rings.finished(env, since)

@@ -12,7 +12,7 @@ from d3ray.algos.base import Algorithm
 from d3ray.algos.judging.scorers import SCORERS
 from d3ray.algos.networks.encoding import EncoderConfig
 from d3ray.algos.recurrence import TAKE_THEM
-from d3ray.algos.registry import algorithm_class, algorithm_names
+from d3ray.algos.registry import algorithm_class, algorithm_names, online_names
 from d3ray.data.errors import ConfigError, DataError
 
 GRU = {"name": "gru", "units": 4}
@@ -79,8 +79,9 @@ def test_what_does_not_go_with_them_is_refused(algorithm: type[Algorithm], setti
 
 
 def test_those_that_take_them_are_those_that_are_named() -> None:
-    families = {"NAF", "BC", "DiscreteBC", "IQL", "DiscreteIQL"}
-    for name in algorithm_names():
+    families = {"NAF", "BC", "DiscreteBC", "IQL", "DiscreteIQL", "PPO", "A2C", "REINFORCE"}
+    assert all(name in TAKE_THEM for name in families)
+    for name in (*algorithm_names(), *online_names()):
         cls = algorithm_class(name)
         built_on_dqn = issubclass(cls, DQN)
         assert bool(cls.recurrent) == (name in families or built_on_dqn), name

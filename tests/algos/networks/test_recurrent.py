@@ -99,6 +99,31 @@ def test_a_step_at_a_time_is_the_stretch_at_once(name: str, members: int | None)
     torch.testing.assert_close(network(histories.observation[:, 0]), together[..., 0, :], rtol=0, atol=1e-12)  # it begins
 
 
+@pytest.mark.parametrize("members", [None, 2])
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_stretches_of_a_rollout_begin_with_what_is_handed_in_and_anew_with_each_episode(name: str, members: int | None) -> None:
+    """Three stretches of eight steps, one with three of padding; episodes begin at their first, in their middle, at their last."""
+    network = built(name, members)
+    begins = torch.zeros(3, 8, dtype=torch.bool)
+    begins[0, 0] = begins[1, 4] = begins[2, 3] = begins[2, 7] = True
+    mask = torch.arange(8) >= torch.tensor([0, 0, 3])[:, None]
+    histories = Histories(torch.randn(3, 8, 3, dtype=torch.float64), mask, 0, begins)
+    handed = torch.randn(3, *network.memory_shape, dtype=torch.float64)
+    with recalling({network: handed}) as recall:
+        found = network(histories).unflatten(-2, (3, 8))
+    left = recall.left[network]
+    assert left.shape == (3, 8, *network.memory_shape)
+    for b in range(3):
+        memory = handed[b][None]
+        for t in range(8):
+            if mask[b, t]:
+                with recalling({network: torch.zeros_like(memory) if begins[b, t] else memory}) as one:
+                    said = network(histories.observation[b, t][None])
+                memory = one.left[network]
+                torch.testing.assert_close(found[..., b, t, :], said[..., 0, :], rtol=0, atol=1e-12)
+            torch.testing.assert_close(left[b, t], memory[0], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 def test_no_gradient_reaches_the_burn_in_and_all_of_it_the_steps_after(name: str) -> None:
     network, histories = built(name), stretches()

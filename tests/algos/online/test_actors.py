@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from d3ray import A2C, DQN, PPO, REINFORCE, SAC
+from d3ray import A2C, ACER, DQN, PPO, REINFORCE, SAC
 from d3ray.algos.environments.explorers import PolicyDraws
 from d3ray.algos.environments.make import make
 from d3ray.algos.environments.rollout import Rollout
@@ -75,8 +75,10 @@ def test_the_buffer_holds_what_each_actor_did() -> None:
         (lambda: dqn(sampler="prioritized"), "CartPole-v1", {}),
         (ppo, "CartPole-v1", {}),
         (lambda: ppo(**RUNNING), "CartPole-v1", {}),
+        (lambda: ppo(policy_encoder={"name": "gru", "units": 4}, sequence_length=4), "CartPole-v1", {}),
+        (lambda: ACER(policy_encoder=SMALL, update_interval=12, replay_start_size=40, n_times_replay=2, seed=3), "CartPole-v1", {}),
     ],
-    ids=["dqn", "gru", "sac", "frames", "prioritized", "ppo", "running"],
+    ids=["dqn", "gru", "sac", "frames", "prioritized", "ppo", "running", "ppo-gru", "acer"],
 )
 @pytest.mark.parametrize("done", [7, 8, 30])
 def test_it_goes_on_bit_for_bit(make_one: Any, env: Any, settings: dict[str, Any], done: int, tmp_path: Path) -> None:
