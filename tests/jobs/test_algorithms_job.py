@@ -25,7 +25,7 @@ def test_every_algorithm_has_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_those_that_learn_online_alone_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("algorithms", ["actions=discrete"]) == 0
     lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert [name for name, words in lines.items() if words[1:2] == ["online"]] == ["A2C", "PPO", "REINFORCE", "TRPO"]
+    assert [name for name, words in lines.items() if words[1:2] == ["online"]] == ["A2C", "ACER", "PPO", "REINFORCE", "TRPO"]
     assert run_command("algorithms", ["PPO"]) == 0
     out = capsys.readouterr().out
     assert "\n  clip  (number, > 0; default 0.2)\n" in out
