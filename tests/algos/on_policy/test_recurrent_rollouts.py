@@ -127,11 +127,11 @@ CASES = [("gru", "float32", {}), ("lstm", "float64", {"continuous": True}), ("gr
 @pytest.mark.parametrize("sequence_length", [None, 4])
 @pytest.mark.parametrize(("kind", "dtype", "where"), CASES)
 def test_ratios_begin_at_one(kind: str, dtype: str, where: dict[str, Any], sequence_length: int | None) -> None:
-    """Of three rollouts, with gradient steps between them: what acting said, and what the first minibatch says."""
+    """Of four rollouts, with gradient steps between them, and episodes cut before the last, as an agent does that is evaluated."""
     algorithm = made(kind=kind, dtype=dtype, sequence_length=sequence_length, parts=where.get("parts", False))
     seen = Seen(algorithm, lambda: Walk(**where))
     tolerance = 1e-6 if dtype == "float32" else 1e-12
-    for k in range(3):
+    for k in range(4):
         columns, learner = seen.source._columns, algorithm.fit_.learner
         mask, rows = columns["mask"], columns["index"]
         assert sorted(rows[mask].tolist()) == list(range(N * T))
@@ -143,8 +143,11 @@ def test_ratios_begin_at_one(kind: str, dtype: str, where: dict[str, Any], seque
         begun = seen.of("value_before").flatten(0, 1)[rows[:, 0]]
         torch.testing.assert_close(columns["memory/value"], begun, rtol=0, atol=tolerance)
         if k:
-            assert float(columns["memory/policy"].abs().max()) > 1e-2  # it was not begun anew
+            first = columns["index"][:, 0] < N
+            assert (float(columns["memory/policy"][first].abs().max()) > 1e-2) == (k < 3)  # whether it was begun anew
         seen.run.learn()
+        if k == 2:
+            seen.run.rollout.cut(seen.run.policy)
         seen.rollout()
     seen.run.close()
 
