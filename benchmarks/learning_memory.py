@@ -17,11 +17,11 @@ TOLD = {
     POSITIONS: "CartPole-v1 without velocities (`benchmarks/memory_tasks.py`). Of 360 policies that push to where a line through "
     "x and θ says, the best stays up for 47.7 steps in these episodes; nobody has said what any policy without memory can reach. ",
 }
-TUNED = "Settings were tried with seeds 1000 to 1002."
+TUNED = "Settings were tried with seeds from 1000 on."
 
 
 def ppo(encoder: dict[str, Any], rollout: int, batch_size: int, n_passes: int, **settings: Any) -> dict[str, Any]:
-    pieces = {"sequence_length": 32} if encoder is GRU else {}
+    pieces = {"sequence_length": 32} if encoder.get("name") == "gru" else {}
     sizes = {"update_interval": rollout, "batch_size": batch_size, "n_passes": n_passes, "learning_rate": 3e-3, "gamma": 0.98}
     return {
         "name": "PPO",
@@ -68,8 +68,26 @@ EPISODES = {"length": 16, "burn_in": 0}
 ON_MAZE = "30,720 steps of eight environments."
 OFF_MAZE = "An update after every 16 steps of eight environments, 32,800 steps in all."
 CLONED = "5,000 steps of who remembers, a fifth of whose actions are random."
-FALLS = {"name": "adam", "schedule": {"name": "linear", "duration": 1_600}}
-ON_POSITIONS = "81,920 steps of eight environments, and a rate that falls to 0."
+FALLS: dict[str, Any] = {"name": "adam", "epsilon": 1e-5, "max_grad_norm": 0.5}
+FALLS["schedule"] = {"name": "linear", "duration": 3_900}
+ON_POSITIONS = (
+    "99,840 steps of eight environments, and a rate that falls to 0. Without clipped gradients, without a layer after the GRUs and "
+    "with twice the rate, five seeds with them had ended at 457.9, 500.0, 440.2, 190.5 and 236.7, and five without memory at 45.5 "
+    "to 47.1."
+)
+SOONER: dict[str, Any] = {**WANDERS, "duration": 800}
+WITHIN = {"name": "min_max", "minimum": [-2.4, -0.21], "maximum": [2.4, 0.21]}
+TRIED = (
+    "In the mean it comes further than what does not remember, and no seed balances. Twice the updates with a rate that falls, and "
+    "Double DQN with γ = 0.99 and soft updates of the target, did not balance either, on two seeds each."
+)
+
+
+def on_positions(encoder: dict[str, Any]) -> dict[str, Any]:
+    """RL Baselines3 Zoo's of CartPole-v1 with half of the passes, scaled observations, clipped gradients and clipping that stays."""
+    scaled = {"lam": 0.8, "learning_rate": 1e-3, "entropy_weight": 0.0, "observation_scaler": "running", "optimizer": FALLS}
+    return ppo(encoder, 256, 256, 10, **scaled)
+
 
 MEMORY = (
     _study("t-maze-drqn", MAZE, dqn(GRU, EPISODES, 16), 2_000, f"DQN with a GRU. {OFF_MAZE}", online=ACTED, stacked=True),
@@ -95,18 +113,27 @@ MEMORY = (
         stacked=True,
     ),
     _study(
+        "positions-drqn",
+        POSITIONS,
+        dqn(GRU, {"length": 16, "burn_in": 4}, 32, target_update_interval=200, observation_scaler=WITHIN),
+        5_000,
+        f"DQN with a GRU, eight updates after every 32 steps of eight environments, 20,992 steps in all. {TRIED}",
+        online={**ACTED, "update_interval": 4, "n_updates": 8, "update_start_step": 128, "explorer": SOONER, "capacity": 50_000},
+        stacked=True,
+    ),
+    _study(
         "positions-ppo-gru",
         POSITIONS,
-        ppo(GRU, 1_024, 512, 10, optimizer=FALLS),
-        1_600,
+        on_positions({**GRU, "head_units": [64]}),
+        3_900,
         f"PPO with GRUs. {ON_POSITIONS}",
         online=EIGHT,
     ),
     _study(
         "positions-ppo",
         POSITIONS,
-        ppo(PLAIN, 1_024, 512, 10, optimizer=FALLS),
-        1_600,
+        on_positions({"hidden_units": [32, 64]}),
+        3_900,
         f"PPO without memory. {ON_POSITIONS}",
         online=EIGHT,
     ),
