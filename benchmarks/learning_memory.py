@@ -84,7 +84,7 @@ TRIED = (
 
 
 def on_positions(encoder: dict[str, Any]) -> dict[str, Any]:
-    """RL Baselines3 Zoo's of CartPole-v1 with half of the passes, scaled observations, clipped gradients and clipping that stays."""
+    """RL Baselines3 Zoo's of CartPole-v1 with half the passes, scaled observations, clipped gradients and clipping that stays."""
     scaled = {"lam": 0.8, "learning_rate": 1e-3, "entropy_weight": 0.0, "observation_scaler": "running", "optimizer": FALLS}
     return ppo(encoder, 256, 256, 10, **scaled)
 
