@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...data.batch import Batch
+from ...data.errors import ConfigError
 from ...data.random import fold, root_key, uniform
 from ..environments.rollout import Rollout
 from ..wants import Looks, Material
@@ -48,6 +49,11 @@ class SegmentSource(RolloutSource):
 
     def __init__(self, wants: Segments, rollout: Rollout, learner: Looks) -> None:
         super().__init__(wants, rollout, learner)
+        if wants.replays and (known := rollout.buffer.n_transitions):
+            raise ConfigError(
+                f"{wants.page.name} weighs each step by the policy that made it, and nobody knows that of the {known} in the "
+                "replay buffer: give an empty one, or leave buffer out."
+            )
         self._draws = fold(root_key(learner.seeds[0]), "segments")
         self._behaviour = np.zeros((rollout.buffer.capacity, 0), np.float32)  # of each row of the buffer, [capacity, P]
         self._at = 0  # steps of each environment when the latest segment was learned from

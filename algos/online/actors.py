@@ -111,7 +111,7 @@ class Part:
         environment: An id, an `Environment` or a factory.
         n_envs: How many of them.
         seed: Of resets, of the explorer and of random actions.
-        algorithm: Unfitted.
+        algorithm: Unfitted, and on the CPU.
         config, spec: Of the fit.
         explorer, random_steps: As `Rollout`'s.
         steps: T, of a round.
@@ -133,7 +133,6 @@ class Actor:
 
     def __init__(self, part: Part) -> None:
         self.steps = part.steps
-        part.algorithm.device = "cpu"
         self._fit = Fit(part.algorithm, part.config, part.spec, (part.seed,))
         self._vector = make(part.environment, part.n_envs, part.seed)
         shown = self._vector.spec

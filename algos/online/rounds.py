@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.errors import ConfigError, DataError
+from ...data.errors import ConfigError
 from ...data.replay import ReplayBuffer
 from ...data.spec import from_columns, value_columns
 from ..environments.explorers import Explorer
@@ -60,9 +60,6 @@ class RoundsRollout(Rollout):
         t, steps = self._at, self._steps
         observation = from_columns({name: rows[t] for name, rows in steps.items() if name not in _PLAIN})
         terminated, truncated, reward = steps["terminated"][t], steps["truncated"][t], steps["reward"][t]
-        if not np.isfinite(reward).all():
-            worst = int((~np.isfinite(reward)).argmax())
-            raise DataError(f"Environment {worst} paid {reward[worst]}, which is not finite: look at its step.")
         following = from_columns({name: rows[t] for name, rows in self._following.items()})
         self.buffer.append(observation, steps["action"][t], reward, terminated, truncated, following)
         self._at += 1

@@ -61,10 +61,6 @@ class _Remote:
     def act(self, weights: Weights) -> Round:
         return self._actor.act(weights)
 
-    def close(self) -> None:
-        if self._actor is not None:
-            self._actor.close()
-
 
 class _RayGroup:
     def __init__(self, actors: RayActors, parts: Sequence[Part]) -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from d3ray import ACER
+from d3ray import ACER, ReplayBuffer
+from d3ray.algos.environments.make import make
 from d3ray.algos.networks.distributions import Categorical
 from d3ray.algos.on_policy.acer import within
 from d3ray.algos.online.run import OnlineRun
@@ -215,6 +216,14 @@ def test_segments_are_steps_that_follow_each_other_and_begin_anywhere_alike() ->
     assert likely.sum() == steps.sum() - 8
     assert share[likely].min() > 0.4 / 70
     assert share[likely].max() < 2 / 70
+
+
+def test_steps_of_which_nobody_knows_who_made_them_are_refused() -> None:
+    vector = make("CartPole-v1")
+    buffer = ReplayBuffer(200, vector.spec)
+    buffer.append(vector.reset(), [0], [1.0], [False], [False])
+    with pytest.raises(ConfigError, match="nobody knows that of the 1 in the replay buffer: give an empty one"):
+        acer().fit_online("CartPole-v1", buffer, n_steps=1)
 
 
 @pytest.mark.long

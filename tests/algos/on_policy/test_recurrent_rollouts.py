@@ -26,6 +26,8 @@ from d3ray.algos.online.run import OnlineRun
 from d3ray.data.errors import ConfigError
 from d3ray.data.histories import Histories
 
+from ..online.test_recurrent import Sign
+
 PLAIN = {"hidden_units": [6], "activation": "tanh"}
 N, T = 2, 11
 
@@ -374,23 +376,6 @@ def test_what_is_taken_away_remembers(algorithm: Any, tmp_path: Path) -> None:
     assert evaluate(one.policy(), Walk, episodes=3).mean > 0
     with pytest.raises(ConfigError, match="acts on what came before, so one observation is not enough"):
         one.predict(np.zeros((1, 2), "f4"))
-
-
-class Sign(gymnasium.Env[np.ndarray, int]):
-    """A sign, then nothing for three steps; the fourth action is worth 1 where it says what the sign was, else -1."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.sign, self.at = int(self.np_random.integers(2)), 0
-        return np.array([2 * self.sign - 1], np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.at += 1
-        last = self.at == 4
-        return np.zeros(1, np.float32), (1.0 if action == self.sign else -1.0) if last else 0.0, last, False, {}
 
 
 @pytest.mark.long

@@ -38,18 +38,15 @@ def sac() -> SAC:
     return SAC(action_scaler="min_max", actor_encoder=SMALL, critic_encoder=SMALL, batch_size=8, seed=3)
 
 
-def test_the_buffer_holds_what_each_actor_did() -> None:
+def test_the_buffer_holds_what_each_actor_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uniform actions depend on no weights: two rollouts beside each other are the two actors."""
     actors = LocalActors(2, steps=7)
     run = OnlineRun(dqn(), "CartPole-v1", n_envs=4, capacity=400, random_steps=10**6, actors=actors)
     for _ in range(60):
         run.act()
     parts: list[Any] = []
-    LocalActors.open, kept = (lambda self, given: parts.extend(given)), LocalActors.open  # pyright: ignore
-    try:
-        run.rollout._open_group()  # pyright: ignore
-    finally:
-        LocalActors.open = kept
+    monkeypatch.setattr(LocalActors, "open", lambda self, given: parts.extend(given))
+    run.rollout._open_group()  # pyright: ignore
     for k, part in enumerate(parts):
         vector = make("CartPole-v1", 2, part.seed)
         alone = Rollout(vector, ReplayBuffer(200, vector.spec, 2), PolicyDraws(), seed=part.seed, random_steps=10**6)
