@@ -62,7 +62,7 @@ def retrace(
 
 def _backwards(x: Tensor, share: Tensor) -> Tensor:
     """y_t = x_t + share_t y_{t+1}."""
-    found, after = torch.empty_like(x), torch.zeros_like(x[-1])
-    for t in reversed(range(len(x))):
-        after = found[t] = x[t] + share[t] * after
-    return found
+    found = [x[-1]]
+    for now, part in zip(reversed(x[:-1].unbind()), reversed(share[:-1].unbind()), strict=True):
+        found.append(torch.addcmul(now, part, found[-1]))
+    return torch.stack(found[::-1])

@@ -70,6 +70,10 @@ class RowOptimizer:
 
         Where `held` is true, bool [S] or (), everything stays as it is.
         """
+        if held is not None and not held.ndim and held.device.type == "cpu":  # it can be asked, and nothing waits for a device
+            if held:
+                return
+            held = None
         before = [] if held is None else [tensor.clone() for tensor in self._moved()]
         self._count += 1
         share = 1.0 if self._schedule is None else self._schedule.share(step)

@@ -150,9 +150,6 @@ class ReplayBuffer:
         observation = masked(observation, extra.pop(ACTION_MASK, None))
         final_mask = extra.pop(f"final_{ACTION_MASK}", None)
         seen = columns_of(observation, self._observation, n)
-        final = None
-        if final_observation is not None:
-            final = columns_of(masked(final_observation, final_mask), self._observation, n, final=True)
         action = np.asarray(action).reshape(-1) if isinstance(self.spec.action, Discrete) else np.asarray(action)
         if action.shape != (n, *self.spec.action.shape):
             raise DataError(f"action has shape {list(action.shape)}; {[n, *self.spec.action.shape]} is needed.")
@@ -163,6 +160,9 @@ class ReplayBuffer:
         if wrong := extra.keys() ^ self.extra.keys():
             raise DataError(f"The buffer has the extra columns {sorted(self.extra)}; {min(wrong)!r} does not fit.")
         ends, cuts = ends.astype(bool), cuts.astype(bool)
+        ended, final = np.flatnonzero(ends | cuts).tolist(), None
+        if ended and final_observation is not None:
+            final = columns_of(masked(final_observation, final_mask), self._observation, n, final=True)
         columns = {**seen, "action": action, "reward": rewards, "terminated": ends, "truncated": cuts & ~ends}
         columns |= {name: np.asarray(value) for name, value in extra.items()}
         for name, shape in self.extra.items():
@@ -173,7 +173,7 @@ class ReplayBuffer:
             for e in range(rings.start, rings.stop):
                 if until != "end" and (row := int(self._rings.head[e]) - 1 - td_steps) >= self._rings.open[e]:
                     self._push(starts, frames, e, row, td_steps)
-        for k in np.flatnonzero(ends | cuts).tolist():
+        for k in ended:
             self._close(rings.start + k, None if final is None else {name: part[k : k + 1] for name, part in final.items()})
 
     def cut_episodes(self, final_observation: Any | None = None) -> None:
@@ -342,6 +342,8 @@ class ReplayBuffer:
 
         Raises ConfigError where an environment has made fewer, or the buffer no longer holds so many.
         """
+        if (plain := self._rings.newest(steps)) is not None and not self.columns["closing"][plain].any():
+            return plain
         newest = [self._rings.slots(e, 2 * steps) for e in range(self.n_envs)]  # no two closing rows follow each other
         rows = [slots[~self.columns["closing"][slots]][-steps:] for slots in newest]
         if min(map(len, rows)) < steps:

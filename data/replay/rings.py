@@ -92,6 +92,12 @@ class Rings:
         """Where the latest row of a ring lies."""
         return self.slot(e, int(self.head[e]) - 1)
 
+    def newest(self, n: int) -> np.ndarray | None:
+        """[n, rings] int64: where the newest n rows of every ring lie, oldest first; None where one has fewer."""
+        if (self.head - self.tail < n).any():
+            return None
+        return self._first + (self.head - np.arange(n, 0, -1)[:, None]) % self.rows
+
     def is_open(self, e: int) -> bool:
         """Whether an episode is unfinished."""
         return bool(self.head[e] > self.open[e])
