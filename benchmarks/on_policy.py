@@ -216,6 +216,32 @@ def timed(
     }
 
 
+def overhead(rounds: int, calls: int = 2000) -> list[dict[str, Any]]:
+    """Microseconds of a call of the policy of eight CartPoles, and of its network alone, in turn; medians."""
+    found = list[dict[str, Any]]()
+    for name in ("PPO", "DQN"):
+        algorithm = getattr(d3ray, name)(**(BOTH if name == "PPO" else {"encoder": ENCODER, "device": "cpu"}))
+        with OnlineRun(algorithm, "CartPole-v1", n_envs=N_ENVS, **({} if name == "PPO" else {"random_steps": 0})) as run:
+            run.act()
+            policy, shown = run.policy, run.rollout.observation
+            (network,) = (policy.module.networks[part] for part in ("policy", "critic") if part in policy.module.networks)
+            seen, what = torch.from_numpy(shown), "draw" if name == "PPO" else "action"
+            whole, bare = list[float](), list[float]()
+            for _ in range(rounds):
+                begun = time.perf_counter()
+                for step in range(calls):
+                    policy.propose(what, None, shown, step=step, seed=0)
+                middle = time.perf_counter()
+                with torch.no_grad():
+                    for _ in range(calls):
+                        network(seen)
+                whole.append((middle - begun) / calls * 1e6)
+                bare.append((time.perf_counter() - middle) / calls * 1e6)
+        call, alone = statistics.median(whole), statistics.median(bare)
+        found.append({"label": name, "call": call, "network": alone, "beyond": call - alone, "load": os.getloadavg()[0]})
+    return found
+
+
 def page(found: dict[str, Any]) -> str:
     """The results as a page."""
     lines = ["# On-policy algorithms beside PFRL 0.4.0", "", "<!-- Written by benchmarks/on_policy.py. -->", ""]
@@ -240,6 +266,13 @@ def page(found: dict[str, Any]) -> str:
         noise = f"{row['control'][0]:.3f} to {row['control'][1]:.3f}, load {row['load']:.1f}"
         ratio = f"{row['ratio']:.2f} ({row['lower']:.2f} to {row['upper']:.2f})"
         lines.append(f"| {row['label']} | {row['ours']:,.0f} | {row['theirs']:,.0f} | {ratio} | {noise} |")
+    lines += [
+        "",
+        f"A policy's decision for {N_ENVS} CartPoles, µs; at most 60 of them are to be beyond what the network takes alone:",
+    ]
+    lines += ["", "| | call | network alone | beyond it |", "|---|---|---|---|"]
+    for row in found["acting"]:
+        lines.append(f"| {row['label']} | {row['call']:.0f} | {row['network']:.0f} | {row['beyond']:.0f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -259,10 +292,11 @@ def main() -> None:
             for k, (label, ours, theirs) in enumerate(ACER)
         ]
         if given.gradients:
-            print(page({**found, "speed": []}))
+            print(page({**found, "speed": [], "acting": []}))
             return
         compiled = [(f"{name}, compiled", *row) for name, *row in SPEED]
         found["speed"] = [timed(peer, *row, rounds=given.rounds) for row in (*SPEED, *compiled)]
+    found["acting"] = overhead(given.rounds)
     (RESULTS / "on_policy.json").write_text(json.dumps(found, indent=1) + "\n")
     (RESULTS / "on_policy.md").write_text(page(found))
     print(page(found))
