@@ -22,6 +22,8 @@ from .acting.inputs import as_batch, raw_actions, raw_inputs
 from .acting.policy import Policy, module_input
 from .acting.remembering import Remembering, StatefulWrapper
 from .devices import AnyDevice
+from .dynamics.generated import check_model
+from .dynamics.model import Model
 from .environments.make import is_given, make
 from .export.export import save_policy
 from .learning.callbacks import Callback, Epoch, Evaluator
@@ -36,6 +38,18 @@ __all__ = ["Algorithm", "Callback", "Epoch", "Evaluator"]
 
 class Algorithm(Estimator):
     """Base of every algorithm; its arguments are `Definition`'s, its attributes `Estimator`'s."""
+
+    def guests(self, config: Any, row: int) -> Mapping[str, nn.Module]:
+        """The model of the dynamics, where there is one."""
+        given = getattr(config, "dynamics", None)
+        return {} if given is None else {"dynamics": _model(self.name, given)}
+
+    def completed(self, config: Any, dataset: Dataset) -> Any:
+        """Refuses a model that is none, or of another environment, before any work."""
+        for model in self.guests(config, 0).values():
+            if isinstance(model, Model):
+                check_model(model, dataset)
+        return super().completed(config, dataset)
 
     # ---- in environments
 
@@ -230,3 +244,13 @@ class Algorithm(Estimator):
         is replaced with `overwrite=True` alone; else a ConfigError says so.
         """
         save_policy(self, path, overwrite=overwrite)
+
+
+def _model(name: str, given: Any) -> nn.Module:
+    """A trained model of the dynamics, or the one that was saved at a path. Raises ConfigError for what is none."""
+    trained = load(given, "cpu") if isinstance(given, str | Path) else given
+    if not hasattr(trained, "model"):
+        raise ConfigError(
+            f"{name}: dynamics is a {type(trained).__name__}, which is no model: give a trained ProbabilisticEnsemble, or its path."
+        )
+    return trained.model()

@@ -15,6 +15,7 @@ from ..data.sampling import range_of_returns
 from .base import Algorithm
 from .config import AlgorithmConfig
 from .definition import LossValue, Verbs
+from .dynamics.settings import Dynamics, ModelRollouts
 from .nets import Hyper, Nets
 from .networks.q_functions import Bootstrap, Mean, QFunction, picked
 
@@ -34,6 +35,12 @@ class CriticsConfig(AlgorithmConfig):
     target_update_interval: int | None = setting(
         None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
     )
+    dynamics: Dynamics = setting(
+        None,
+        "a model that generates a share of each batch: a trained ProbabilisticEnsemble, or its path; None: none does",
+        since="0.2",
+    )
+    rollouts: ModelRollouts = setting(ModelRollouts(), "how that model generates", since="0.2")
 
 
 class Critics(Algorithm):

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from .in_sample.xql import XQL as XQL
     from .judging.discrete_fqe import DiscreteFQE as DiscreteFQE
     from .judging.fqe import FQE as FQE
+    from .model_based.combo import COMBO as COMBO
+    from .model_based.mobile import MOBILE as MOBILE
+    from .model_based.mopo import MOPO as MOPO
+    from .model_based.probabilistic_ensemble import ProbabilisticEnsemble as ProbabilisticEnsemble
     from .on_policy.a2c import A2C as A2C
     from .on_policy.acer import ACER as ACER
     from .on_policy.ppo import PPO as PPO

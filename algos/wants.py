@@ -81,6 +81,11 @@ class Looks(Protocol):
         ...
 
     @property
+    def values(self) -> Mapping[str, list[float]]:
+        """Settings that are floats, one value a row."""
+        ...
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of what networks see."""
         ...

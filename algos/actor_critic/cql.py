@@ -128,14 +128,19 @@ class CQL(SAC):
         return loss + alpha * excess + alpha_loss, {**metrics, "alpha": alpha}
 
     def gap(self, nets: Nets, batch: Batch) -> Tensor:
-        """G of each member and sample, [members, B]; one pass of the critics sees all actions of a state, the data's among them."""
+        """G of each member and sample, [members, B]."""
+        high, data = self.sides(nets, batch)
+        return high - data
+
+    def sides(self, nets: Nets, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The sum over the a_k, and Q(s, a), [members, B] each; one pass of the critics sees all actions of a state."""
         actions, density = self.candidates(nets, batch)
         n = len(actions) + 1
         seen, asked = repeated(batch.observation, n), torch.cat((actions, batch.action[None])).flatten(0, 1)
         values = self.counted(apart(nets.critic(seen, asked), n), batch)
         others, data = values[:, :-1], values[:, -1]
         terms = others - density if self.config_.importance_sampling else values  # else the data's action is one of them
-        return log_sum_exp(terms, 1) - data
+        return log_sum_exp(terms, 1), data
 
     @torch.no_grad()  # the policy is not what this loss trains
     def candidates(self, nets: Nets, batch: Batch) -> tuple[Tensor, Tensor]:

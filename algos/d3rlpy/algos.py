@@ -52,7 +52,9 @@ def settings_in_d3rlpys_words(name: str, given: dict[str, Any]) -> dict[str, Any
             theirs[word] = described(known[value]())
         elif word in fields and isinstance(value, str | dict) and not word.endswith("_type"):
             ours[word] = value  # d3ray's own words
-        elif word not in ("n_frames", "dynamics", "impl", "verbose"):
+        elif word in ("dynamics", "rollouts"):
+            ours[word] = value
+        elif word not in ("n_frames", "impl", "verbose"):
             theirs[word] = described(value)
     return settings_for(_KINDS[name], name, theirs) | ours
 
@@ -97,6 +99,8 @@ class _InAllWords(type):
 
     def __call__(cls, **given: Any) -> Any:
         run = {name: given.pop(name) for name in (*RUN, "use_gpu", "n_steps") if name in given}
+        if (rollouts := getattr(given.get("dynamics"), "rollouts", None)) is not None:  # its `MOPO` says how it generates
+            given.setdefault("rollouts", rollouts)
         fields = cls.Config.model_fields  # pyright: ignore[reportAttributeAccessIssue]
         if not any(name in _FIRST or name.endswith("_factory") or name not in fields for name in given):
             return super().__call__(**given, **run)  # d3ray's own words, as copies are made with

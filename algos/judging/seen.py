@@ -192,6 +192,18 @@ def walk(algorithm: Estimator, data: Data, size: int = 1024, *, first: bool = Fa
             count += 1
 
 
+def followed(algorithm: Estimator, data: Data, size: int) -> Iterator[Batch]:
+    """Raw transitions whose next observation was recorded, in order, `size` at a time.
+
+    Raises ConfigError where the algorithm is not trained, DataError where the data are empty, or have other spaces.
+    """
+    for part in recordings(data):
+        check_spaces(part.spec, algorithm.fitted.spec, part.name, f"this {algorithm.name}")
+        sampler = TransitionSampler(part, 1, next_action=False, free_memory=lambda device: 0)
+        for at in torch.arange(sampler.n_windows).split(size):
+            yield sampler.at(at)
+
+
 def recordings(data: Any) -> Iterator[Recording]:
     """A dataset as it is; a list of episodes as datasets of some of them each, so that no more is in memory at once.
 

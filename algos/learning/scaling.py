@@ -66,6 +66,15 @@ class Scaling:
             return raw.to(torch.int64)
         return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
 
+    def raw_observation(self, observation: Tensor) -> Tensor:
+        """Scaled vectors as they were shown."""
+        affine = self.observation_affines.get("observation")
+        return affine.reverse(observation) if affine else observation
+
+    def raw_action(self, action: Tensor) -> Tensor:
+        """Scaled actions as environments take them."""
+        return self.action_affine.reverse(action) if self.action_affine else action
+
     def reward(self, reward: np.ndarray) -> np.ndarray:
         """Raw rewards, scaled."""
         return self._reward.transform(reward).numpy() if self._reward else reward

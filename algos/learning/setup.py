@@ -76,7 +76,8 @@ def config_for_spaces(algorithm: Definition, spec: Spec, name: str, *, as_seen: 
 
 def trained_on(algorithm: Definition, given: Any) -> Any:
     """A dataset: what is given, what lies at a place, or a copy of episodes. What an algorithm opens itself is left as it is."""
-    if isinstance(given, Dataset) or isinstance(algorithm.wants(algorithm.check_settings()), Opens):
+    wants = algorithm.wants(algorithm.check_settings())
+    if isinstance(given, Dataset) or (isinstance(wants, Opens) and not wants.reads_data):
         return given
     if isinstance(given, str | Path):
         return Dataset.open(given)

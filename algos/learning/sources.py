@@ -16,8 +16,9 @@ from ...data.errors import ConfigError
 from ...data.sampling import PrioritizedSampler, RecurrentSampling, Source, UniformSampling
 from ...data.spec import Spec
 from ..definition import Definition
+from ..dynamics.generated import generated
 from ..environments.spaces import check_spaces
-from ..wants import Material, Opens, Stretches, Transitions
+from ..wants import Material, Opens, Stretches, Transitions, Wants
 from .learner import Learner
 from .setup import check_range, sampling, seen_spec
 
@@ -32,12 +33,13 @@ class Sources:
         learner: Whose batches they are.
 
     Attributes:
-        wants: What the algorithm learns from.
+        wants: What the algorithm learns from, with a share that is generated where its settings say so.
         data: Name and fingerprint of the dataset that was trained on last; empty before, and of what is no dataset.
     """
 
     def __init__(self, algorithm: Definition, config: Any, spec: Spec, learner: Learner) -> None:
-        self.wants = algorithm.wants(config)
+        self._of_data = algorithm.wants(config)
+        self.wants = generated(algorithm, config, self._of_data)
         self.data: dict[str, Any] = {}
         self._name, self._config, self._spec, self._learner = algorithm.name, config, spec, learner
         self._seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
@@ -106,10 +108,10 @@ class Sources:
 
     def over(self, source: Any) -> Any:
         """A new source over a dataset, a replay buffer, or what else is opened."""
-        return self._over(source, lambda wants: self._open(wants, source))
+        return self._over(self.wants, source, lambda wants: self._open(wants, source))
 
-    def _over(self, source: Any, ordinary: Callable[[Transitions | Stretches], Any]) -> Any:
-        return self.wants.open(Material(source, ordinary), self._learner) if isinstance(self.wants, Opens) else ordinary(self.wants)
+    def _over(self, wants: Wants, source: Any, ordinary: Callable[[Transitions | Stretches], Any]) -> Any:
+        return wants.open(Material(source, ordinary), self._learner) if isinstance(wants, Opens) else ordinary(wants)
 
     def fixed(self, dataset: Dataset, size: int) -> Any:
         """Transitions, or stretches, of a dataset as losses see them, drawn uniformly: the same at every call, for every seed.
@@ -121,7 +123,9 @@ class Sources:
         chosen = sampling(self._config)
         same = isinstance(chosen, RecurrentSampling)
         uniform = chosen if same else UniformSampling(frames=chosen.frames, frame_padding=chosen.frame_padding)
-        return self._over(dataset, lambda wants: self._open(replace(wants, size=size), dataset, uniform, 0)).sample(0)
+        return self._over(self._of_data, dataset, lambda wants: self._open(replace(wants, size=size), dataset, uniform, 0)).sample(
+            0
+        )
 
     def _open(self, wants: Transitions | Stretches, source: Any, kind: Any = None, seeds: Any = None) -> Any:
         kind, seeds = kind or sampling(self._config), self._seeds if seeds is None else seeds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import model_validator
 from torch import Tensor, nn
@@ -28,6 +28,9 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "none": nn.Identity,
 }
+
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class EncoderModule(nn.Module):
@@ -118,7 +121,7 @@ class LayersConfig(EncoderConfig):
             raise ValueError("choose one normalization, 'batch' or 'layer'")
         return {**rest, "normalization": used[0]} if used else rest
 
-    def begun(self, module: EncoderModule) -> EncoderModule:
+    def begun(self, module: Module) -> Module:
         """The module with weights as the settings want them to begin."""
         initialise(module, self.initializer, self.initial_bias)
         return module

@@ -98,4 +98,4 @@ def _state(algorithm: Algorithm) -> dict[str, Tensor]:
 
 
 def _discrete(make: Make) -> bool:
-    return "discrete" in make().action_kinds()
+    return make().action_kinds() == ("discrete",)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +14,8 @@ from ...data.dataset import Dataset
 from ...data.masks import bare, mask_of
 from ...data.random import normal, root_key, uniform
 from ..base import Algorithm
+from ..model_based.probabilistic_ensemble import ProbabilisticEnsemble
+from ..model_based.shared import InAModel
 from ..networks.encoders import VectorEncoder
 from ..networks.transformers import Transformer
 from ..ports import memories
@@ -96,6 +101,12 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         settings["context"] = 4
     if "algo" in fields:
         settings["algo"] = TinyPolicy(discrete="continuous" not in algorithm.action_kinds())
+    if issubclass(algorithm, InAModel):
+        settings["dynamics"] = str(Path(_kept().name) / "model")
+        rollouts = fields["rollouts"].default
+        settings["rollouts"] = rollouts.model_copy(update={"horizon": 2, "n_transitions": 8, "interval": 7, "real": 0.5})
+    if "patience" in fields:
+        settings["patience"] = 3
     if "transformer" in fields:
         settings["transformer"] = Transformer(n_layers=2)
     for name, field in fields.items():
@@ -110,6 +121,21 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         if name.endswith("_samples") and field.default > 4:
             settings[name] = 4
     return settings
+
+
+@cache
+def tiny_model(*, discrete: bool = False) -> ProbabilisticEnsemble:
+    """A model of tiny datasets, which knows next to nothing of them."""
+    made = ProbabilisticEnsemble(encoder=SMALL, batch_size=16, n_members=3, n_elites=2, device="cpu")
+    return made.fit(tiny_dataset(discrete=discrete), 20, 20, show_progress=False)
+
+
+@cache
+def _kept() -> tempfile.TemporaryDirectory[str]:
+    """A folder with a tiny model, which goes with the process."""
+    folder = tempfile.TemporaryDirectory(prefix="d3ray-tiny-")
+    tiny_model().save(Path(folder.name) / "model")
+    return folder
 
 
 class TinyPolicy:

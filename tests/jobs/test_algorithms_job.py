@@ -13,7 +13,8 @@ def test_every_algorithm_has_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.strip()}
     for name in algorithm_names():
         if name in lines:  # other tests register their own
-            assert lines[name][0] == algorithm_class(name).actions
+            kinds = algorithm_class(name).action_kinds()
+            assert lines[name][0] == (kinds[0] if len(kinds) == 1 else "both")
             assert len(lines[name]) > 5
     assert {"IQL", "DQN", "TD3PlusBC", "DecisionTransformer"} <= lines.keys()
     assert run_command("algorithms", ["actions=discrete"]) == 0

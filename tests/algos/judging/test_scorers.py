@@ -267,10 +267,8 @@ def test_what_cannot_be_scored_is_one_sentence() -> None:
             scorer(algorithm, episodes)
         assert message in str(caught.value), case
         assert "\n" not in str(caught.value)
-    with pytest.raises(
-        ConfigError, match=r"^dynamics_prediction_variance_scorer measures learned dynamics and will come with them"
-    ):
-        metrics.dynamics_prediction_variance_scorer(None, [])
+    with pytest.raises(ConfigError, match=r"^DQN is no model of the dynamics: score a trained ProbabilisticEnsemble"):
+        metrics.dynamics_prediction_variance_scorer(refusals()["window"][1], DISCRETE)
     assert isinstance(metrics.td_error_scorer, Scorer)
 
 

@@ -1,0 +1,1 @@
+"""Learned dynamics in raw units, and transitions that are generated with them."""

@@ -1,0 +1,278 @@
+"""Batches of which a share was generated: the policy acts in a model, from observations of the data on, every so many steps."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...data.batch import Batch
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError
+from ...data.random import fold, integers, root_keys
+from ...data.sampling import PrioritizedSampling
+from ..environments.spaces import check_spaces
+from ..nets import Hyper, Nets
+from ..ports import Tensors, memories, noises
+from ..recurrence import remembers
+from ..wants import Looks, Material, Transitions
+from .model import Outcomes
+from .settings import ModelRollouts
+
+Columns = dict[str, Tensor]
+
+_APART = 2**32  # steps between the draws of batches and those of starts
+_NUMBERED = 2**40  # from where on the generated are numbered, beyond all data
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Transitions of which a share comes from a model, `extra["real"]` [B] being 1 for the data and 0 for the generated.
+
+    Rollouts go on from what the model says to the horizon; one whose MDP ends goes on from another observation of the data. The
+    policy acts as it explores by itself: by its draws, where it is stochastic.
+
+    Attributes:
+        page: The algorithm; its policy acts.
+        config: Its checked settings.
+        rollouts: How and how often.
+        transitions: What the algorithm wants.
+    """
+
+    page: Any = field(repr=False)
+    config: Any = field(repr=False)
+    rollouts: ModelRollouts
+    transitions: Transitions
+    reads_data: ClassVar = True
+
+    @property
+    def members(self) -> int:
+        """As `Transitions`'."""
+        return self.transitions.members
+
+    @property
+    def following(self) -> bool:
+        """As `Transitions`'."""
+        return self.transitions.following
+
+    def open(self, material: Material, learner: Looks) -> GeneratedSource:
+        """The source.
+
+        Raises:
+            ConfigError: there is no model, the policy remembers, or the model was trained on data of another environment.
+            DataError: it is of other spaces.
+        """
+        name, given = self.page.name, material.given
+        if self.config.dynamics is None:
+            raise ConfigError(no_model(name))
+        if not isinstance(given, Dataset):
+            raise ConfigError(f"{name} learns from rollouts that begin in a dataset: fit it offline, or leave dynamics out.")
+        if remembers(self.config) or memories(self.page.ports(given.spec, self.config)):
+            raise ConfigError(f"The policy of {name} remembers, and rollouts begin in the middle of episodes: leave dynamics out.")
+        if given.spec.action_mask:
+            raise ConfigError(
+                f"{name}: {given.name!r} has an action_mask, and no model says which actions are legal: leave dynamics out."
+            )
+        check_model(self.page.guests(self.config, 0)["dynamics"], given)
+        return GeneratedSource(self, material, learner)
+
+
+class GeneratedSource:
+    """Draws from the data and from what was generated.
+
+    Args:
+        wants: What is wanted.
+        material: The data.
+        learner: Whose policy acts; the model is its guest.
+    """
+
+    def __init__(self, wants: Generated, material: Material, learner: Looks) -> None:
+        config, rollouts = wants.config, wants.rollouts
+        kind: Any = learner.dtype, learner.device
+        self.wants, self.learner = wants, learner
+        self._ports = wants.page.ports(material.given.spec, config)
+        self._n_real = round(rollouts.real * wants.transitions.size)
+        self._n_generated = wants.transitions.size - self._n_real
+        self._real: Any = material.ordinary(replace(wants.transitions, size=max(self._n_real, 1)))
+        self._starts: Any = material.ordinary(
+            Transitions(rollouts.n_transitions * rollouts.horizon, following=wants.transitions.following)
+        )
+        self._observation = config.observation_scaler.affines(*kind).get("observation") if config.observation_scaler else None
+        scaler = getattr(config, "action_scaler", None)
+        self._action = scaler.affine(*kind) if scaler else None
+        self._reward = config.reward_scaler.reward_transform() if config.reward_scaler else None
+        seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
+        self._key = fold(root_keys(seeds, learner.device), "generated")
+        self._columns: Columns = {}  # [(S,) rows, ...]
+        self._rounds, self._begun = 0, -1  # how many there were, and the gradient step of the latest
+
+    # ---- drawing
+
+    def sample(self, step: int, size: int | None = None) -> Batch:
+        """The batch of a gradient step. One that is a multiple of the interval generates first."""
+        if step % self.wants.rollouts.interval == 0 and step != self._begun:
+            self._generate(step)
+        real: Batch = self._real.sample(step)
+        n = self._filled()
+        at = integers(fold(self._key, step), self._n_generated, n)
+        made = {name: self._rows(column, at) for name, column in self._columns.items()}
+        made["index"] = at + _NUMBERED
+        columns = {name: getattr(real, name) for name in made}
+        of_data = torch.ones_like(real.reward)
+        if not self._n_real:
+            columns = {name: column[..., :0, :] if column.ndim > at.ndim else column[..., :0] for name, column in columns.items()}
+            of_data = of_data[..., :0]
+        lead = at.ndim - 1
+        joined = {name: torch.cat((column, made[name]), lead) for name, column in columns.items()}
+        generated = torch.zeros_like(made["reward"])
+        weight = None
+        if real.weight is not None:
+            weight = torch.cat((real.weight[..., : self._n_real], torch.ones_like(made["reward"])), lead)
+        return Batch(**joined, weight=weight, extra={"real": torch.cat((of_data, generated), lead)})
+
+    def _rows(self, column: Tensor, at: Tensor) -> Tensor:
+        if not self.learner.stacked:
+            return column[at]
+        return column[torch.arange(len(at), device=at.device)[:, None], at]
+
+    def between_epochs(self, epoch: int) -> None:
+        self._real.between_epochs(epoch)
+
+    # ---- generating
+
+    def _filled(self) -> int:
+        rollouts = self.wants.rollouts
+        return min(self._rounds * rollouts.horizon * rollouts.n_transitions, rollouts.rows)
+
+    def _generate(self, step: int) -> None:
+        """A round, which takes the place of the oldest rows."""
+        starts = self._starts.sample(step + _APART).observation
+        made: Columns = self.learner.look(self.rollout, starts)
+        rows, lead = self.wants.rollouts.rows, made["reward"].ndim - 1
+        n = made["reward"].shape[lead]
+        if not self._columns:
+            self._columns = {
+                name: column.new_zeros((*column.shape[:lead], rows, *column.shape[lead + 1 :])) for name, column in made.items()
+            }
+        at = torch.arange(self._rounds * n, (self._rounds + 1) * n, device=self.learner.device) % rows
+        for name, column in made.items():
+            self._columns[name].index_copy_(lead, at, column)
+        self._rounds, self._begun = self._rounds + 1, step
+
+    def rollout(self, nets: Nets, starts: Tensor, h: Hyper) -> Columns:
+        """What one seed generates from scaled observations [n horizon, D], [n horizon, ...] by column, scaled; step after step."""
+        wants, rollouts = self.wants, self.wants.rollouts
+        n = rollouts.n_transitions
+        begins = starts.unflatten(0, (rollouts.horizon, n))
+        raw = begins if self._observation is None else self._observation.reverse(begins)
+        state, steps = raw[0], list[Columns]()
+        for t in range(rollouts.horizon):
+            seen = self._seen(state)
+            action, _ = wants.page.act(nets, seen, {}, self._noise(nets, t, n))
+            taken = action if self._action is None or not action.is_floating_point() else self._action.reverse(action)
+            found: Outcomes = nets.dynamics(state, taken)
+            member = (nets.uniform(f"member {t}", (n,)) * len(found.reward)).long()
+            noise = nets.noise(f"outcome {t}", (n, state.shape[-1] + 1)).to(found.deviation.dtype)
+            following, reward, end = found.drawn(member, noise)
+            following, reward = following.to(state.dtype), reward.to(state.dtype)
+            ended = nets.dynamics.ends(following, end, nets.uniform(f"end {t}", (n,)))
+            reward = reward - rollouts.lam * self.penalty(nets, found, action).to(reward.dtype)
+            steps.append(
+                {
+                    "observation": seen,
+                    "action": action,
+                    "reward": reward if self._reward is None else self._reward.transform(reward),
+                    "next_observation": self._seen(following),
+                    "discount": h.gamma * (~ended).to(reward.dtype),
+                }
+            )
+            state = torch.where(ended[:, None], raw[(t + 1) % rollouts.horizon], following)
+        return {name: torch.cat([step[name] for step in steps]) for name in steps[0]}
+
+    def penalty(self, nets: Nets, found: Outcomes, action: Tensor) -> Tensor:
+        """u(s, a), [B], in raw units; "bellman": the deviation over members of the value that each expects (Sun et al. 2023)."""
+        if self.wants.rollouts.penalty != "bellman":
+            return found.uncertainty(self.wants.rollouts.penalty)
+        members, n = found.reward.shape
+        seen = self._seen(found.following.to(self.learner.dtype)).flatten(0, 1)
+        then, _ = self.wants.page.act(nets, seen, {}, {})
+        values = self.wants.page.values(nets.target, seen, then).amin(0).unflatten(0, (members, n))
+        return values.std(0, correction=0)
+
+    def _seen(self, state: Tensor) -> Tensor:
+        """Raw observations as networks see them."""
+        return state if self._observation is None else self._observation.transform(state)
+
+    def _noise(self, nets: Nets, t: int, n: int) -> Tensors:
+        draw = {"normal": nets.noise, "uniform": nets.uniform}
+        found = noises(self._ports, exploring=True)
+        return {name: draw[port.kind](f"{name} {t}", (n, *port.shape)) for name, port in found.items()}
+
+    # ---- state
+
+    def state(self) -> Mapping[str, Tensor]:
+        """What was generated, which cannot be had again once the policy has changed."""
+        lead = (len(self.learner.seeds),) if self.learner.stacked else ()
+        counts = torch.tensor([self._rounds, self._begun]).expand(*lead, 2)
+        return {**self._columns, "counts": counts} if self._columns else {}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        self._columns = {name: tensor.clone() for name, tensor in tensors.items() if name != "counts"}
+        self._rounds, self._begun = tensors["counts"].reshape(-1, 2)[0].tolist()
+
+
+def generated(page: Any, config: Any, wants: Any) -> Any:
+    """What an algorithm wants, with a share that is generated where its settings say so.
+
+    Raises ConfigError where what it wants is more than a model can give.
+    """
+    if isinstance(wants, Generated) or getattr(config, "dynamics", None) is None:
+        return wants
+    if not isinstance(wants, Transitions):
+        raise ConfigError(f"{page.name} learns from more than single transitions, which a model cannot give: leave dynamics out.")
+    if wants.td_steps != 1:
+        raise ConfigError(f"{page.name}: generated transitions are single steps, and td_steps is {wants.td_steps}: set it to 1.")
+    if wants.next_action or wants.extra or wants.ahead:
+        more = "what was done next" if wants.next_action else "what came later" if wants.ahead else f"the column {wants.extra[0]!r}"
+        raise ConfigError(f"{page.name} asks for {more} in the data, which nobody knows of generated ones: leave dynamics out.")
+    if isinstance(config.sampler, PrioritizedSampling):
+        raise ConfigError(f"{page.name}: sampler 'prioritized' knows no generated transitions: leave sampler or dynamics out.")
+    return Generated(page, config, config.rollouts, wants)
+
+
+def no_model(name: str) -> str:
+    """What to do where an algorithm lacks its model."""
+    return (
+        f"{name} learns in a model: train a ProbabilisticEnsemble on the data, and give it, or its path, as dynamics; one in "
+        "memory is not saved along."
+    )
+
+
+def check_model(model: Any, dataset: Dataset) -> None:
+    """Warns of a model that is worse than none.
+
+    Raises:
+        DataError: its spaces are not those of the dataset.
+        ConfigError: its data were of another environment.
+    """
+    check_spaces(dataset.spec, model.spec, dataset.name, "the model of the dynamics")
+    here = dataset.environment.id if dataset.environment else None
+    if here and model.environment and _family(here) != _family(model.environment):
+        raise ConfigError(f"The model of the dynamics is of {model.environment}, and {dataset.name!r} of {here}.")
+    error, naive = model.held_out
+    if error > naive > 0:
+        warnings.warn(
+            f"The model's error on episodes that were held out, {error:.3g}, is above that of the mean of all that it predicts, "
+            f"{naive:.3g}: it is worse than none. Train it longer, or on more data.",
+            stacklevel=2,
+        )
+
+
+def _family(environment: str) -> str:
+    """An id without its version and what stands before it."""
+    return re.sub(r"-v\d+$", "", environment.rpartition("/")[2])

@@ -1,0 +1,88 @@
+"""Transitions of which a share of the episodes is held out: no loss learns from those, and errors are told by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.batch import Batch
+from ...data.dataset import Dataset
+from ...data.random import fold, root_key, uniform
+from ...data.sampling.windows import Windows
+from ..wants import Looks, Material, Transitions
+
+_ROWS = 2**16  # of what is no dataset: which are held out goes by a transition's number, of which there are so many and again
+
+
+@dataclass(frozen=True)
+class PartlyHeldOut:
+    """Transitions whose `extra["held_out"]` is 1 where they are held out, and whose `weight` there is 0.
+
+    Weights of the others make up for it, so that a loss is as large as it was.
+
+    The setting `holdout` is the share of the episodes, of which at least one is held out; of data of one episode, and of replay
+    buffers, it is that of the transitions.
+
+    Attributes:
+        transitions: What is drawn.
+    """
+
+    transitions: Transitions
+    reads_data: ClassVar = True
+    following: ClassVar = True
+
+    def open(self, material: Material, learner: Looks) -> PartlyHeldOutSource:
+        return PartlyHeldOutSource(self, material, learner)
+
+
+class PartlyHeldOutSource:
+    """Draws as the settings say; every seed holds out episodes of its own."""
+
+    def __init__(self, wants: PartlyHeldOut, material: Material, learner: Looks) -> None:
+        self._ordinary: Any = material.ordinary(wants.transitions)
+        rows = [_held_out(material.given, *row) for row in zip(learner.values["holdout"], learner.seeds, strict=True)]
+        held_out = torch.from_numpy(np.stack(rows) if learner.stacked else rows[0]).to(learner.device)
+        self._held_out, self._stacked = held_out.to(learner.dtype), learner.stacked  # [(S,) transitions]
+        self._weight = (1 - self._held_out) / (1 - self._held_out).mean(-1, keepdim=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """What an online run and a mixture ask of a sampler."""
+        return getattr(self._ordinary, name)
+
+    def sample(self, step: int, size: int | None = None) -> Batch:
+        batch = self._ordinary.sample(step, size)
+        weight, at = batch.weight, batch.index % self._held_out.shape[-1]
+        held_out, share = (part.gather(-1, at) if self._stacked else part[at] for part in (self._held_out, self._weight))
+        made = batch.with_extra(held_out=held_out)
+        made.__dict__.update(weight=share if weight is None else weight * share)
+        return made
+
+    def between_epochs(self, epoch: int) -> None:
+        self._ordinary.between_epochs(epoch)
+
+    def state(self) -> dict[str, Tensor]:
+        """What is drawn is a function of the step, and what is held out of the seed."""
+        return {}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """There is nothing to go on from."""
+
+
+def _held_out(given: Any, share: float, seed: int) -> np.ndarray:
+    """[transitions] bool, by their numbers in the source."""
+    key = fold(root_key(seed), "held out")
+    if not isinstance(given, Dataset):
+        return (uniform(key, (_ROWS,)) < share).numpy()
+    steps = np.asarray(Windows(given).drawable, np.int64)
+    if len(steps) == 1:
+        chosen = uniform(key, (int(steps[0]),)).numpy()
+        return chosen <= np.sort(chosen)[max(round(share * len(chosen)), 1) - 1]
+    order = uniform(key, (len(steps),)).argsort().numpy()
+    held_out = np.zeros(len(steps), bool)
+    held_out[order[: min(max(round(share * len(steps)), 1), len(steps) - 1)]] = True
+    return np.repeat(held_out, steps)

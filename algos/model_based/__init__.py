@@ -1,0 +1,1 @@
+"""Models of the dynamics, and algorithms that learn from what they generate."""
