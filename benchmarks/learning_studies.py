@@ -7,6 +7,7 @@ from typing import Any
 
 from learning_discrete import DISCRETE, DISCRETE_COMPARISONS
 from learning_memory import MEMORY
+from learning_models import MODEL_COMPARISONS, MODELS
 from learning_on_policy import ON_POLICY, ON_POLICY_COMPARISONS
 from learning_study import FIVE, Comparison, Study
 
@@ -212,6 +213,7 @@ STUDIES = (
     *DISCRETE,
     *ON_POLICY,
     *MEMORY,
+    *MODELS,
     *EXPERT.values(),
     *(_bfloat16(EXPERT[name]) for name in ("hopper-bcq", "hopper-bear", "halfcheetah-cql")),
     _otherwise("hopper-bc", "unscaled", {"name": "BC"}, "The same without the observation scaler, to show what it is worth."),
@@ -331,6 +333,7 @@ COMPARISONS = (
     ),
     *DISCRETE_COMPARISONS,
     *ON_POLICY_COMPARISONS,
+    *MODEL_COMPARISONS,
     *(Comparison(OPENED, (f"pendulum-{name}-open", "d3ray"), (f"pendulum-{name}", "d3rlpy")) for name, _ in PLASES),
     *(Comparison(CRITICS, (f"pendulum-td3+bc-{critic}", "d3ray"), ("pendulum-td3+bc", "d3ray")) for critic in ("qr", "iqn", "fqf")),
 )

@@ -18,6 +18,7 @@ from d3ray.algos.registry import make_algorithm
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 from d3ray.data.formats.registry import read
+from d3ray.data.mdp_dataset import MDPDataset
 from d3ray.data.sampling import TransitionSampler
 from d3ray.data.spec import Environment
 
@@ -26,8 +27,12 @@ from d3ray.data.spec import Environment
 def open_dataset(path: str) -> Dataset:
     """A dataset folder, a file of a known format, one of CS285's pickles, or what is played by random actions: ".../random/ENV".
 
-    "…/half-random" is CartPole with half of the actions random, `half_random`, and "…/t-maze" the T-maze, `t_maze_data`.
+    "…/half-random" is CartPole with half of the actions random, `half_random`, and "…/t-maze" the T-maze, `t_maze_data`;
+    "…/pendulum_small" has every seventh episode of "…/pendulum_replay.h5".
     """
+    if Path(path).name == "pendulum_small":
+        episodes = open_dataset(str(Path(path).with_name("pendulum_replay.h5"))).episodes
+        return MDPDataset.from_episodes([episodes[k] for k in range(0, 175, 7)])
     if Path(path).parent.name == "random":
         return collect(Path(path).name, n_steps=100_000, n_envs=10)
     if Path(path).name == "half-random":

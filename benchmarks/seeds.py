@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree  # it has no public name yet
 from d3ray.algos.base import Algorithm
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.learning.fit import Fit
+from d3ray.algos.model_based.probabilistic_ensemble import ProbabilisticEnsemble
 from d3ray.algos.online.actors import LocalActors
 from d3ray.algos.online.run import OnlineRun
 from d3ray.algos.registry import make_algorithm
@@ -35,11 +36,20 @@ def learn(
 ) -> list[dict[str, Any]]:
     """Trains and evaluates the greedy policies every so many gradient steps, in the same episodes each time: an answer a seed."""
     begin, curves = time.perf_counter(), Curves(seeds, environment, episodes, evaluation_seed)
+    if "model" in algorithm:
+        algorithm = {**algorithm, "dynamics": model_of(data, algorithm["model"], *seeds)}
+        del algorithm["model"]
     first = make_algorithm(algorithm, seed=seeds[0], device="cpu")
     trained = first if len(seeds) == 1 else Stack(first, seeds)
     for _ in trained.fitter(data, n_steps=n_steps, n_steps_per_epoch=every, show_progress=False):
         curves.add([first] if trained is first else [trained.seed(k) for k in range(len(seeds))], step=trained.step)
     return curves.answers(time.perf_counter() - begin)
+
+
+def model_of(data: Dataset, settings: dict[str, Any], seed: int) -> ProbabilisticEnsemble:
+    """A model of the data's dynamics, one seed's own."""
+    n_steps, own = settings["n_steps"], {name: value for name, value in settings.items() if name != "n_steps"}
+    return ProbabilisticEnsemble(**own, seed=seed, device="cpu").fit(data, n_steps, n_steps, show_progress=False)
 
 
 def learn_online(

@@ -1,0 +1,56 @@
+"""The learning table's studies of algorithms in a learned model, beside the same ones without it: Pendulum, three kinds of data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from learning_study import FIVE, Comparison, Study
+
+KINDS = {
+    "replay": ("d3rlpy/pendulum_replay.h5", "36,000 steps of a replay buffer."),
+    "small": ("d3rlpy/pendulum_small", "5,000 steps of the same, every seventh episode."),
+    "random": ("random/Pendulum-v1", "100,000 steps of uniform random actions, played by 10 environments."),
+}
+SCALED: dict[str, Any] = {"action_scaler": "min_max"}
+LAYERS: dict[str, Any] = dict.fromkeys(("actor_encoder", "critic_encoder"), {"hidden_units": [64, 64]})
+MODEL: dict[str, Any] = {**SCALED, "encoder": {"name": "vector", "hidden_units": [64, 64], "activation": "silu"}, "n_steps": 5_000}
+ROUNDS: dict[str, Any] = {"horizon": 5, "n_transitions": 2_000, "interval": 250}
+CAUTIOUS = {**ROUNDS, "real": 0.2, "penalty": "aleatoric", "lam": 1.0}
+PLAIN = {**ROUNDS, "real": 0.5, "penalty": "none", "lam": 0.0}
+ALGORITHMS: dict[str, tuple[dict[str, Any], str]] = {
+    "sac": ({"name": "SAC"}, "Without a model."),
+    "mopo": ({"name": "MOPO", "model": MODEL, "rollouts": CAUTIOUS}, "λ = 1, a fifth of each batch is data."),
+    "mobile": ({"name": "MOBILE", "model": MODEL, "rollouts": {**PLAIN, "real": 0.2}, "lowest_goal": None}, "λ = 1, as MOPO."),
+    "cql": ({"name": "CQL", "conservative_weight": 0.5}, "ω = 0.5, without a model."),
+    "combo": (
+        {"name": "COMBO", "model": MODEL, "rollouts": PLAIN, "conservative_weight": 0.5},
+        "ω = 0.5, half of each batch is data.",
+    ),
+}
+TOLD = "Two layers of 64; a model of each seed's own, trained for 5,000 steps. Settings were tried with seeds from 1000 on."
+
+MODELS = tuple(
+    Study(
+        name=f"model-{kind}-{name}",
+        data=data,
+        environment="Pendulum-v1",
+        algorithm={**algorithm, **SCALED, **LAYERS},
+        peer=None,
+        n_steps=10_000,
+        every=2_000,
+        at_least=None,
+        note=f"{about} {note} {TOLD}",
+        seeds=FIVE,
+    )
+    for kind, (data, about) in KINDS.items()
+    for name, (algorithm, note) in ALGORITHMS.items()
+)
+MODEL_COMPARISONS = tuple(
+    Comparison(family, (f"model-{kind}-{a}", "d3ray"), (f"model-{kind}-{b}", "d3ray"))
+    for family, pairs in (
+        ("without a model beside with one", (("sac", "mopo"), ("sac", "mobile"), ("cql", "combo"))),
+        ("with a model beside without one", (("mopo", "sac"), ("mobile", "sac"), ("combo", "cql"))),
+    )
+    for kind in KINDS
+    for a, b in pairs
+)
