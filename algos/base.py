@@ -17,6 +17,8 @@ from ..data.dataset import Dataset
 from ..data.errors import ConfigError
 from ..data.masks import bare
 from ..data.replay import ReplayBuffer
+from ..data.storage.files import Place
+from ..data.uris import is_remote
 from .acting.fitted import policy, policy_module
 from .acting.inputs import as_batch, raw_actions, raw_inputs
 from .acting.policy import Policy, module_input
@@ -248,6 +250,9 @@ class Algorithm(Estimator):
 
 def _model(name: str, given: Any) -> nn.Module:
     """A trained model of the dynamics, or the one that was saved at a path. Raises ConfigError for what is none."""
+    if isinstance(given, str | Path) and is_remote(given):
+        with Place(given).as_local() as folder:
+            return _model(name, folder)
     trained = load(given, "cpu") if isinstance(given, str | Path) else given
     if not hasattr(trained, "model"):
         raise ConfigError(

@@ -12,7 +12,7 @@ KINDS = {
     "random": ("random/Pendulum-v1", "100,000 steps of uniform random actions, played by 10 environments."),
 }
 SCALED: dict[str, Any] = {"action_scaler": "min_max"}
-LAYERS: dict[str, Any] = dict.fromkeys(("actor_encoder", "critic_encoder"), {"hidden_units": [64, 64]})
+LAYERS: dict[str, Any] = {key: {"hidden_units": [64, 64]} for key in ("actor_encoder", "critic_encoder")}
 MODEL: dict[str, Any] = {**SCALED, "encoder": {"name": "vector", "hidden_units": [64, 64], "activation": "silu"}, "n_steps": 5_000}
 ROUNDS: dict[str, Any] = {"horizon": 5, "n_transitions": 2_000, "interval": 250}
 CAUTIOUS = {**ROUNDS, "real": 0.2, "penalty": "aleatoric", "lam": 1.0}

@@ -8,6 +8,7 @@ from typing import Any
 
 import catch  # noqa: F401  # makes Catch-v0 known
 from arrays import half_random
+from learning_study import PLAYED
 from memory_tasks import t_maze_data
 from seeds import learn, learn_online
 from workers import serve, timed
@@ -35,10 +36,8 @@ def open_dataset(path: str) -> Dataset:
         return MDPDataset.from_episodes([episodes[k] for k in range(0, 175, 7)])
     if Path(path).parent.name == "random":
         return collect(Path(path).name, n_steps=100_000, n_envs=10)
-    if Path(path).name == "half-random":
-        return half_random()
-    if Path(path).name == "t-maze":
-        return t_maze_data()
+    if Path(path).name in PLAYED:
+        return {"half-random": half_random, "t-maze": t_maze_data}[Path(path).name]()
     if path.endswith(".pkl"):
         environment = Environment(id=Path(path).stem.rpartition("_")[2])
         vector = make(environment)

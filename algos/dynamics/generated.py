@@ -245,6 +245,11 @@ def generated(page: Any, config: Any, wants: Any) -> Any:
     return Generated(page, config, config.rollouts, wants)
 
 
+def all_real(batch: Batch) -> Batch:
+    """A batch of data alone, as losses see one of which nothing was generated."""
+    return batch.with_extra(real=torch.ones_like(batch.reward))
+
+
 def no_model(name: str) -> str:
     """What to do where an algorithm lacks its model."""
     return (

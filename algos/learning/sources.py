@@ -16,7 +16,7 @@ from ...data.errors import ConfigError
 from ...data.sampling import PrioritizedSampler, RecurrentSampling, Source, UniformSampling
 from ...data.spec import Spec
 from ..definition import Definition
-from ..dynamics.generated import generated
+from ..dynamics.generated import Generated, all_real, generated
 from ..environments.spaces import check_spaces
 from ..wants import Material, Opens, Stretches, Transitions, Wants
 from .learner import Learner
@@ -38,8 +38,7 @@ class Sources:
     """
 
     def __init__(self, algorithm: Definition, config: Any, spec: Spec, learner: Learner) -> None:
-        self._of_data = algorithm.wants(config)
-        self.wants = generated(algorithm, config, self._of_data)
+        self.wants = generated(algorithm, config, algorithm.wants(config))
         self.data: dict[str, Any] = {}
         self._name, self._config, self._spec, self._learner = algorithm.name, config, spec, learner
         self._seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
@@ -123,9 +122,9 @@ class Sources:
         chosen = sampling(self._config)
         same = isinstance(chosen, RecurrentSampling)
         uniform = chosen if same else UniformSampling(frames=chosen.frames, frame_padding=chosen.frame_padding)
-        return self._over(self._of_data, dataset, lambda wants: self._open(replace(wants, size=size), dataset, uniform, 0)).sample(
-            0
-        )
+        wants = self.wants.transitions if isinstance(self.wants, Generated) else self.wants
+        drawn = self._over(wants, dataset, lambda asked: self._open(replace(asked, size=size), dataset, uniform, 0)).sample(0)
+        return drawn if wants is self.wants else all_real(drawn)
 
     def _open(self, wants: Transitions | Stretches, source: Any, kind: Any = None, seeds: Any = None) -> Any:
         kind, seeds = kind or sampling(self._config), self._seeds if seeds is None else seeds

@@ -30,6 +30,7 @@ from ..nets import Nets
 from ..presets import TaskPresets
 from .shared import KIT, InAModel
 
+_NONE = 1e-6  # where a batch has no row of a kind, as data that are held out
 ROLLOUTS = ModelRollouts(horizon=5, n_transitions=50_000, interval=1000, real=0.5, penalty="none", lam=0.0)
 
 
@@ -54,4 +55,4 @@ class COMBO(InAModel, CQL):
         high, data = self.sides(nets, batch)
         real = batch.extra["real"]
         down = 1 - real if self.config_.pushed == "generated" else real * 0 + 1
-        return high * (down / down.mean()) - data * (real / real.mean())
+        return high * (down / down.mean().clamp(min=_NONE)) - data * (real / real.mean().clamp(min=_NONE))

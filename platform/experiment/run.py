@@ -17,6 +17,7 @@ from ..driver.proposer import Listed, Proposer
 from ..driver.trials import prepare_environment, run_trials
 from ..driver.work import Work
 from ..places import open_place
+from ..planning.models import with_kept_model
 from ..planning.packing import pack
 from ..results.experiment import ExperimentResult, collect, conclude
 from ..results.progress import OnProgress, Progress
@@ -63,6 +64,7 @@ def run_experiment(
 def train_work(config: ExperimentConfig) -> Work:
     """What training is made of. Raises as `run_experiment` before any work."""
     check_place(config)
+    config = with_kept_model(config)
     dataset = open_place(config.dataset_place)
     check_data(config, dataset)
     about = describe_dataset(dataset, config.dataset_place)

@@ -20,6 +20,7 @@ from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
 from ..places import open_place
+from ..planning.models import with_kept_model
 from ..results.configurations import SweepResult, outcome, read_configurations
 from ..results.progress import OnProgress
 from ..settings.config import ExperimentConfig, asked
@@ -187,6 +188,7 @@ def run_sweep(
 def sweep_work(config: SweepConfig) -> Work:
     """What a sweep is made of. Raises as `run_sweep` before any work."""
     check_place(config)
+    config = with_kept_model(config)
     searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)
     datasets = check_sweep(config)
     check_configurations(config, searcher)

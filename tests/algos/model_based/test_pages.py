@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from d3ray import COMBO, CQL, MOBILE, MOPO, SAC
+from d3ray.algos.judging.held_out import HeldOut
 from d3ray.algos.networks.q_functions import reduced
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError
@@ -108,3 +109,13 @@ def test_presets_are_those_of_the_tables() -> None:
     assert (hopper.inconsistency_weight, hopper.rollouts.horizon, hopper.learn_temperature) == (1.5, 5, False)
     cheetah = COMBO.from_preset("d4rl-halfcheetah-medium-replay")  # run_example/run_combo.py
     assert (cheetah.conservative_weight, cheetah.rollouts.horizon, cheetah.rollouts.real) == (0.5, 5, 0.5)
+
+
+@pytest.mark.parametrize("page", [MOPO, COMBO, MOBILE])
+def test_losses_are_read_on_data_that_are_held_out(page: Any) -> None:
+    """Where nothing is generated: MOBILE's critic then has no cost, and COMBO's gap is CQL's."""
+    train, test = DATA.split(0.3, seed=0)
+    made = maker(page)().fit(train, 9, 9, {"held_out": HeldOut(test)})
+    told = {name: values for name, values in made.eval_results_.items() if name.startswith("held_out/")}
+    assert np.isfinite([values[-1] for values in told.values()]).all()
+    assert "held_out/critic_loss" in told

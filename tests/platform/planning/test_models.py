@@ -1,0 +1,140 @@
+"""Models of the dynamics as experiments: trained as trials, named by an experiment's name, kept in the storage, swept over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from d3ray.algos.saving.checkpoint import newest_valid, read_checkpoint
+from d3ray.algos.testing import tiny_dataset
+from d3ray.data.errors import ConfigError
+from d3ray.platform.experiment.run import run_experiment
+from d3ray.platform.planning.models import KEPT, with_kept_model
+from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.folders import Folder
+
+from ...faults.processes import Command, clean_environment
+
+SMALL = {"hidden_units": [16]}
+MODEL = {"name": "ProbabilisticEnsemble", "encoder": {"name": "vector", **SMALL}, "n_members": 3, "n_elites": 2, "batch_size": 16}
+POLICY = {"actor_encoder": SMALL, "critic_encoder": SMALL, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with the experiment `model`, of two seeds."""
+    place = tmp_path_factory.mktemp("models")
+    tiny_dataset(discrete=False).write(place / "tiny")
+    run_experiment(config(place, "model", MODEL, seeds=(0, 1)))
+    return place
+
+
+def config(place: Path, name: str, algorithm: dict[str, Any], **more: Any) -> ExperimentConfig:
+    told = {"n_steps": 60, "n_steps_per_epoch": 30, "seeds": (0,), **more}
+    return ExperimentConfig.checked(
+        {"name": name, "dataset": str(place / "tiny"), "algorithm": algorithm, "storage": str(place / "results"), **told}
+    )
+
+
+def test_a_model_is_trained_as_trials_and_has_its_error_as_metric(storage: Path) -> None:
+    trials = Experiment.look(str(storage / "results"), "model").trials()
+    assert [trial.status[seed]["status"] for trial in trials for seed in trial.seeds] == ["FINISHED"] * 2
+    for trial in trials:
+        assert not (Path(trial.folder.name) / "policy").exists()  # nothing acts
+
+
+def test_it_is_named_by_its_trial_and_kept_once(storage: Path) -> None:
+    results = storage / "results"
+    trial = Experiment.look(str(results), "model").trials()[0]
+    named = config(storage, "policy", {"name": "MOPO", **POLICY, "dynamics": f"model/{trial.identity}"})
+    kept = with_kept_model(named).algorithm.settings["dynamics"]
+    assert Path(kept).parent == results / KEPT
+    by_folder = {**named.algorithm.model_dump(), "dynamics": trial.folder.name}
+    again = with_kept_model(config(storage, "policy", by_folder))
+    assert again.algorithm.settings["dynamics"] == kept
+    assert with_kept_model(again).algorithm.settings["dynamics"] == kept
+    newest = newest_valid(Path(trial.folder.name) / "checkpoints")
+    assert newest is not None
+    of_trial, of_copy = (read_checkpoint(folder)[0] for folder in (newest, Path(kept)))
+    assert all(torch.equal(tensor, of_copy[name]) for name, tensor in of_trial.items())
+    assert len(Folder(str(results / KEPT)).names()) == 1
+
+
+def test_what_is_no_model_is_refused_before_any_work(storage: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds no checkpoint|no policy"):
+        run_experiment(config(storage, "nothing", {"name": "MOPO", **POLICY, "dynamics": "nowhere"}))
+    run_experiment(config(storage, "cloned", {"name": "BC", "encoder": SMALL}, n_steps=30))
+    with pytest.raises(ConfigError, match=r"is no model|no policy"):
+        run_experiment(config(storage, "nothing", {"name": "MOPO", **POLICY, "dynamics": "cloned"}))
+    with pytest.raises(ConfigError, match=r"^MOPO learns in a model"):
+        run_experiment(config(storage, "nothing", {"name": "MOPO", **POLICY}))
+    assert not (storage / "results/nothing").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_sweep_over_penalty_and_horizon_goes_on_after_a_kill(storage: Path, tmp_path: Path) -> None:
+    trial = Experiment.look(str(storage / "results"), "model").trials()[0]
+    rollouts = {"n_transitions": 20, "interval": 50}
+    sweep = {
+        "dataset": str(storage / "tiny"),
+        "algorithm": {"name": "MOPO", **POLICY, "dynamics": f"model/{trial.identity}", "rollouts": rollouts},
+        "search": {
+            "algorithm.rollouts.penalty": {"grid": ["aleatoric", "difference"]},
+            "algorithm.rollouts.horizon": {"grid": [1, 3]},
+        },
+        "searcher": {"name": "grid"},
+        "evaluation": {"holdout": 0.1},
+        "objective": {"metric": "holdout/td_error", "mode": "min"},
+        "n_steps": 1200,
+        "n_steps_per_epoch": 100,
+        "seeds": [0],
+        "storage": str(storage / "results"),
+    }
+
+    def command(name: str, *more: str) -> Command:
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({**sweep, "name": name}))
+        return Command(["d3ray.jobs", "sweep", "--config", str(tmp_path / f"{name}.yaml"), *more], tmp_path, clean_environment())
+
+    def steps(name: str) -> list[int]:
+        if Folder(str(storage / "results" / name)).read("experiment.json") is None:
+            return []
+        return [one.committed for one in Experiment.look(str(storage / "results"), name).trials()]
+
+    whole, killed = command("whole"), None
+    try:
+        assert whole.process.wait(300) == 0, whole.log.read_text()
+        killed = command("killed")
+        killed.until(lambda: max(steps("killed"), default=-1) >= 200)
+        killed.end()
+        assert min((*steps("killed"), 0 if len(steps("killed")) < 4 else 1200)) < 1200
+        killed = command("killed", "--resume")
+        assert killed.process.wait(300) == 0, killed.log.read_text()
+    finally:
+        for one in (whole, killed):
+            if one is not None:
+                one.end()
+    ends = [states(storage / "results" / name) for name in ("whole", "killed")]
+    assert len(ends[0]) == 4
+    assert ends[0].keys() == ends[1].keys()
+    for identity, tensors in ends[0].items():
+        assert all(torch.equal(tensor, ends[1][identity][name]) for name, tensor in tensors.items()), identity
+    assert len({float(np.sum([float(t.double().sum()) for t in tensors.values()])) for tensors in ends[0].values()}) == 4
+
+
+def states(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """What every trial of a sweep ended with, by what it was."""
+    found = dict[str, dict[str, torch.Tensor]]()
+    for trial in Experiment.look(str(folder.parent), folder.name).trials():
+        newest = newest_valid(Path(trial.folder.name) / "checkpoints")
+        assert newest is not None
+        assert trial.committed == 1200
+        rollouts = trial.configuration["algorithm"]["rollouts"]
+        found[f"{rollouts['penalty']} {rollouts['horizon']}"] = read_checkpoint(newest)[0]
+    return found
