@@ -43,14 +43,18 @@ class Algorithm(Estimator):
 
     def guests(self, config: Any, row: int) -> Mapping[str, nn.Module]:
         """The model of the dynamics, where there is one."""
+        model = self.given_model(config)
+        return {} if model is None else {"dynamics": model}
+
+    def given_model(self, config: Any) -> Model | None:
+        """The model that the setting `dynamics` gives. Raises ConfigError for what is none, StorageError where it is not whole."""
         given = getattr(config, "dynamics", None)
-        return {} if given is None else {"dynamics": _model(self.name, given)}
+        return None if given is None else _model(self.name, given)
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
         """Refuses a model that is none, or of another environment, before any work."""
-        for model in self.guests(config, 0).values():
-            if isinstance(model, Model):
-                check_model(model, dataset)
+        if (model := self.given_model(config)) is not None:
+            check_model(model, dataset)
         return super().completed(config, dataset)
 
     # ---- in environments
@@ -248,7 +252,7 @@ class Algorithm(Estimator):
         save_policy(self, path, overwrite=overwrite)
 
 
-def _model(name: str, given: Any) -> nn.Module:
+def _model(name: str, given: Any) -> Model:
     """A trained model of the dynamics, or the one that was saved at a path. Raises ConfigError for what is none."""
     if isinstance(given, str | Path) and is_remote(given):
         with Place(given).as_local() as folder:

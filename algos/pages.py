@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from .model_based.combo import COMBO as COMBO
     from .model_based.mobile import MOBILE as MOBILE
     from .model_based.mopo import MOPO as MOPO
+    from .model_based.morel import MOReL as MOReL
     from .model_based.probabilistic_ensemble import ProbabilisticEnsemble as ProbabilisticEnsemble
+    from .model_based.rambo import RAMBO as RAMBO
     from .on_policy.a2c import A2C as A2C
     from .on_policy.acer import ACER as ACER
     from .on_policy.ppo import PPO as PPO

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -42,12 +42,14 @@ class Generated:
         config: Its checked settings.
         rollouts: How and how often.
         transitions: What the algorithm wants.
+        judge: What becomes of rewards and ends, [B] each, given with what members expect; None: they stay as they are.
     """
 
     page: Any = field(repr=False)
     config: Any = field(repr=False)
     rollouts: ModelRollouts
     transitions: Transitions
+    judge: Callable[[Outcomes, Tensor, Tensor, Hyper], tuple[Tensor, Tensor]] | None = None
     reads_data: ClassVar = True
 
     @property
@@ -78,7 +80,7 @@ class Generated:
             raise ConfigError(
                 f"{name}: {given.name!r} has an action_mask, and no model says which actions are legal: leave dynamics out."
             )
-        check_model(self.page.guests(self.config, 0)["dynamics"], given)
+        check_model(self.page.given_model(self.config), given)
         return GeneratedSource(self, material, learner)
 
 
@@ -182,6 +184,8 @@ class GeneratedSource:
             following, reward = following.to(state.dtype), reward.to(state.dtype)
             ended = nets.dynamics.ends(following, end, nets.uniform(f"end {t}", (n,)))
             reward = reward - rollouts.lam * self.penalty(nets, found, action).to(reward.dtype)
+            if wants.judge is not None:
+                reward, ended = wants.judge(found, reward, ended, h)
             steps.append(
                 {
                     "observation": seen,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...data.scalers import Affine
 from ...data.scalers.reward import RewardTransform
 from ...data.spec import Spec
-from ..networks.dynamics import EnsembleDynamics
+from ..networks.dynamics import EnsembleDynamics, Predicted
 from .terminations import TERMINATIONS
 
 Penalty = Literal["none", "variance", "aleatoric", "difference", "bellman"]
@@ -57,6 +57,11 @@ class Outcomes:
             case _:
                 return torch.zeros_like(self.reward[0])
 
+    def disagreement(self) -> Tensor:
+        """max_ij ‖s'_i - s'_j‖ of their means, [B]: MOReL's measure (Kidambi et al. 2020, equation 2)."""
+        apart = self.following[:, None] - self.following[None]
+        return apart.norm(dim=-1).amax((0, 1))
+
     def drawn(self, member: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Next observation, reward and end's probability of the member [B] that each sample asks, moved by `noise` [B, D + 1]."""
         at = member[None, :, None]
@@ -81,6 +86,8 @@ class Model(nn.Module):
     Attributes:
         held_out: The members' mean error on episodes that were held out, and that of the mean of all targets; scaled. 0: unknown.
     """
+
+    units: Tensor
 
     def __init__(
         self,
@@ -113,12 +120,33 @@ class Model(nn.Module):
 
     def forward(self, observation: Tensor, action: Tensor) -> Outcomes:
         """Of raw observations [B, D] and raw actions [B, A], or int64 [B]."""
-        seen = observation.to(self.dtype)
-        taken = action.to(self.dtype) if action.is_floating_point() else action
-        found = self.network(self._scaled("observation", seen), self._scaled("action", taken))
+        seen, found = observation.to(self.dtype), self.told(observation, action)
         mean, deviation = found.mean * self.units, (0.5 * found.log_variance).exp() * self.units
         end = found.end_logit.sigmoid() if self.termination == "learned" else None
         return Outcomes(seen + mean[..., :-1], mean[..., -1] - self.reward.shift / self.reward.scale, deviation, end)
+
+    def told(self, observation: Tensor, action: Tensor) -> Predicted:
+        """What the members say of raw observations and actions, in the scaled units that they learn in."""
+        taken = action.to(self.dtype) if action.is_floating_point() else action
+        return self.network(self._scaled("observation", observation.to(self.dtype)), self._scaled("action", taken))
+
+    def goal(self, observation: Tensor, following: Tensor, reward: Tensor) -> Tensor:
+        """What members are to say where that followed and was paid, [B, D + 1]: raw numbers in those units."""
+        paid = reward + self.reward.shift / self.reward.scale
+        return torch.cat((following - observation, paid[:, None]), -1).to(self.dtype) / self.units
+
+    def raw(self, goal: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """The next observation and the reward of such numbers."""
+        moved = goal * self.units
+        return observation + moved[..., :-1], moved[..., -1] - self.reward.shift / self.reward.scale
+
+    def spread(self) -> Tensor:
+        """As of the network."""
+        return self.network.spread()
+
+    def ended(self, following: Tensor, end: Tensor, chance: Tensor) -> Tensor:
+        """As `ends`, with what the members say of ends, which counts only where they learned it."""
+        return self.ends(following, end if self.termination == "learned" else None, chance)
 
     def ends(self, following: Tensor, end: Tensor | None, chance: Tensor) -> Tensor:
         """Whether the MDP ends, bool [B]: by the function of what follows [B, D], or where uniform numbers fall below `end`."""

@@ -75,6 +75,14 @@ class Scaling:
         """Scaled actions as environments take them."""
         return self.action_affine.reverse(action) if self.action_affine else action
 
+    def raw_reward(self, reward: Tensor) -> Tensor:
+        """Scaled rewards as they were paid; what was clipped stays so."""
+        return self._reward.reward_transform().reverse(reward) if self._reward else reward
+
+    def scaled_reward(self, reward: Tensor) -> Tensor:
+        """Rewards as values see them."""
+        return self._reward.reward_transform().transform(reward) if self._reward else reward
+
     def reward(self, reward: np.ndarray) -> np.ndarray:
         """Raw rewards, scaled."""
         return self._reward.transform(reward).numpy() if self._reward else reward

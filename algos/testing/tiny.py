@@ -105,6 +105,8 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         settings["dynamics"] = str(Path(_kept().name) / "model")
         rollouts = fields["rollouts"].default
         settings["rollouts"] = rollouts.model_copy(update={"horizon": 2, "n_transitions": 8, "interval": 7, "real": 0.5})
+    if "pessimism" in fields:
+        settings["pessimism"] = 0.5
     if "patience" in fields:
         settings["patience"] = 3
     if "transformer" in fields:

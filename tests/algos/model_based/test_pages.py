@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from d3ray import COMBO, CQL, MOBILE, MOPO, SAC
+from d3ray import COMBO, CQL, MOBILE, MOPO, RAMBO, SAC, MOReL
 from d3ray.algos.judging.held_out import HeldOut
 from d3ray.algos.networks.q_functions import reduced
 from d3ray.algos.testing import maker, tiny_dataset
@@ -91,7 +91,7 @@ def test_mopo_is_sac_on_its_rollouts() -> None:
     assert MOPO().rollouts.penalty == "aleatoric"
 
 
-@pytest.mark.parametrize("page", [MOPO, COMBO, MOBILE])
+@pytest.mark.parametrize("page", [MOPO, COMBO, MOBILE, MOReL, RAMBO])
 def test_nothing_begins_without_a_model(page: Any) -> None:
     with pytest.raises(ConfigError, match=f"^{page.__name__} learns in a model: train a ProbabilisticEnsemble"):
         page().fit(DATA, 1)
@@ -111,7 +111,7 @@ def test_presets_are_those_of_the_tables() -> None:
     assert (cheetah.conservative_weight, cheetah.rollouts.horizon, cheetah.rollouts.real) == (0.5, 5, 0.5)
 
 
-@pytest.mark.parametrize("page", [MOPO, COMBO, MOBILE])
+@pytest.mark.parametrize("page", [MOPO, COMBO, MOBILE, MOReL, RAMBO])
 def test_losses_are_read_on_data_that_are_held_out(page: Any) -> None:
     """Where nothing is generated: MOBILE's critic then has no cost, and COMBO's gap is CQL's."""
     train, test = DATA.split(0.3, seed=0)
@@ -119,3 +119,104 @@ def test_losses_are_read_on_data_that_are_held_out(page: Any) -> None:
     told = {name: values for name, values in made.eval_results_.items() if name.startswith("held_out/")}
     assert np.isfinite([values[-1] for values in told.values()]).all()
     assert "held_out/critic_loss" in told
+
+
+def test_morel_halts_where_members_disagree_more_than_on_the_data() -> None:
+    made = maker(MOReL, pessimism=0.6, halt_reward=-7.0)().fit(DATA, 9, 9)
+    model, config = made.guests(made.config_, 0)["dynamics"], made.config_
+    steps = ~np.asarray(DATA.columns["closing"], bool)
+    seen, action = (torch.from_numpy(np.asarray(DATA.columns[name])[steps]) for name in ("observation", "action"))
+    with torch.no_grad():
+        told = model(seen, action).following.numpy()
+    apart = [max(np.linalg.norm(a[k] - b[k]) for a in told for b in told) for k in range(len(seen))]
+    ends = np.asarray(DATA.episodes.final_recorded) | np.asarray(DATA.episodes.terminated)
+    assert ends.all()  # so all transitions are looked at
+    assert config.largest_disagreement == pytest.approx(max(apart), rel=1e-5)
+    rows = made.fit_.sampler(DATA)._columns
+    with torch.no_grad():
+        unknown = model(rows["observation"], rows["action"]).disagreement() > 0.6 * max(apart)
+    made_of = slice(0, made.fit_.sampler(DATA)._filled())
+    assert 0 < int(unknown[made_of].sum()) < len(unknown[made_of])
+    np.testing.assert_array_equal((rows["reward"] == -7.0)[made_of], unknown[made_of])
+    assert float(rows["discount"][made_of][unknown[made_of]].abs().max()) == 0
+
+
+def test_rambos_loss_is_that_of_a_loop() -> None:
+    made = maker(RAMBO, adversary_weight=0.3, bound_weight=0.2)(dtype="float64").fit(DATA, 9, 9)
+    (found, metrics), batch, nets = looked(made, made.model_loss)
+    model, gamma = made.fit_.learner.modules["dynamics"], 0.99
+    members, n = model.members, len(batch.reward)
+    drawn = {
+        "action": nets.noise("action against it", batch.action.shape),
+        "member": nets.uniform("member against it", (n,)),
+        "outcome": nets.noise("outcome against it", (n, 6)).to(model.dtype),
+    }
+    real, kept, density, better = batch.extra["real"], 0.0, [], []
+
+    def least(seen: torch.Tensor, action: torch.Tensor) -> float:
+        return float(reduced(nets.critic(seen[None].double(), action[None].double()), "min"))
+
+    with torch.no_grad():
+        for i in range(n):
+            seen = batch.observation[i].to(model.dtype)
+            if real[i]:
+                told = model.told(seen[None], batch.action[i : i + 1])
+                goal = torch.cat((batch.next_observation[i] - batch.observation[i], batch.reward[i : i + 1])).to(model.dtype)
+                goal = goal / model.units
+                goal[-1] += model.reward.shift
+                for k in range(members):
+                    spread = told.log_variance[k, 0]
+                    kept += float(((goal - told.mean[k, 0]) ** 2 * (-spread).exp() + spread).mean()) / float(real.sum())
+            action, _ = nets.policy(batch.observation[i : i + 1]).sample_with_log_prob(drawn["action"][i : i + 1])
+            told, k = model.told(seen[None], action), int(drawn["member"][i] * members)
+            goal = told.mean[k, 0] + drawn["outcome"][i] * (0.5 * told.log_variance[k, 0]).exp()
+            each = [torch.distributions.Normal(told.mean[m, 0], (0.5 * told.log_variance[m, 0]).exp()) for m in range(members)]
+            density.append(float(torch.stack([one.log_prob(goal).exp() for one in each]).mean(0).log().sum()))
+            following = seen + (goal * model.units)[:-1]
+            paid = float(goal[-1] * model.units[-1]) - model.reward.shift / model.reward.scale
+            ended = float(
+                model.ended(
+                    following[None],
+                    told.end_logit[k].sigmoid(),
+                    nets.uniform("end against it", (n,))[i : i + 1],
+                )
+            )
+            then = following.double()
+            value = least(then, nets.policy(then[None]).mode()[0])
+            better.append(paid + gamma * (1 - ended) * value - least(batch.observation[i], action[0]))
+        made_up = np.flatnonzero(real.numpy() == 0)
+        chosen = np.array(better)[made_up]
+        advantage = (chosen - chosen.mean()) / (chosen.std(ddof=1) + 1e-6)
+        adversary = float((np.array(density)[made_up] * advantage).sum())
+        wanted = kept + 0.2 * float(model.spread()) + 0.3 * adversary
+    assert float(metrics["model_nll"]) == pytest.approx(kept, rel=1e-5)
+    assert float(metrics["adversary"]) == pytest.approx(adversary, rel=1e-3, abs=1e-3)
+    assert float(found) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_rambos_adversary_makes_what_is_better_than_expected_less_likely() -> None:
+    """Values are 10 times the first entry of what follows: with a large λ the model comes to expect less of it than without."""
+    means = []
+    for weight in (0.0, 3.0):
+        made = maker(RAMBO, adversary_weight=weight, model_learning_rate=1e-3, model_optimizer="adam")(seed=1)
+        made.build_with_dataset(DATA)
+        for parameters in (made.fit_.learner.live["critic"],):
+            for name, tensor in parameters.items():
+                tensor.requires_grad_(False).zero_()
+                if name.endswith("0.weight"):
+                    tensor[:, 0, 0], tensor[:, 0, 1] = 1.0, -1.0
+                elif name.endswith("2.weight"):
+                    tensor[:, 0, 0] = tensor[:, 1, 1] = 1.0
+                elif name.endswith("head.weight"):
+                    tensor[:, 0], tensor[:, 1] = 10.0, -10.0
+                tensor.requires_grad_(True)
+        source = made.fit_.sampler(DATA)
+        for step in range(40):
+            made.adversary(made.fit_.learner, source.sample(0))
+            made.fit_.learner.step = step + 1
+        made.fit_.learner.step = 0
+        seen = torch.from_numpy(np.asarray(DATA.columns["observation"])[:200])
+        with torch.no_grad():
+            action = made.fit_.nets().policy(seen).mode()
+            means.append(float(made.fit_.learner.modules["dynamics"](seen, action).following[..., 0].mean()))
+    assert means[1] < means[0] - 0.02

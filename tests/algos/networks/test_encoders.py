@@ -254,7 +254,14 @@ def test_images_are_learned_from_alone_and_in_a_stack(make: Any, kind: str) -> N
     assert gap < 1e-11, name
 
 
-VECTORS_ALONE = ("ProbabilisticEnsemble", "MOPO", "COMBO", "MOBILE")  # which refuse images: tests/algos/model_based
+VECTORS_ALONE = (
+    "ProbabilisticEnsemble",
+    "MOPO",
+    "COMBO",
+    "MOBILE",
+    "MOReL",
+    "RAMBO",
+)  # which refuse images: tests/algos/model_based
 PRESETS = {
     name: (None, *({"d3rlpy"} & algorithm_class(name).presets.keys())) for name in algorithm_names() if name not in VECTORS_ALONE
 }
