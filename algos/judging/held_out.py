@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from ..learning.setup import sampling
 from ..ports import drawn, memories, started
 from ..recurrence import remembers
 from ..wants import Stretches
+from .models import judged_model
 from .seen import Seen, open_transitions, own_policy
 
 _TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
@@ -37,6 +38,7 @@ class HeldOut:
     - `td_error`, the mean of |r + γ Q(s', π(s')) - Q(s, a)| with one-step rewards, in the units of the scaled rewards, where the
       algorithm learns values and does not look back.
     - Of an algorithm that judges another's policy, and has none, neither.
+    - Of a model of the dynamics `error_1`, `error_5`, … after so many steps, and `coverage_50` and `coverage_90` (see `models`).
     - Each of the algorithm's own losses by its name, on transitions drawn uniformly, the same at every call and for every seed.
       Nothing is trained, and layers are at rest.
 
@@ -56,6 +58,8 @@ class HeldOut:
         with torch.no_grad():
             if algorithm.acts():
                 found = self._acted(fit)
+        if hasattr(algorithm, "model"):
+            found |= judged_model(cast("Any", algorithm).model(), self.dataset)
         return found | losses(fit.learner, self._fixed(fit))
 
     def _acted(self, fit: Fit) -> dict[str, float]:

@@ -59,7 +59,7 @@ def check_data(config: ExperimentConfig, dataset: Data, objective: str | None = 
     """
     algorithm = config.make_algorithm(config.seeds[0])
     check_learning(algorithm, dataset, config.evaluation, config.online)
-    environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset)
+    environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset, algorithm)
     if environment is not None:
         with make(environment) as vector:
             check_spaces(dataset, vector.spec, environment if isinstance(environment, str) else environment.id)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from ...algos.base import Algorithm
 from ...algos.environments.scores import reference_in
+from ...algos.judging.models import names_of_model
 from ...algos.judging.scorers import SCORERS, Scorer, soft_opc_scorer
 from ...algos.recurrence import remembers
 from ...algos.wants import Stretches
+from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.random import bits, fold, root_key
 from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
 from ..places import Data
+from ..rllib.names import is_rllib
 from .config import EvaluationConfig
 
 
@@ -19,12 +22,16 @@ def evaluation_seed(seed: int, step: int) -> int:
     return int(bits(fold(fold(root_key(seed), "evaluation"), step), 1)) & 0x7FFFFFFF
 
 
-def environment_to_play(config: EvaluationConfig, dataset: Data) -> str | Environment | None:
-    """The environment named, or the dataset's own.
+def environment_to_play(config: EvaluationConfig, dataset: Data, algorithm: Algorithm | None = None) -> str | Environment | None:
+    """The environment named, or the dataset's own; None for an algorithm without a policy.
 
     Raises:
-        ConfigError: there is neither, and nothing is held out.
+        ConfigError: there is neither, and nothing is held out; or what cannot play is to, or nothing of it is held out.
     """
+    if algorithm is not None and not is_rllib(algorithm.name) and not algorithm.acts():
+        if config.environment is not None or not config.holdout:
+            raise ConfigError(f"evaluation: {algorithm.name} has no policy that could play: say {{holdout: 0.1}} alone.")
+        return None
     environment = config.environment or dataset.environment
     if environment is None and not config.holdout:
         raise ConfigError(
@@ -71,7 +78,10 @@ def measured(
     if environment is not None:
         found += ["evaluation/normalized_return"] * (reference_in(environment_id(environment), dataset.name) is not None)
     if config is not None and config.holdout:
-        found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
+        if is_rllib(algorithm.name) or algorithm.acts():
+            found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
+        if hasattr(algorithm, "model") and isinstance(dataset, Dataset):
+            found += [f"holdout/{name}" for name in names_of_model(int(max(dataset.episodes.steps)))]
         found += ["holdout/td_error"] * algorithm.learns_values()
         for name in config.scorers:
             _check_scorer(name, algorithm, dataset)

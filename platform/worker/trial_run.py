@@ -170,7 +170,7 @@ class TrialRun:
             found["holdout"] = Every(held_out, *when)
             if config.scorers:
                 found["scorers"] = Every(Scores(scorers(config), test), *when)
-        if (environment := environment_to_play(config, self.dataset)) is not None:
+        if (environment := environment_to_play(config, self.dataset, self._algorithm)) is not None:
             returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name, config.epsilon)
             self._evaluators.append(returns)
             found["evaluation"] = Every(returns, *when)

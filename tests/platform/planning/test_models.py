@@ -77,6 +77,20 @@ def test_what_is_no_model_is_refused_before_any_work(storage: Path) -> None:
     assert not (storage / "results/nothing").exists()
 
 
+def test_a_model_is_chosen_by_what_it_is_worth_on_episodes_that_are_held_out(storage: Path) -> None:
+    held_out = {"evaluation": {"holdout": 0.2}, "checkpoint": {"best": "holdout/error_5"}}
+    run_experiment(config(storage, "chosen", MODEL, n_steps=90, **held_out))
+    (trial,) = Experiment.look(str(storage / "results"), "chosen").trials()
+    (kept,) = (trial.folder / "best").names()
+    assert read_checkpoint(Path(trial.folder.name) / "best" / kept)[1]["algorithm"] == "ProbabilisticEnsemble"
+    lines = [json.loads(line) for part in sorted((Path(trial.folder.name) / "outbox/seed-0").iterdir()) for line in part.open()]
+    told = [metrics for _, _, metrics in lines if "holdout/error_5" in metrics]
+    assert len(told) == 3
+    assert all(0 < metrics["holdout/coverage_90"] <= 1 for metrics in told)
+    with pytest.raises(ConfigError, match=r"^evaluation: ProbabilisticEnsemble has no policy that could play"):
+        run_experiment(config(storage, "played", MODEL, evaluation={"environment": "Pendulum-v1"}))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_sweep_over_penalty_and_horizon_goes_on_after_a_kill(storage: Path, tmp_path: Path) -> None:

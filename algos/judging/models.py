@@ -1,0 +1,76 @@
+"""What a model of the dynamics is worth on episodes that it has not seen: errors over several steps, and how sure it may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.dataset import Dataset
+from ..dynamics.model import Model
+
+STEPS = (1, 5, 10, 25)
+LEVELS = (0.5, 0.9)
+_COVERED = tuple(f"coverage_{round(100 * level)}" for level in LEVELS)
+_MOST = 2048  # starts that are looked at, evenly spread over the data
+
+
+def judged_model(model: Model, data: Dataset) -> dict[str, float]:
+    """`error_K` after K steps, as far as episodes last, and `coverage_P` of the central P % of what was expected."""
+    errors = step_errors(model, data, min(STEPS[-1], int(np.max(data.episodes.steps))))
+    told = {f"error_{k}": float(errors[k - 1]) for k in STEPS if k <= len(errors)}
+    return told | dict(zip(_COVERED, coverage(model, data, LEVELS), strict=True))
+
+
+def names_of_model(longest: int) -> list[str]:
+    """What `judged_model` tells of data whose longest episode has so many steps."""
+    return [*(f"error_{k}" for k in STEPS if k <= longest), *_COVERED]
+
+
+@torch.no_grad()
+def step_errors(model: Model, data: Dataset, horizon: int) -> np.ndarray:
+    """The root mean squared error of what is expected after 1 … `horizon` steps of the recorded actions, [horizon].
+
+    A state goes on as the mean of what members expect. Each entry counts in its deviations over the data, so that 1 is about what
+    the data's mean would be worth. Starts are those with so many steps before them; where there is none, fewer steps are told.
+    """
+    episodes = data.episodes
+    steps, first = (np.asarray(part, np.int64) for part in (episodes.steps, episodes.first_row))
+    known = steps - ~(np.asarray(episodes.final_recorded) | np.asarray(episodes.terminated))  # steps whose outcome is there
+    horizon = min(horizon, int(known.max()))
+    starts = np.concatenate([row + np.arange(max(n - horizon + 1, 0)) for row, n in zip(first, known, strict=True)])
+    starts = starts[:: max(1, -(-len(starts) // _MOST))]
+    seen, action = (_column(data, name, model) for name in ("observation", "action"))
+    scale = seen.std(0).clamp(min=1e-8)
+    state, errors = seen[starts], list[Tensor]()
+    for k in range(horizon):
+        state = model(state, action[starts + k]).following.mean(0)
+        errors.append(((state - seen[starts + k + 1]) / scale).square().mean().sqrt())
+    return torch.stack(errors).cpu().numpy()
+
+
+@torch.no_grad()
+def coverage(model: Model, data: Dataset, levels: tuple[float, ...]) -> list[float]:
+    """How often what came lies in the central share of what was expected, of all entries and the reward; a share for each level.
+
+    What was expected is the mixture of the members' normal distributions. Of a calibrated model each share is its level; below it
+    the model is too sure of itself (Kuleshov et al. 2018, arXiv:1807.00263).
+    """
+    episodes = data.episodes
+    steps, first = (np.asarray(part, np.int64) for part in (episodes.steps, episodes.first_row))
+    known = steps - ~(np.asarray(episodes.final_recorded) | np.asarray(episodes.terminated))
+    at = np.concatenate([row + np.arange(n) for row, n in zip(first, known, strict=True)])
+    at = at[:: max(1, -(-len(at) // _MOST))]
+    seen, action, reward = (_column(data, name, model) for name in ("observation", "action", "reward"))
+    found = model(seen[at], action[at])
+    came = torch.cat((seen[at + 1], reward[at, None]), -1)
+    below = torch.special.ndtr((came - found.mean) / found.deviation).mean(0)  # the mixture's distribution function there
+    return [float(((below - 0.5).abs() <= level / 2).double().mean()) for level in levels]
+
+
+def _column(data: Dataset, name: str, model: Model) -> Any:
+    """A column as the model takes it, on its device."""
+    rows = torch.from_numpy(np.ascontiguousarray(data.columns[name])).to(model.units.device)
+    return rows.to(model.dtype) if rows.is_floating_point() else rows
