@@ -32,6 +32,8 @@ MOVED = {
     "d3rlpy.dataset.replay_buffer": "algos.d3rlpy.dataset",
     "d3rlpy.dataset.transition_pickers": "algos.d3rlpy.dataset",
     "d3rlpy.datasets": "algos.environments.datasets",
+    "d3rlpy.dynamics": "algos.d3rlpy.dynamics",
+    "d3rlpy.dynamics.mopo": "algos.d3rlpy.dynamics",
     "d3rlpy.envs": "algos.d3rlpy.envs",
     "d3rlpy.gpu": "algos.devices",
     "d3rlpy.logging": "algos.d3rlpy.logging",

@@ -14,7 +14,9 @@ import math
 import operator
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +24,8 @@ from .seeds import CHILD as _CHILD  # an odd constant that keeps `fold(key, 0)` 
 from .seeds import GOLDEN as _GOLDEN  # 2⁶⁴ / golden ratio, as int64: splitmix64's increment
 from .seeds import MURMUR as _MURMUR
 from .seeds import SPLITMIX as _SPLITMIX
+
+_KEPT = 2**16  # positions up to so many are kept, a list for each count
 
 
 def shift_right(x: Tensor, n: int) -> Tensor:
@@ -56,7 +60,22 @@ def root_keys(seed: int | Sequence[int], device: torch.device | str = "cpu") -> 
 
 def bits(key: Tensor, count: int) -> Tensor:
     """`count` hashes of each key: (…,) int64 to (…, count) int64, every bit random."""
-    return bits_at(key[..., None], torch.arange(count, device=key.device))
+    position = _positions(count) if key.device.type == "cpu" else torch.arange(count, device=key.device)
+    return bits_at(key[..., None], position)
+
+
+def _positions(count: int) -> Tensor:
+    """0 … count - 1, as numbers that lie somewhere.
+
+    Compiled for a CPU, an `arange` becomes the counter of a C++ loop, and a counter's product that overflows is undefined there:
+    compilers take it that the loop ends before, so that torch 2.13's programs gave other numbers, and wrote beyond their memory.
+    """
+    return _kept_positions(count) if count <= _KEPT else torch.from_numpy(np.arange(count))
+
+
+@lru_cache(maxsize=256)
+def _kept_positions(count: int) -> Tensor:
+    return torch.from_numpy(np.arange(count))
 
 
 def bits_at(key: Tensor, position: Tensor) -> Tensor:

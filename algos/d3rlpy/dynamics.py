@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from ...data.errors import ConfigError, did_you_mean
 from ..definition import RUN
@@ -60,6 +60,19 @@ class MOPO(Learnable, ProbabilisticEnsemble, metaclass=_InTheirWords):  # pyrigh
     def name(self) -> str:
         """What it is saved as."""
         return ProbabilisticEnsemble.__name__
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every argument and its value."""
+        return {**super().get_params(deep), **{name: getattr(self, name) for name in _ROLLOUTS}}
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets arguments; once there are networks, how it generates and coefficients alone."""
+        vars(self).update({name: params.pop(name) for name in _ROLLOUTS if name in params})
+        return super().set_params(**params) if params else self
+
+    @classmethod
+    def _class_called(cls, name: str) -> type[Self]:
+        return cls if name == ProbabilisticEnsemble.__name__ else super()._class_called(name)
 
     @property
     def rollouts(self) -> ModelRollouts:

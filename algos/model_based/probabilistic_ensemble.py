@@ -141,6 +141,8 @@ class ProbabilisticEnsemble(Algorithm):
 
     def improve(self, learner: Verbs, batch: Batch) -> None:
         """All members, each on its part of the batch."""
+        if "held_out" not in batch.extra:  # it is a user's own, to learn from
+            batch = batch.with_extra(held_out=torch.zeros_like(batch.reward))
         learner.minimise(self.dynamics_loss, "dynamics", batch)
 
     def judge(self, learner: Verbs, batch: Batch) -> None:

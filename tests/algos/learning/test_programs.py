@@ -17,6 +17,7 @@ from d3ray.algos.stack import Stack
 from d3ray.algos.testing.errors import live
 from d3ray.algos.values.dqn import DQN
 from d3ray.data.errors import ConfigError
+from d3ray.data.random import fold, normal, root_key, uniform
 
 NOISY = {"hidden_units": [8], "normalization": "batch", "dropout_rate": 0.2}
 needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler here")
@@ -100,3 +101,17 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch
 def test_compile_graph_is_yes_or_no() -> None:
     with pytest.raises(ConfigError, match="DQN: compile_graph is 'yes'; choose True or False"):
         DQN(compile_graph="yes").check_settings()
+
+
+@pytest.mark.long
+@needs_compiler
+def test_random_numbers_of_any_count_are_those_of_the_address() -> None:
+    """A hash of a loop's counter overflows, which C++ leaves undefined: sizes that are no whole number of vectors came out otherwise."""
+    sizes = (1, 7, 16, 17, 24, 33, 48, 100, 300)
+
+    def drawn(key: torch.Tensor) -> list[torch.Tensor]:
+        return [draw(fold(key, n), (n,), torch.float64) for n in sizes for draw in (normal, uniform)]
+
+    key = root_key(5)
+    for found, wanted in zip(Programs()("draws", drawn, key), drawn(key), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)

@@ -29,7 +29,8 @@ def looked(made: Any, part: Any) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("pushed", ["all", "generated"])
 def test_combos_gap_pushes_where_it_is_asked_and_raises_at_the_data(pushed: Any) -> None:
-    made = maker(COMBO, pushed=pushed)(dtype="float64").fit(DATA, 9, 9)
+    rollouts = {"horizon": 2, "n_transitions": 8, "interval": 7, "real": 0.25}
+    made = maker(COMBO, pushed=pushed, rollouts=rollouts)(dtype="float64").fit(DATA, 9, 9)
     found, batch, nets = looked(made, made.gap)
     with torch.no_grad():
         high, data = made.sides(nets, batch)
