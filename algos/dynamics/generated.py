@@ -15,7 +15,7 @@ from ...data.batch import Batch
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.random import fold, integers, root_keys
-from ...data.sampling import PrioritizedSampling
+from ...data.sampling import PrioritizedSampling, RecurrentSampling, StreamSampling
 from ..environments.spaces import check_spaces
 from ..nets import Hyper, Nets
 from ..ports import Tensors, memories, noises
@@ -117,7 +117,7 @@ class GeneratedSource:
 
     def sample(self, step: int, size: int | None = None) -> Batch:
         """The batch of a gradient step. One that is a multiple of the interval generates first."""
-        if step % self.wants.rollouts.interval == 0 and step != self._begun:
+        if not self._columns or (step % self.wants.rollouts.interval == 0 and step != self._begun):
             self._generate(step)
         real: Batch = self._real.sample(step)
         n = self._filled()
@@ -244,8 +244,8 @@ def generated(page: Any, config: Any, wants: Any) -> Any:
     if wants.next_action or wants.extra or wants.ahead:
         more = "what was done next" if wants.next_action else "what came later" if wants.ahead else f"the column {wants.extra[0]!r}"
         raise ConfigError(f"{page.name} asks for {more} in the data, which nobody knows of generated ones: leave dynamics out.")
-    if isinstance(config.sampler, PrioritizedSampling):
-        raise ConfigError(f"{page.name}: sampler 'prioritized' knows no generated transitions: leave sampler or dynamics out.")
+    if isinstance(config.sampler, PrioritizedSampling | StreamSampling | RecurrentSampling):
+        raise ConfigError(f"{page.name}: sampler {config.sampler.name!r} and dynamics do not go together: leave one of them out.")
     return Generated(page, config, config.rollouts, wants)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,9 +58,7 @@ class PartlyHeldOutSource:
         batch = self._ordinary.sample(step, size)
         weight, at = batch.weight, batch.index % self._held_out.shape[-1]
         held_out, share = (part.gather(-1, at) if self._stacked else part[at] for part in (self._held_out, self._weight))
-        made = batch.with_extra(held_out=held_out)
-        made.__dict__.update(weight=share if weight is None else weight * share)
-        return made
+        return replace(batch, weight=share if weight is None else weight * share, extra={**batch.extra, "held_out": held_out})
 
     def between_epochs(self, epoch: int) -> None:
         self._ordinary.between_epochs(epoch)

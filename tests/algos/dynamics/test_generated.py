@@ -114,6 +114,12 @@ def test_rounds_come_at_the_interval_and_the_oldest_make_room() -> None:
     assert int((source.sample(6).index[4:] - 2**40).max()) < 18
 
 
+def test_other_data_begin_with_a_round_of_their_own_wherever_training_stands() -> None:
+    data, other = tiny_dataset(discrete=False), tiny_dataset(discrete=False, n=200)
+    algorithm = made(data).fit(data, 3, 3).fit(other, 1, 1)
+    assert algorithm.fit_.sampler(other)._rounds == 1
+
+
 def test_scalers_act_on_what_is_generated() -> None:
     data = tiny_dataset(discrete=False)
     scalers: Any = {"observation_scaler": "standard", "reward_scaler": {"name": "multiply", "multiplier": 10.0}}
@@ -188,6 +194,7 @@ def test_what_cannot_be_generated_for_is_one_sentence() -> None:
         ("other actions", lambda: made(data, Known(discrete)).fit(data, 1), "the model of the dynamics"),
         ("n steps", lambda: made(data, td_steps=2).fit(data, 1), "td_steps is 2"),
         ("priorities", lambda: made(data, sampler="prioritized").fit(data, 1), "'prioritized'"),
+        ("a stream", lambda: made(data, sampler="stream").fit(data, 1), "'stream'"),
         (
             "elsewhere",
             lambda: made(here, Known(here, environment="Ant-v4")).fit(here, 1),
