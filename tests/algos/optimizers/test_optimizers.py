@@ -263,7 +263,7 @@ def test_wrong_settings_end_in_one_sentence(given: object, sentence: str) -> Non
 def test_the_optimizer_of_every_network_is_a_setting(name: str) -> None:
     cls = algorithm_class(name)
     settings = {field: "sgd" for field in cls.Config.model_fields if field.endswith("optimizer")}
-    algorithm = cls(**settings)
+    algorithm = testing.maker(cls)(**settings)
     spec = testing.tiny_dataset(discrete=cls.actions == "discrete").spec
     networks = algorithm.networks(spec, algorithm.check_settings())
     assert {part.optimizer.name for network in networks.values() for part in (network, *network.groups)} == {"sgd"}
