@@ -92,9 +92,11 @@ def test_programs_are_known_by_what_they_are_given() -> None:
 
 
 @pytest.mark.long
-def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
-    with pytest.raises(ConfigError, match=r"^compile_graph: torch cannot compile critic_loss of critic on this machine, .*"):
+def test_a_machine_without_a_compiler_is_told_so() -> None:
+    from torch._inductor import config  # whose settings are put back by its own patch alone
+
+    said = r"^compile_graph: torch cannot compile critic_loss of critic on this machine, .*"
+    with config.patch({"cpp.cxx": ("no-such-compiler",)}), pytest.raises(ConfigError, match=said):
         testing.maker(DQN, compile_graph=True, batch_size=7)().fit(testing.data_for(testing.maker(DQN)), 2)
 
 
