@@ -31,7 +31,10 @@ ALGORITHMS: dict[str, tuple[dict[str, Any], str]] = {
         "ω = 0.5, half of each batch is data.",
     ),
 }
-TOLD = "Two layers of 64; a model of each seed's own, trained for 5,000 steps. Settings were tried with seeds from 1000 on."
+TOLD = (
+    "Two layers of 64; a model of each seed's own, trained for 5,000 steps. Settings but MOBILE's were tried with seeds from 1000 on, "
+    "on d3ray/pendulum-replay and on random steps."
+)
 
 MODELS = tuple(
     Study(

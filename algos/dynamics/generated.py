@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from ..recurrence import remembers
 from ..wants import Looks, Material, Transitions
 from .model import Outcomes
 from .settings import ModelRollouts
+from .terminations import family
 
 Columns = dict[str, Tensor]
 
@@ -271,7 +271,7 @@ def check_model(model: Any, dataset: Dataset) -> None:
     """
     check_spaces(dataset.spec, model.spec, dataset.name, "the model of the dynamics")
     here = dataset.environment.id if dataset.environment else None
-    if here and model.environment and _family(here) != _family(model.environment):
+    if here and model.environment and family(here) != family(model.environment):
         raise ConfigError(f"The model of the dynamics is of {model.environment}, and {dataset.name!r} of {here}.")
     error, naive = model.held_out
     if error > naive > 0:
@@ -280,8 +280,3 @@ def check_model(model: Any, dataset: Dataset) -> None:
             f"{naive:.3g}: it is worse than none. Train it longer, or on more data.",
             stacklevel=2,
         )
-
-
-def _family(environment: str) -> str:
-    """An id without its version and what stands before it."""
-    return re.sub(r"-v\d+$", "", environment.rpartition("/")[2])

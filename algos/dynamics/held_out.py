@@ -13,6 +13,7 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.dataset import Dataset
 from ...data.random import fold, root_key, uniform
+from ...data.recording import Recording
 from ...data.sampling.windows import Windows
 from ..wants import Looks, Material, Transitions
 
@@ -23,7 +24,8 @@ _ROWS = 2**16  # of what is no dataset: which are held out goes by a transition'
 class PartlyHeldOut:
     """Transitions whose `extra["held_out"]` is 1 where they are held out, and whose `weight` there is 0.
 
-    Weights of the others make up for it, so that a loss is as large as it was.
+    Weights of the others make up for it, so that a loss is as large as it was. `extra["followed"]` is 0 where the MDP ended and
+    what was seen then was not recorded.
 
     The setting `holdout` is the share of the episodes, of which at least one is held out; of data of one episode, and of replay
     buffers, it is that of the transitions.
@@ -48,6 +50,7 @@ class PartlyHeldOutSource:
         rows = [_held_out(material.given, *row) for row in zip(learner.values["holdout"], learner.seeds, strict=True)]
         held_out = torch.from_numpy(np.stack(rows) if learner.stacked else rows[0]).to(learner.device)
         self._held_out, self._stacked = held_out.to(learner.dtype), learner.stacked  # [(S,) transitions]
+        self._followed = torch.from_numpy(next_recorded(material.given)).to(learner.device, learner.dtype)  # [transitions]
         self._weight = (1 - self._held_out) / (1 - self._held_out).mean(-1, keepdim=True)
 
     def __getattr__(self, name: str) -> Any:
@@ -58,7 +61,8 @@ class PartlyHeldOutSource:
         batch = self._ordinary.sample(step, size)
         weight, at = batch.weight, batch.index % self._held_out.shape[-1]
         held_out, share = (part.gather(-1, at) if self._stacked else part[at] for part in (self._held_out, self._weight))
-        return replace(batch, weight=share if weight is None else weight * share, extra={**batch.extra, "held_out": held_out})
+        told = {"held_out": held_out, "followed": self._followed[batch.index % len(self._followed)]}
+        return replace(batch, weight=share if weight is None else weight * share, extra={**batch.extra, **told})
 
     def between_epochs(self, epoch: int) -> None:
         self._ordinary.between_epochs(epoch)
@@ -84,3 +88,14 @@ def _held_out(given: Any, share: float, seed: int) -> np.ndarray:
     held_out = np.zeros(len(steps), bool)
     held_out[order[: min(max(round(share * len(steps)), 1), len(steps) - 1)]] = True
     return np.repeat(held_out, steps)
+
+
+def next_recorded(given: Any) -> np.ndarray:
+    """[transitions] bool: whether the next observation was recorded, by their numbers in the source."""
+    if not isinstance(given, Recording):
+        return np.ones(1, bool)
+    drawable, episodes = np.asarray(Windows(given).drawable, np.int64), given.episodes
+    known = np.ones(int(drawable.sum()), bool)
+    blind = ~np.asarray(episodes.final_recorded, bool) & (drawable == np.asarray(episodes.steps))
+    known[np.cumsum(drawable)[blind] - 1] = False
+    return known

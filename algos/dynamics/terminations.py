@@ -106,6 +106,9 @@ _OF_ENVIRONMENTS = {
 
 def termination_of(environment: str | None) -> str | None:
     """The name of an environment's termination by its id, of any version; None: it is not known."""
-    if environment is None:
-        return None
-    return _OF_ENVIRONMENTS.get(re.sub(r"-v\d+$", "", environment.rpartition("/")[2]))
+    return None if environment is None else _OF_ENVIRONMENTS.get(family(environment))
+
+
+def family(environment: str) -> str:
+    """An id without its version and what stands before it."""
+    return re.sub(r"-v\d+$", "", environment.rpartition("/")[2])

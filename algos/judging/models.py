@@ -36,9 +36,7 @@ def step_errors(model: Model, data: Dataset, horizon: int) -> np.ndarray:
     A state goes on as the mean of what members expect. Each entry counts in its deviations over the data, so that 1 is about what
     the data's mean would be worth. Starts are those with so many steps before them; where there is none, fewer steps are told.
     """
-    episodes = data.episodes
-    steps, first = (np.asarray(part, np.int64) for part in (episodes.steps, episodes.first_row))
-    known = steps - ~(np.asarray(episodes.final_recorded) | np.asarray(episodes.terminated))  # steps whose outcome is there
+    first, known = _known(data)
     horizon = min(horizon, int(known.max()))
     starts = np.concatenate([row + np.arange(max(n - horizon + 1, 0)) for row, n in zip(first, known, strict=True)])
     starts = starts[:: max(1, -(-len(starts) // _MOST))]
@@ -58,9 +56,7 @@ def coverage(model: Model, data: Dataset, levels: tuple[float, ...]) -> list[flo
     What was expected is the mixture of the members' normal distributions. Of a calibrated model each share is its level; below it
     the model is too sure of itself (Kuleshov et al. 2018, arXiv:1807.00263).
     """
-    episodes = data.episodes
-    steps, first = (np.asarray(part, np.int64) for part in (episodes.steps, episodes.first_row))
-    known = steps - ~(np.asarray(episodes.final_recorded) | np.asarray(episodes.terminated))
+    first, known = _known(data)
     at = np.concatenate([row + np.arange(n) for row, n in zip(first, known, strict=True)])
     at = at[:: max(1, -(-len(at) // _MOST))]
     seen, action, reward = (_column(data, name, model) for name in ("observation", "action", "reward"))
@@ -68,6 +64,12 @@ def coverage(model: Model, data: Dataset, levels: tuple[float, ...]) -> list[flo
     came = torch.cat((seen[at + 1], reward[at, None]), -1)
     below = torch.special.ndtr((came - found.mean) / found.deviation).mean(0)  # the mixture's distribution function there
     return [float(((below - 0.5).abs() <= level / 2).double().mean()) for level in levels]
+
+
+def _known(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each episode, and of how many of its steps the next observation was recorded, [E] each."""
+    episodes = data.episodes
+    return np.asarray(episodes.first_row, np.int64), np.asarray(episodes.steps, np.int64) - ~np.asarray(episodes.final_recorded)
 
 
 def _column(data: Dataset, name: str, model: Model) -> Any:

@@ -20,6 +20,7 @@ from ...data.random import fold, root_key
 from ...data.recording import Recording
 from ...data.sampling import TransitionSampler
 from ..acting.fitted import policy_module
+from ..dynamics.held_out import next_recorded
 from ..environments.spaces import check_spaces
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
@@ -200,7 +201,7 @@ def followed(algorithm: Estimator, data: Data, size: int) -> Iterator[Batch]:
     for part in recordings(data):
         check_spaces(part.spec, algorithm.fitted.spec, part.name, f"this {algorithm.name}")
         sampler = TransitionSampler(part, 1, next_action=False, free_memory=lambda device: 0)
-        for at in torch.arange(sampler.n_windows).split(size):
+        for at in torch.from_numpy(np.flatnonzero(next_recorded(part))).split(size):
             yield sampler.at(at)
 
 

@@ -17,7 +17,8 @@ Choices   1. Every member draws batches of its own, as MBPO's do after its first
           3. Errors on what is held out run along with training, in the network itself. By the latest of them the `n_elites` best
              members count; MBPO looks at all of it after each epoch, and takes each member back to where it was best.
           4. Where those errors have not fallen for `patience` steps, the network stays as it is: every seed of a stack for itself.
-          5. Observations and rewards are scaled by default, so that w and σ mean the same everywhere; MBPO scales inputs alone.
+          5. Where the MDP ended and what was seen then was not recorded, only the end is learned.
+          6. Observations and rewards are scaled by default, so that w and σ mean the same everywhere; MBPO scales inputs alone.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class ProbabilisticEnsembleConfig(ContinuousConfig):
         "when the MDP ends: never, learned, or as one of these environments; auto: as the data's does, else learned where an "
         "episode terminated",
     )
-    observation_scaler: ObservationScaler | None = setting(StandardScaler(), "how observations are scaled; choice 5")
-    reward_scaler: RewardScaler | None = setting(StandardRewardScaler(), "how rewards are scaled; choice 5")
+    observation_scaler: ObservationScaler | None = setting(StandardScaler(), "how observations are scaled; choice 6")
+    reward_scaler: RewardScaler | None = setting(StandardRewardScaler(), "how rewards are scaled; choice 6")
 
 
 class ProbabilisticEnsemble(Algorithm):
@@ -142,7 +143,7 @@ class ProbabilisticEnsemble(Algorithm):
     def improve(self, learner: Verbs, batch: Batch) -> None:
         """All members, each on its part of the batch."""
         if "held_out" not in batch.extra:  # it is a user's own, to learn from
-            batch = batch.with_extra(held_out=torch.zeros_like(batch.reward))
+            batch = batch.with_extra(held_out=torch.zeros_like(batch.reward), followed=torch.ones_like(batch.reward))
         learner.minimise(self.dynamics_loss, "dynamics", batch)
 
     def judge(self, learner: Verbs, batch: Batch) -> None:
@@ -157,16 +158,18 @@ class ProbabilisticEnsemble(Algorithm):
     def dynamics_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B], by the member that learns from it; choice 1."""
         n = len(batch.reward)
-        seen, action, goal, ended, held_out = (self._by_member(x) for x in (*self._told(batch), batch.extra["held_out"]))
+        parts = (*self._told(batch), batch.extra["held_out"], batch.extra["followed"])
+        seen, action, goal, ended, held_out, followed = map(self._by_member, parts)
         found = nets.dynamics(seen, action)
         squared = (goal - found.mean).square()
-        nll = (squared * (-found.log_variance).exp() + found.log_variance).mean(-1)
+        nll = (squared * (-found.log_variance).exp() + found.log_variance).mean(-1) * followed
         each = nll + h.bound_weight * nets.dynamics.spread() / self.config_.n_members
         if self.config_.termination == "learned":
             each = each + binary_cross_entropy_with_logits(found.end_logit, ended, reduction="none")
-        nets.dynamics.note(squared.mean(-1), goal, held_out)
+        nets.dynamics.note(squared.mean(-1), goal, held_out * followed)
+        learned = (1 - held_out) * followed
         metrics = {
-            "error": (squared.detach().mean(-1) * (1 - held_out)).sum() / (1 - held_out).sum(),
+            "error": (squared.detach().mean(-1) * learned).sum() / learned.sum().clamp(min=1),
             "held_out_error": nets.dynamics.held_out_error(),
             "deviation": (0.5 * found.log_variance).exp().mean(),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from d3ray.algos.judging.scorers import (
     dynamics_prediction_variance_scorer,
     dynamics_reward_prediction_error_scorer,
 )
+from d3ray.algos.judging.seen import followed
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import tiny_arrays, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
@@ -298,3 +300,24 @@ def test_scorers_are_means_over_transitions_whose_next_observation_is_known() ->
             assert scorer(made, given, 7) == pytest.approx(-np.mean(wanted), rel=1e-4)
     with pytest.raises(DataError, match="tiny"):
         dynamics_reward_prediction_error_scorer(made, tiny_dataset(discrete=True))
+
+
+def test_what_followed_an_end_is_not_learned_where_it_was_not_recorded() -> None:
+    arrays = tiny_arrays(discrete=False)
+    del arrays["final_observations"]
+    data = Dataset.from_arrays(**arrays)
+    made = ProbabilisticEnsemble(**PLAIN, dtype="float64", termination="learned").fit(data, 9, 9)
+    learner, batch = made.fit_.learner, made.fit_.sampler(data).sample(3)
+    ended = batch.discount == 0
+    assert 0 < int(ended.sum()) < len(ended)
+    assert torch.equal(batch.extra["followed"] == 0, ended)  # steps that were cut blindly are not drawn at all
+    other = replace(batch, next_observation=batch.next_observation + 7.0 * ended[:, None])
+    losses = [evaluate(made, learner, one, made.dynamics_loss)[0] for one in (batch, other)]
+    np.testing.assert_array_equal(*losses)
+    turned = replace(batch, discount=torch.where(ended, 0.99, batch.discount))
+    assert (evaluate(made, learner, turned, made.dynamics_loss)[0][ended.numpy()] != losses[0][ended.numpy()]).all()
+    whole = ProbabilisticEnsemble(**PLAIN).fit(tiny_dataset(discrete=False), 1, 1)
+    assert (whole.fit_.sampler(whole.fit_.sources.given).sample(0).extra["followed"] == 1).all()
+    n = sum(len(episode) - 1 for episode in data.episodes)
+    found = [len(step.reward) for step in followed(made, data, 64)]
+    assert sum(found) == n
