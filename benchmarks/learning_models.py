@@ -32,8 +32,8 @@ ALGORITHMS: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 TOLD = (
-    "Two layers of 64; a model of each seed's own, trained for 5,000 steps. Settings but MOBILE's were tried with seeds from 1000 on, "
-    "on d3ray/pendulum-replay and on random steps."
+    "Two layers of 64; a model of each seed's own, trained for 5,000 steps. Settings but MOBILE's were tried with seeds from 1000 "
+    "on, on d3ray/pendulum-replay and on random steps."
 )
 
 MODELS = tuple(
