@@ -384,7 +384,7 @@ GROUPS: dict[str, Group] = {
     "cql-bf16": _mixed(CQL),
     "stack-256": Stacked(TD3_PLUS_BC, 120, 0.95),
     "stack-64": Stacked(SMALL, 480, 1.4),
-    "stack-dqn": Stacked(SMALL_DQN, 1_800, 1.8),
+    "stack-dqn": Stacked(SMALL_DQN, 1_800, 3.0),
     "stack-bcq": Stacked(BCQ, 8, 0.95, seeds=4),
     "stack-cql": Stacked(CQL, 16, 0.95, seeds=4),
     "stack-crr": Stacked(CRR, 120, 0.95, seeds=4),

@@ -68,8 +68,8 @@ class _Atoms(Critic):
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
         """-Σ_k m_k log p_k(s, a) of every member and sample, [members, B]."""
-        logs = self._logits(features).log_softmax(-1).movedim(-1, -3)  # [members, N, B, outputs]
-        logs = logs.squeeze(-1) if action is None else picked(logs, action)
+        logits = self._logits(features).movedim(-1, -3)  # [members, N, B, outputs]
+        logs = (logits.squeeze(-1) if action is None else picked(logits, action)).log_softmax(-2)
         value = (self.support[:, None] * logs.exp()).sum(-2)
         return report(-(goal.onto(self.support) * logs).sum(-2), value, goal.mean)
 
