@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +172,14 @@ def before(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def serve(folder: str) -> None:
-    """Times draws each time that a line comes in."""
+    """Times draws each time that a line comes in, in a process that keeps what it frees, as a trial's does."""
     from d3ray.data.dataset import Dataset
     from d3ray.data.sampling import TransitionSampler
 
+    with suppress(ImportError):  # there was a version whose samplers do so
+        from d3ray.platform.worker.host_memory import keep_freed_memory
+
+        keep_freed_memory()
     run = drawing(TransitionSampler(Dataset.open(folder), BATCH, 0), 4000)
     for _ in sys.stdin:
         print(run(), flush=True)
