@@ -33,6 +33,7 @@ from .tabular.csv_table import csv_parts, is_csv, is_table, read_csv
 from .tabular.flat_parquet import is_flat_parquet, plan_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
 from .tabular.open_bandit import is_open_bandit, read_open_bandit
+from .tianshou import is_tianshou, plan_tianshou, read_tianshou
 from .untrusted.archives import is_zip
 from .untrusted.pickled_paths import is_pickled_paths, read_pickled_paths
 
@@ -78,6 +79,13 @@ FORMATS: dict[str, Format] = {
         ),
         Format(
             "npz", "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories", is_npz, read_npz
+        ),
+        Format(
+            "tianshou",
+            "Tianshou's replay buffers, of save_hdf5 or pickled",
+            is_tianshou,
+            read_tianshou,
+            plan=plan_tianshou,
         ),
         Format("pickled_paths", "pickles of paths, dicts of arrays of numbers", is_pickled_paths, read_pickled_paths),
         Format(

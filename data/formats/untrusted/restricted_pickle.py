@@ -14,7 +14,7 @@ import re
 import reprlib  # what a file holds is shown with it: of tuples that share parts, repr would write each part again and again
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -44,7 +44,27 @@ class RefusedError(Exception):
     """What is wrong, as the end of a sentence that begins with the file's name. Raised by what stands for a name."""
 
 
-def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
+class KeptObject:
+    """An object of a class that is not imported: its state is kept, as plain as the rest of the pickle, and nothing is run.
+
+    Where a class is given in `names` this may stand for it: then the pickle makes objects of it as it would of that class.
+    """
+
+    __slots__ = ("state",)
+
+    def __new__(cls, *arguments: Any) -> Self:  # what the class would have been given
+        del arguments
+        made = super().__new__(cls)
+        made.state = None
+        return made
+
+    state: Any
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = None) -> Any:
     """What the pickle in a file holds: arrays, Python's numbers, text, bytes, None, and lists, tuples, dicts and sets of these.
 
     Sets and bytearrays are read where pickle writes them without naming a class: since protocol 4 and 5. NumPy scalars come back
@@ -53,6 +73,7 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
     Args:
         path: the file, which may be inside gzip.
         max_bytes: a larger file is refused. Memory stays within a small multiple of the file's size.
+        names: as of `loads`.
 
     Raises:
         DataError: the file names a class or function other than NumPy's own for arrays (it is named), holds an array of Python
@@ -62,7 +83,7 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES) -> Any:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise DataError(f"{path} has more than the {max_bytes:,} bytes that are allowed for a pickle.")
-    return loads(data, source=str(path))
+    return loads(data, source=str(path), names=names)
 
 
 def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None, persistent: Persistent | None = None) -> Any:
@@ -71,11 +92,13 @@ def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None
     Args:
         data: the pickle.
         source: what an error names.
-        names: further names that may stand in it, and the function that is called in the place of each.
+        names: further names that may stand in it, and the function that is called in the place of each. With `KeptObject` for one
+            of them, arrays of objects are lists.
         persistent: what a reference to something outside the pickle becomes; None: there may be none.
     """
     try:
-        _scan(data, OPCODES if persistent is None else OPCODES | {"BINPERSID"})
+        more = {"NEWOBJ"} if _keeps_objects(names or {}) else set[str]()
+        _scan(data, OPCODES | more | (set() if persistent is None else {"BINPERSID"}))
         return _plain(_Unpickler(data, names or {}, persistent).load(), {})
     except RefusedError as error:
         raise DataError(f"{source} {error}") from None
@@ -85,6 +108,10 @@ def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None
         raise DataError(f"{source} does not fit into memory.") from None
     except Exception as error:  # a damaged pickle fails in any way there is
         raise DataError(f"{source} is no pickle that can be read ({reason(error)}).") from None
+
+
+def _keeps_objects(names: Names) -> bool:
+    return any(found is KeptObject for found in names.values())
 
 
 def _scan(data: bytes, opcodes: frozenset[str]) -> None:
@@ -103,12 +130,14 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, data: bytes, names: Names, persistent: Persistent | None) -> None:
         super().__init__(io.BytesIO(data))
         self._allowed = {**ALLOWED, ("_codecs", "encode"): _Encoder(len(data)), **names}
+        if _keeps_objects(names):
+            self._allowed["numpy", "dtype"] = _AnyDtype
         self._persistent = persistent
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (found := self._allowed.get((module, name))) is None:
             raise RefusedError(f"names {module}.{name}; only NumPy arrays and plain containers are read from a pickle.")
-        return _Name(found)
+        return found if found is KeptObject else _Name(found)  # NEWOBJ takes a class alone
 
     def persistent_load(self, pid: Any, /) -> Any:
         if self._persistent is None or not isinstance(pid, tuple):
@@ -154,17 +183,36 @@ class _Dtype:
         self.dtype = self.dtype.newbyteorder(order)
 
 
+class _AnyDtype(_Dtype):
+    """One that may also be of objects; an array of those is the list of them."""
+
+    __slots__ = ()
+
+    def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
+        if code in ("O8", "O"):
+            self.dtype = np.dtype(object)
+        else:
+            super().__init__(code, align, copy)
+
+    def __setstate__(self, state: Any) -> None:
+        if self.dtype != np.dtype(object):
+            super().__setstate__(state)
+
+
 class HeldArray:
     """An array being unpickled; `value` once its state has been set."""
 
     __slots__ = ("value",)
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, value: Array | None = None) -> None:
+    def __init__(self, value: Array | list[Any] | None = None) -> None:
         self.value = value
 
     def __setstate__(self, state: Any) -> None:
         *_, shape, dtype, fortran, data = state
+        if isinstance(dtype, _AnyDtype) and dtype.dtype == np.dtype(object) and isinstance(data, list):
+            self.value = data
+            return
         self.value = _view(data, dtype, shape, "F" if fortran else "C")
 
 
@@ -236,18 +284,23 @@ def _plain(value: Any, done: dict[int, Any]) -> Any:
     if isinstance(value, HeldArray):
         if value.value is None:
             raise RefusedError("holds an array without its values.")
-        return value.value
+        if not isinstance(value.value, list):
+            return value.value
+        value = value.value
     if isinstance(value, _Dtype | _Name):
         raise RefusedError("holds a type or a function where data was expected.")
-    if not isinstance(value, list | tuple | dict | set | frozenset):
+    if not isinstance(value, list | tuple | dict | set | frozenset | KeptObject):
         return value
     if id(value) in done:
         if done[id(value)] is None:
             raise RefusedError("holds a container that contains itself.")
         return done[id(value)]
     done[id(value)] = None
-    if isinstance(value, dict):
-        result: Any = {_plain(k, done): _plain(v, done) for k, v in value.items()}
+    if isinstance(value, KeptObject):
+        value.state = _plain(value.state, done)
+        result: Any = value
+    elif isinstance(value, dict):
+        result = {_plain(k, done): _plain(v, done) for k, v in value.items()}
     else:
         result = type(value)(_plain(v, done) for v in value)
     done[id(value)] = result

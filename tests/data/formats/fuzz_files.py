@@ -25,6 +25,7 @@ from PIL import Image
 from d3ray.data.dataset import Dataset
 from d3ray.data.exporters.registry import EXPORTERS, export
 
+from . import tianshou_files as tianshou
 from .minari_folders import BOX, TWO, arrow_folder, episode_of, metadata
 from .tfrecords import FLAGS, image, mapping, tensor, write_rlds
 
@@ -128,6 +129,14 @@ def _pickle(folder: Path) -> Path:
 def _pickle_gzip(folder: Path) -> Path:
     (folder / "file.pkl.gz").write_bytes(gzip.compress(pickle.dumps(_paths(), 2)))
     return folder / "file.pkl.gz"
+
+
+def _tianshou(folder: Path) -> Path:
+    return tianshou.write_hdf5(folder / "file.hdf5", tianshou.held(tianshou.rows(14), 10))
+
+
+def _tianshou_pickle(folder: Path) -> Path:
+    return tianshou.write_pickle(folder / "file.pkl", tianshou.held(tianshou.rows(14), 10))
 
 
 def _batches() -> list[dict[str, Any]]:
@@ -287,6 +296,8 @@ WRITERS = {
     "ogbench": _ogbench,
     "pickled_paths": _pickle,
     "pickled_paths gzip": _pickle_gzip,
+    "tianshou": _tianshou,
+    "tianshou pickle": _tianshou_pickle,
     "rllib_json": _rllib_json,
     "rllib_json zip": _rllib_json_zip,
     "rllib_parquet": _rllib_parquet,
