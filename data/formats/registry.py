@@ -29,7 +29,7 @@ from .npz.steps import is_npz, missing, open_npz, read_npz
 from .rlds.folder import is_rlds, read_rlds, rlds_files
 from .rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
 from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
-from .tabular.csv_table import csv_parts, is_csv, is_table, read_csv
+from .tabular.csv_table import csv_parts, is_csv, is_table, plan_csv, read_csv
 from .tabular.flat_parquet import is_flat_parquet, plan_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
 from .tabular.open_bandit import is_open_bandit, read_open_bandit
@@ -70,7 +70,14 @@ FORMATS: dict[str, Format] = {
         Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy, plan=plan_d3rlpy),
         Format("ogbench", "OGBench's .npz: trajectories whose terminals are no ends of the task", is_ogbench, read_ogbench),
         Format("pfrl", "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal", is_pfrl, read_pfrl),
-        Format("csv", "CSV with episode, observation:0, …, action:0, …, reward, also beside images", is_csv, read_csv, csv_parts),
+        Format(
+            "csv",
+            "CSV with episode, observation:0, …, action:0, …, reward, also beside images",
+            is_csv,
+            read_csv,
+            csv_parts,
+            plan_csv,
+        ),
         Format(
             "open_bandit",
             "Open Bandit Dataset's CSV: item_id, position, click, propensity_score, user_feature_0, …",

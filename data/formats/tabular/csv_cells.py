@@ -34,7 +34,15 @@ def header(path: Path) -> tuple[list[str], str]:
     return [name.strip() for name in next(csv.reader([text.strip("\r")], delimiter=separator), [])], separator
 
 
-def read_cells(path: Path, names: list[str], separator: str, *, text: Collection[str], numbers: Mapping[str, Any]) -> Any:
+def read_cells(
+    path: Path,
+    names: list[str],
+    separator: str,
+    *,
+    text: Collection[str],
+    numbers: Mapping[str, Any],
+    span: tuple[int, int] | None = None,
+) -> Any:
     """Some columns as an Arrow table without nulls: text, or numbers.
 
     Args:
@@ -43,26 +51,23 @@ def read_cells(path: Path, names: list[str], separator: str, *, text: Collection
         separator: between cells.
         text: columns of text.
         numbers: columns of numbers, and what they are read as; None: whatever they are written in.
+        span: the bytes of the lines to read; None: all below the header.
 
     Raises:
         DataError: not UTF-8, no rows, a row of another length, an empty cell, text or NaN in a number's place; the line is named.
     """
     source = str(path)
+    options = {
+        "parse_options": arrow_csv.ParseOptions(delimiter=separator),
+        "convert_options": conversion(dict.fromkeys(text, pa.string()) | dict(numbers)),
+    }
     with open_gzip(path) as stream:
+        if span is not None:
+            stream.seek(span[0])
+        given = pa.PythonFile(stream, mode="r") if span is None else pa.BufferReader(stream.read(span[1] - span[0]))
+        reading = arrow_csv.ReadOptions(column_names=names, skip_rows=int(span is None), use_threads=False)
         try:
-            table = arrow_csv.read_csv(
-                pa.PythonFile(stream, mode="r"),
-                read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1, use_threads=False),
-                parse_options=arrow_csv.ParseOptions(delimiter=separator),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(text, pa.string()) | {n: kind for n, kind in numbers.items() if kind is not None},
-                    include_columns=[*sorted(text), *numbers],
-                    null_values=[""],
-                    strings_can_be_null=False,
-                    true_values=["true", "True", "TRUE"],
-                    false_values=["false", "False", "FALSE"],
-                ),
-            )
+            table = arrow_csv.read_csv(given, read_options=reading, **options)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise _fault(path, names, separator, text, numbers, str(error)) from None
     if not len(table):
@@ -75,6 +80,18 @@ def read_cells(path: Path, names: list[str], separator: str, *, text: Collection
     if any(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py() for _, column in columns):  # pyright: ignore[reportAttributeAccessIssue]
         raise _fault(path, names, separator, text, numbers, "it has numbers that are not finite")
     return table
+
+
+def conversion(columns: Mapping[str, Any]) -> Any:
+    """What cells become: those of each column its type, or None for whatever they are written in; other columns are not read."""
+    return arrow_csv.ConvertOptions(
+        column_types={name: kind for name, kind in columns.items() if kind is not None},
+        include_columns=sorted(columns),
+        null_values=[""],
+        strings_can_be_null=False,
+        true_values=["true", "True", "TRUE"],
+        false_values=["false", "False", "FALSE"],
+    )
 
 
 def as_array(column: Any) -> Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +17,11 @@ import pyarrow.compute as pc
 from ...errors import ConfigError, DataError, did_you_mean
 from ...masks import ACTION_MASK
 from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, typed_actions
-from ..untrusted.archives import head, is_zip
+from ..imported import Array, Imported, Plan, apply_time_limit, count_notes, flags, one_column, typed_actions
+from ..stretches import row_stretches, where
+from ..untrusted.archives import GZIP, head, is_zip
 from .csv_cells import HEAD, as_array, header, read_cells
+from .csv_lines import line_spans, scan
 from .images import ENDINGS, read_images
 
 NAMES = {  # d3ray's word: what files call it, the first found is taken
@@ -91,7 +95,106 @@ def read_csv(
 
     Source: MINERVA (takuseno/minerva), README and `minerva/dataset.py`; images as in its "image dataset".
     """
-    path, source = Path(path), str(path)
+    path = Path(path)
+    layout = _layout(path, rename, ends)
+    table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers)
+    imported = _imported(path, layout, table, str(path), timeout_at, discrete_action, ends, images)
+    limits_known = "truncated" in layout.names or timeout_at is not None
+    notes = [*layout.notes, *imported.notes, *count_notes(imported.steps, limits_known=limits_known)]
+    return replace(imported, notes=notes)
+
+
+def plan_csv(
+    path: Path | str,
+    *,
+    timeout_at: int | None = None,
+    discrete_action: bool | None = None,
+    rename: Mapping[str, str] | None = None,
+    ends: Literal["truncated", "terminated"] = "truncated",
+    images: Path | str | None = None,
+    n_bytes: int | None = None,
+) -> Plan:
+    """How the file is read in stretches of lines, of whole episodes. Raises as `read_csv`.
+
+    It is looked through once, for the columns that tell where episodes end and what kind of actions there are. gzip, a file with
+    blank lines and one with images are read whole.
+
+    Args:
+        path: as `read_csv`, and so are the following ones but for the last.
+        timeout_at: steps.
+        discrete_action: whether actions are discrete.
+        rename: columns by their usual names.
+        ends: what the end of an episode is.
+        images: archive or folder of images.
+        n_bytes: of a stretch, where no episode has more; None: all of the file.
+    """
+    path, options = Path(path), {"timeout_at": timeout_at, "discrete_action": discrete_action, "ends": ends}
+    size = path.stat().st_size
+    whole = Plan((partial(read_csv, path, rename=rename, images=images, **options),), (size,))
+    layout = _layout(path, rename, ends)
+    if n_bytes is None or layout.are_images or head(path, 2) == GZIP:
+        return whole
+    flagged = [name for name in ("terminated", "truncated") if name in layout.names]
+    asked = ["episode"] if "episode" in layout.text else flagged
+    single = layout.groups["action"] if len(layout.groups["action"]) == 1 else []
+    found = scan(path, layout.names, layout.separator, asked, [*single, *flagged])
+    if found is None:
+        return whole
+    if found.twice is not None:
+        raise _comes_back(str(path), *found.twice)
+    rows = row_stretches(found.ends, max(1, n_bytes * len(found.ends) // size))
+    spans = line_spans(path, [one.stop for one in rows], len(found.ends))
+    if spans is None:
+        return whole
+    exact = replace(layout, numbers={**layout.numbers, **found.kinds})
+    return Plan(
+        tuple(partial(_read_lines, path, exact, span, one.start, **options) for span, one in zip(spans, rows, strict=True)),
+        tuple(stop - start for start, stop in spans),
+        {"format": "csv", "file": path.name},
+        tuple(layout.notes),
+        partial(count_notes, limits_known="truncated" in layout.names or timeout_at is not None),
+    )
+
+
+def _read_lines(
+    path: Path,
+    layout: _Layout,
+    span: tuple[int, int],
+    row: int,
+    timeout_at: int | None,
+    discrete_action: bool | None,
+    ends: Literal["truncated", "terminated"],
+) -> Imported:
+    """The steps of some lines, which are whole episodes, the first of them in that row."""
+    table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers, span=span)
+    return _imported(path, layout, table, where(path, row), timeout_at, discrete_action, ends, None)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the header says.
+
+    Attributes:
+        names: of all columns, usual ones where they are known.
+        separator: of cells.
+        groups: the columns of each array.
+        are_images: whether observations are names of images.
+        text: columns of text.
+        numbers: columns of numbers, and what they are read as; None: as they are written, which tells the kind of actions.
+        notes: sentences on the file.
+    """
+
+    names: list[str]
+    separator: str
+    groups: dict[str, list[str]]
+    are_images: bool
+    text: frozenset[str]
+    numbers: dict[str, Any]
+    notes: list[str]
+
+
+def _layout(path: Path, rename: Mapping[str, str] | None, ends: str) -> _Layout:
+    source = str(path)
     if ends not in ("truncated", "terminated"):
         raise ConfigError(f"ends is {ends!r}; choose from 'truncated', 'terminated'.")
     found, separator = header(path)
@@ -100,16 +203,39 @@ def read_csv(
     names = [_usual(name, _checked(rename, found, source)) for name in found]
     groups = _grouped(names, source, found)
     are_images = groups.get("observation") == ["observation:0"] and _first_is_text(path, names.index("observation:0"), separator)
-    numbered = "episode" in names
-    text = {*(["episode"] if numbered else ()), *(["observation:0"] if are_images else ())}
+    text = frozenset([*(["episode"] if "episode" in names else ()), *(["observation:0"] if are_images else ())])
     numbers = [name for name in names if _known(name) and name not in text]
-    whole = {name for name in numbers if name.startswith("action:") or _flag(name)}  # whose type tells, of actions their kind
-    table = read_cells(
-        path, names, separator, text=text, numbers={name: None if name in whole else pa.float64() for name in numbers}
-    )
+    written = {name for name in numbers if name.startswith("action:") or _flag(name)}
+    notes = _left_out(names)
+    if "episode" not in names:
+        flagged = " or ".join(name for name in ("terminated", "truncated") if name in names)
+        notes.append(
+            f"No column numbers the episodes: one ends where {flagged} says so (a column of numbers, rename.episode=NAME)."
+        )
+    if "terminated" not in names:
+        other = "terminated" if ends == "truncated" else "truncated"
+        notes.append(
+            f"The file does not say which episodes the task ended: all were taken as {ends} (options.ends={other} changes that)."
+        )
+    kinds = {name: None if name in written else pa.float64() for name in numbers}
+    return _Layout(names, separator, groups, are_images, text, kinds, notes)
 
-    n, notes = len(table), _left_out(names)
-    columns = {group: _stacked(table, entries) for group, entries in groups.items() if not (are_images and group == "observation")}
+
+def _imported(
+    path: Path,
+    layout: _Layout,
+    table: Any,
+    source: str,
+    timeout_at: int | None,
+    discrete_action: bool | None,
+    ends: Literal["truncated", "terminated"],
+    images: Path | str | None,
+) -> Imported:
+    """The steps in a table of all of the file's rows, or of some that are whole episodes."""
+    n, names, are_images = len(table), layout.names, layout.are_images
+    columns = {
+        group: _stacked(table, entries) for group, entries in layout.groups.items() if not (are_images and group == "observation")
+    }
     called: list[str] = []
     if are_images:
         called = pc.utf8_trim_whitespace(table["observation:0"]).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
@@ -117,26 +243,17 @@ def read_csv(
     nested = {name.partition("/")[2]: column for name, column in columns.items() if name.startswith("observation/")}
     given = {word: flags(source, word, as_array(table[word])) for word in ("terminated", "truncated") if word in names}
     end = np.zeros(n, bool)
-    if numbered:
+    if "episode" in names:
         episode = _episodes(table, source)
         end[:-1] = episode[1:] != episode[:-1]
     else:
-        flagged = " or ".join(given)
-        notes.append(
-            f"No column numbers the episodes: one ends where {flagged} says so (a column of numbers, rename.episode=NAME)."
-        )
         end |= np.logical_or.reduce([*given.values()])
     end[-1] = True
     terminated = given.get("terminated", end if ends == "terminated" else np.zeros(n, bool))
     truncated = (given.get("truncated", np.zeros(n, bool)) | end) & ~terminated
-    if "terminated" not in given:
-        other = "terminated" if ends == "truncated" else "truncated"
-        notes.append(
-            f"The file does not say which episodes the task ended: all were taken as {ends} (options.ends={other} changes that)."
-        )
+    notes: list[str] = []
     if timeout_at is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-        notes += said
+        terminated, truncated, notes = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
     extra = {name: as_array(table[name]) for name in names if name == "log_prob" or name.startswith("info/")}
     extra |= {ACTION_MASK: columns[ACTION_MASK]} if ACTION_MASK in columns else {}
     steps = steps_from_arrays(
@@ -148,7 +265,6 @@ def read_csv(
         extra=extra,
         source=source,
     )
-    notes += count_notes(steps, limits_known="truncated" in given or timeout_at is not None)
     provenance = {"format": "csv", "file": path.name} | ({"images": len(set(called))} if are_images else {})
     return Imported(steps, notes=notes, provenance=provenance)
 
@@ -252,11 +368,12 @@ def _episodes(table: Any, source: str) -> Array:
     start = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     if len(start) != len(ids.dictionary):
         again = next(k for k in range(len(start)) if code[start[k]] in code[start[:k]])
-        name = ids.dictionary[int(code[start[again]])].as_py()
-        raise DataError(
-            f"{source}: episode {name!r} comes back in row {start[again]}, after another; rows of an episode lie together."
-        )
+        raise _comes_back(source, ids.dictionary[int(code[start[again]])].as_py(), int(start[again]))
     return code
+
+
+def _comes_back(source: str, name: str, row: int) -> DataError:
+    return DataError(f"{source}: episode {name!r} comes back in row {row}, after another; rows of an episode lie together.")
 
 
 def _places(path: Path, images: Path | str | None) -> list[Path]:

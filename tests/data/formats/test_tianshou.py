@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -116,11 +117,11 @@ def test_no_code_of_a_pickle_is_run_and_no_class_of_it_looked_up(tmp_path: Path)
 
     class Run:
         def __reduce__(self) -> Any:
-            return print, ("run",)
+            return os.system, ("exit 1",)
 
     for value in ({"tianshou.data.buffer": Run()}, ["tianshou.data.buffer", Run()]):
         (tmp_path / "run").write_bytes(pickle.dumps(value))
-        with pytest.raises(DataError, match=r"names builtins\.print"):
+        with pytest.raises(DataError, match=r"names (posix|nt)\.system"):
             read(tmp_path / "run")
     # A class in the place of an object: BUILD finds no state to set on it.
     hostile = b"\x80\x04\x8c\x20tianshou.data.buffer.buffer_base\x8c\x0cReplayBuffer\x93}\x8c\x05_metaK\x01sb."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 from collections.abc import Callable
@@ -153,7 +154,28 @@ def minari(folder: Path, options: dict[str, Any]) -> Path:
     return write_hdf5(folder / "file", episodes, metadata(BOX, TWO, 90))
 
 
-@pytest.mark.parametrize("make", [parquet, d3rlpy, minari])
+def csv(folder: Path, options: dict[str, Any]) -> Path:
+    """Named episodes, flags inside them, kinds of actions that a whole number late in the file does not change; one more column."""
+    rng, n = np.random.default_rng(0), N
+    episode, seen, terminated = np.cumsum(rng.random(n) < 0.03), rng.normal(size=(n, 2)), rng.random(n) < 0.01
+    names = ["episode", "observation:0", "observation:1", "action", "reward", "terminated", "info/speed", "comment"]
+    rows = [
+        [f"run {episode[k]}", *seen[k], k % 3 + 0.5 * (k < 10), k, str(bool(terminated[k])), k / 7, "some words"] for k in range(n)
+    ]
+    (folder / "file").write_text("\n".join(",".join(map(str, row)) for row in [names, *rows]))
+    return folder / "file"
+
+
+def csv_flags(folder: Path, options: dict[str, Any]) -> Path:
+    """No numbers of episodes, lines of Windows, actions that are kinds, a time limit."""
+    rng = np.random.default_rng(0)
+    lines = ["obs_0;act_0;rew;done", *(f"{x};{k % 4};1;{int(k % 71 == 70)}" for k, x in enumerate(rng.normal(size=N)))]
+    (folder / "file").write_bytes("\r\n".join([*lines, ""]).encode())
+    options["timeout_at"] = 50
+    return folder / "file"
+
+
+@pytest.mark.parametrize("make", [parquet, d3rlpy, minari, csv, csv_flags])
 def test_parts_of_other_formats_are_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, dict[str, Any]], Path]
 ) -> None:
@@ -174,6 +196,31 @@ def test_parts_of_other_formats_are_the_whole(
     told, expected = (one.dataset.provenance["ingested"]["files"][0] for one in (in_parts, at_once))
     assert {**told, "notes": sorted(told["notes"])} == {**expected, "notes": sorted(expected["notes"])}
     assert sorted(in_parts.notes) == sorted(at_once.notes)
+
+
+def test_a_csv_that_cannot_be_cut_by_lines_is_read_whole(tmp_path: Path) -> None:
+    text = csv(tmp_path, {}).read_text()
+    lines = text.split("\n")
+    for name, changed in {"blank": "\n".join([*lines[:500], "", *lines[500:]]), "short": "\n".join(lines[:3])}.items():
+        (tmp_path / name).write_text(changed)
+        (read,) = plan(tmp_path / name, n_bytes=15_000).parts
+        assert read().steps.n_transitions == len([line for line in changed.split("\n") if line]) - 1
+    (tmp_path / "packed").write_bytes(gzip.compress(text.encode()))
+    assert len(plan(tmp_path / "packed", n_bytes=15_000).parts) == 1
+
+
+def test_what_is_wrong_in_a_csv_is_said_by_its_line(tmp_path: Path) -> None:
+    lines = csv(tmp_path, {}).read_text().split("\n")
+    cells = lines[3000].split(",")
+    wrong = [*lines[:3000], ",".join([*cells[:4], "word", *cells[5:]]), *lines[3001:]]
+    (tmp_path / "wrong").write_text("\n".join(wrong))
+    with pytest.raises(DataError, match=r"line 3001: the column 'reward' holds 'word', which is no number"):
+        [read() for read in plan(tmp_path / "wrong", n_bytes=15_000).parts]
+    (tmp_path / "twice").write_text("\n".join([*lines, lines[1]]))
+    expected = rf"episode 'run \d+' comes back in row {N}, after another; rows of an episode lie together\.$"
+    for n_bytes in (None, 15_000):
+        with pytest.raises(DataError, match=expected):
+            [read() for read in plan(tmp_path / "twice", n_bytes=n_bytes).parts]
 
 
 def test_parts_are_the_whole_on_ray_too(local_ray: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

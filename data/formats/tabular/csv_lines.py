@@ -1,0 +1,127 @@
+"""Large CSV files by stretches of lines: where episodes end in them, and where their lines lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from ..imported import Array
+from .csv_cells import conversion
+
+BLOCK = 1 << 24  # bytes that are looked at together
+_TRUE = r"^\s*(1|1\.0*|true)\s*$"
+_KINDS = ((pa.int64(), r"^\s*[-+]?\d+\s*$"), (pa.bool_(), r"^(true|false)$"))
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one look through a file found.
+
+    Attributes:
+        ends: [N] bool, the last row of each episode.
+        kinds: what columns are read as that are written in one way throughout.
+        twice: an episode that comes back, and the row where it does; None: none does.
+    """
+
+    ends: Array
+    kinds: dict[str, Any]
+    twice: tuple[str, int] | None
+
+
+def scan(path: Path, names: list[str], separator: str, ends: list[str], kinds: list[str]) -> Scan | None:
+    """One look at the columns that tell where episodes end, and at the kind of some others.
+
+    Args:
+        path: the file, no gzip.
+        names: what its columns are called, in their order.
+        separator: between cells.
+        ends: the column `episode`, or flags.
+        kinds: columns that are read as what they are written in.
+
+    Returns:
+        None where the file is none that can be read: who reads all of it says why.
+    """
+    columns = dict.fromkeys([*ends, *kinds], pa.string())
+    flagged: list[Array] = []
+    begun: dict[str, int] = {}  # each episode's first row, by its name
+    before, n, twice = None, 0, None
+    written: dict[str, set[Any]] = {name: {kind for kind, _ in _KINDS} for name in kinds}
+    try:
+        with arrow_csv.open_csv(
+            path,
+            read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1, use_threads=False, block_size=BLOCK),
+            parse_options=arrow_csv.ParseOptions(delimiter=separator),
+            convert_options=conversion(columns),
+        ) as batches:
+            for batch in batches:
+                for name in kinds:
+                    written[name] -= {kind for kind, form in _KINDS if kind in written[name] and not _all(batch[name], form)}
+                if ends == ["episode"]:
+                    ids = pc.utf8_trim_whitespace(batch["episode"]).dictionary_encode()  # pyright: ignore[reportAttributeAccessIssue]
+                    code = ids.indices.to_numpy(zero_copy_only=False)
+                    first = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
+                    starts = np.zeros(len(code), bool)
+                    for row in first.tolist():
+                        name = ids.dictionary[int(code[row])].as_py()
+                        if name == before:
+                            continue
+                        starts[row], before = True, name
+                        if name in begun and twice is None:
+                            twice = name, n + row
+                        begun.setdefault(name, n + row)
+                    flagged.append(starts)
+                else:
+                    flagged.append(np.logical_or.reduce([_matches(batch[name], _TRUE) for name in ends]))
+                n += len(batch)
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
+        return None
+    if not n:
+        return None
+    told = np.concatenate(flagged)
+    last = np.append(told[1:], True) if ends == ["episode"] else told
+    last[-1] = True
+    found = {name: next((kind for kind, _ in _KINDS if kind in left), pa.float64()) for name, left in written.items()}
+    return Scan(last, found, twice)
+
+
+def _matches(column: Any, form: str) -> Array:
+    found = pc.match_substring_regex(column, form, ignore_case=True)  # pyright: ignore[reportAttributeAccessIssue]
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+
+
+def _all(column: Any, form: str) -> bool:
+    return bool(_matches(column, form).all())
+
+
+def line_spans(path: Path, stops: list[int], n: int) -> list[tuple[int, int]] | None:
+    """Where stretches of rows lie in a file with a header and a line a row: bytes, from the first to behind the last.
+
+    Args:
+        path: the file.
+        stops: the row behind each stretch, in order.
+        n: rows in all.
+
+    Returns:
+        None where the file has another number of lines, as where some are blank.
+    """
+    wanted, found, lines, size, byte = np.array([0, *stops]), list[Array](), 0, 0, b""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            at = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            inside = wanted[(wanted >= lines) & (wanted < lines + len(at))] - lines  # row r begins behind line end r
+            found.append(at[inside] + size + 1)
+            lines, size, byte = lines + len(at), size + len(block), block[-1:]
+    if byte != b"\n":
+        lines += 1
+        found.append(np.array([size]))  # the last row ends with the file
+    if lines != n + 1:
+        return None
+    places = np.concatenate(found).tolist()
+    return list(pairwise(places))
