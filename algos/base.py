@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
+import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from ..data.dataset import Dataset
 from ..data.errors import ConfigError
 from ..data.masks import bare
 from ..data.replay import ReplayBuffer
+from ..data.spec import Spec
 from ..data.storage.files import Place
 from ..data.uris import is_remote
 from .acting.fitted import policy, policy_module
@@ -54,8 +56,14 @@ class Algorithm(Estimator):
     def completed(self, config: Any, dataset: Dataset) -> Any:
         """Refuses a model that is none, or of another environment, before any work."""
         if (model := self.given_model(config)) is not None:
-            check_model(model, dataset)
+            check_model(model, dataset.spec, dataset.name, dataset.environment and dataset.environment.id)
         return super().completed(config, dataset)
+
+    def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
+        """The same of an environment."""
+        if (model := self.given_model(config)) is not None:
+            check_model(model, spec, environment, environment if environment in gymnasium.registry else None)
+        return super().completed_online(config, spec, environment)
 
     # ---- in environments
 

@@ -265,6 +265,10 @@ class Definition:
         """
         return config
 
+    def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
+        """The same without data: what follows from an environment, its raw spaces and its id."""
+        return config
+
     @classmethod
     def action_kinds(cls) -> tuple[str, ...]:
         """The kinds of actions that it takes."""

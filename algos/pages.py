@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .judging.discrete_fqe import DiscreteFQE as DiscreteFQE
     from .judging.fqe import FQE as FQE
     from .model_based.combo import COMBO as COMBO
+    from .model_based.mbpo import MBPO as MBPO
     from .model_based.mobile import MOBILE as MOBILE
     from .model_based.mopo import MOPO as MOPO
     from .model_based.morel import MOReL as MOReL

@@ -53,12 +53,54 @@ MODELS = tuple(
     for name, (algorithm, note) in ALGORITHMS.items()
     if kind == "replay" or name != "mobile"  # whose steps take ten times SAC's
 )
-MODEL_COMPARISONS = tuple(
-    Comparison(family, (f"model-{kind}-{a}", "d3ray"), (f"model-{kind}-{b}", "d3ray"))
-    for family, pairs in (
-        ("without a model beside with one", (("sac", "mopo"), ("sac", "rambo"), ("cql", "combo"))),
-        ("with a model beside without one", (("mopo", "sac"), ("rambo", "sac"), ("combo", "cql"))),
+_ONLINE: dict[str, Any] = {
+    **SCALED,
+    **LAYERS,
+    "batch_size": 128,
+    **dict.fromkeys(("actor_learning_rate", "critic_learning_rate", "temp_learning_rate"), 1e-3),
+}
+_OWN: dict[str, Any] = {
+    "model_encoder": MODEL["encoder"],
+    "model_warmup_steps": 1_000,
+    "rollouts": {
+        "horizon": 1,
+        "n_transitions": 2_000,
+        "interval": 500,
+        "real": 0.05,
+        "capacity": None,
+        "penalty": "none",
+        "lam": 0.0,
+    },
+}
+MODELS += tuple(
+    Study(
+        name=f"online-{label}",
+        data=None,
+        environment="Pendulum-v1",
+        algorithm={"name": name, **_ONLINE, **own},
+        peer=None,
+        n_steps=10_000,
+        every=2_500,
+        at_least=least,
+        note=f"1,500 steps of the environment, 500 of them random, and 10 updates after each of the others. {about} Settings were "
+        "tried with seed 1000.",
+        seeds=FIVE,
+        online={"n_updates": 10, "update_start_step": 500, "random_steps": 500},
     )
-    for kind in KINDS
-    for a, b in pairs
+    for label, name, own, least, about in (
+        ("mbpo", "MBPO", _OWN, -250.0, "The model's first 1,000 updates are its alone."),
+        ("sac-as-mbpo", "SAC", {}, None, "MBPO's settings, without a model."),
+    )
+)
+MODEL_COMPARISONS = (
+    *(
+        Comparison(family, (f"model-{kind}-{a}", "d3ray"), (f"model-{kind}-{b}", "d3ray"))
+        for family, pairs in (
+            ("without a model beside with one", (("sac", "mopo"), ("sac", "rambo"), ("cql", "combo"))),
+            ("with a model beside without one", (("mopo", "sac"), ("rambo", "sac"), ("combo", "cql"))),
+        )
+        for kind in KINDS
+        for a, b in pairs
+    ),
+    Comparison("online, without a model beside with one", ("online-sac-as-mbpo", "d3ray"), ("online-mbpo", "d3ray")),
 )

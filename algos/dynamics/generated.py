@@ -15,11 +15,13 @@ from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.random import fold, integers, root_keys
 from ...data.sampling import PrioritizedSampling, RecurrentSampling, StreamSampling
+from ...data.spec import Spec
 from ..environments.spaces import check_spaces
 from ..nets import Hyper, Nets
 from ..ports import Tensors, memories, noises
 from ..recurrence import remembers
 from ..wants import Looks, Material, Transitions
+from .held_out import PartlyHeldOut
 from .model import Outcomes
 from .settings import ModelRollouts
 from .terminations import family
@@ -43,6 +45,8 @@ class Generated:
         rollouts: How and how often.
         transitions: What the algorithm wants.
         judge: What becomes of rewards and ends, [B] each, given with what members expect; None: they stay as they are.
+        taught: What the algorithm's own model learns from, `extra["model/…"]` of each batch; None: its model is learnt elsewhere.
+        begins: Gradient steps before the first round, whose batches are data alone.
     """
 
     page: Any = field(repr=False)
@@ -50,6 +54,8 @@ class Generated:
     rollouts: ModelRollouts
     transitions: Transitions
     judge: Callable[[Outcomes, Tensor, Tensor, Hyper], tuple[Tensor, Tensor]] | None = None
+    taught: PartlyHeldOut | None = None
+    begins: int = 0
     reads_data: ClassVar = True
 
     @property
@@ -70,17 +76,14 @@ class Generated:
             DataError: it is of other spaces.
         """
         name, given = self.page.name, material.given
-        if self.config.dynamics is None:
+        if self.config.dynamics is None and self.taught is None:
             raise ConfigError(no_model(name))
-        if not isinstance(given, Dataset):
-            raise ConfigError(f"{name} learns from rollouts that begin in a dataset: fit it offline, or leave dynamics out.")
         if remembers(self.config) or memories(self.page.ports(given.spec, self.config)):
             raise ConfigError(f"The policy of {name} remembers, and rollouts begin in the middle of episodes: leave dynamics out.")
         if given.spec.action_mask:
-            raise ConfigError(
-                f"{name}: {given.name!r} has an action_mask, and no model says which actions are legal: leave dynamics out."
-            )
-        check_model(self.page.given_model(self.config), given)
+            raise ConfigError(f"{name}: no model says which actions are legal, which changes here: leave dynamics out.")
+        if self.taught is None and isinstance(given, Dataset):
+            check_model(self.page.given_model(self.config), given.spec, given.name, given.environment and given.environment.id)
         return GeneratedSource(self, material, learner)
 
 
@@ -110,16 +113,24 @@ class GeneratedSource:
         self._reward = config.reward_scaler.reward_transform() if config.reward_scaler else None
         seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
         self._key = fold(root_keys(seeds, learner.device), "generated")
+        self._taught = None if wants.taught is None else wants.taught.open(material, learner)
         self._columns: Columns = {}  # [(S,) rows, ...]
         self._rounds, self._begun = 0, -1  # how many there were, and the gradient step of the latest
 
     # ---- drawing
 
+    def __getattr__(self, name: str) -> Any:
+        """What an online run asks of a sampler."""
+        return getattr(self._real, name)
+
     def sample(self, step: int, size: int | None = None) -> Batch:
         """The batch of a gradient step. One that is a multiple of the interval generates first."""
+        real: Batch = self._real.sample(step)
+        taught = {} if self._taught is None else _taught(self._taught.sample(step))
+        if step < self.wants.begins:
+            return replace(real, extra={"real": torch.ones_like(real.reward), **taught})
         if not self._columns or (step % self.wants.rollouts.interval == 0 and step != self._begun):
             self._generate(step)
-        real: Batch = self._real.sample(step)
         n = self._filled()
         at = integers(fold(self._key, step), self._n_generated, n)
         made = {name: self._rows(column, at) for name, column in self._columns.items()}
@@ -135,7 +146,7 @@ class GeneratedSource:
         weight = None
         if real.weight is not None:
             weight = torch.cat((real.weight[..., : self._n_real], torch.ones_like(made["reward"])), lead)
-        return Batch(**joined, weight=weight, extra={"real": torch.cat((of_data, generated), lead)})
+        return Batch(**joined, weight=weight, extra={"real": torch.cat((of_data, generated), lead), **taught})
 
     def _rows(self, column: Tensor, at: Tensor) -> Tensor:
         if not self.learner.stacked:
@@ -249,6 +260,12 @@ def generated(page: Any, config: Any, wants: Any) -> Any:
     return Generated(page, config, config.rollouts, wants)
 
 
+def _taught(batch: Batch) -> Columns:
+    """What a model learns from, by the names that its loss finds it under."""
+    columns = {name: getattr(batch, name) for name in ("observation", "action", "reward", "next_observation", "discount", "weight")}
+    return {f"model/{name}": column for name, column in {**columns, **batch.extra}.items()}
+
+
 def all_real(batch: Batch) -> Batch:
     """A batch of data alone, as losses see one of which nothing was generated."""
     return batch.with_extra(real=torch.ones_like(batch.reward))
@@ -262,17 +279,22 @@ def no_model(name: str) -> str:
     )
 
 
-def check_model(model: Any, dataset: Dataset) -> None:
+def check_model(model: Any, spec: Spec, name: str, environment: str | None) -> None:
     """Warns of a model that is worse than none.
 
+    Args:
+        model: The model.
+        spec: The spaces of what it is for: a dataset, or an environment.
+        name: What that is called.
+        environment: Its id, or that of the environment that the data were of; None: it is not known.
+
     Raises:
-        DataError: its spaces are not those of the dataset.
+        DataError: the model's spaces are others.
         ConfigError: its data were of another environment.
     """
-    check_spaces(dataset.spec, model.spec, dataset.name, "the model of the dynamics")
-    here = dataset.environment.id if dataset.environment else None
-    if here and model.environment and family(here) != family(model.environment):
-        raise ConfigError(f"The model of the dynamics is of {model.environment}, and {dataset.name!r} of {here}.")
+    check_spaces(spec, model.spec, name, "the model of the dynamics")
+    if environment and model.environment and family(environment) != family(model.environment):
+        raise ConfigError(f"The model of the dynamics is of {model.environment}, and {name!r} of {environment}.")
     error, naive = model.held_out
     if error > naive > 0:
         warnings.warn(

@@ -104,7 +104,6 @@ class Model(nn.Module):
         self.held_out = float(network.held_out.error[best].mean()), float(network.held_out.naive)
         self.termination, self.spec, self.environment = termination, spec, environment
         self.reward = reward or RewardTransform(1.0, 0.0)
-        self.dtype = self.network.head.weight.dtype
         self.scaled = tuple(sorted(scalers))
         units = self.network.head.weight.new_ones(self.network.outputs - 1)
         units = units / scalers["observation"].scale if "observation" in scalers else units
@@ -114,14 +113,19 @@ class Model(nn.Module):
             self.register_buffer(f"{name}_shift", affine.shift.detach().clone())
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of what it works in."""
+        return self.network.head.weight.dtype
+
+    @property
     def members(self) -> int:
         """How many count."""
         return self.network.members
 
     def forward(self, observation: Tensor, action: Tensor) -> Outcomes:
         """Of raw observations [B, D] and raw actions [B, A], or int64 [B]."""
-        seen, found = observation.to(self.dtype), self.told(observation, action)
-        mean, deviation = found.mean * self.units, (0.5 * found.log_variance).exp() * self.units
+        seen, found, units = observation.to(self.dtype), self.told(observation, action), self.scales()
+        mean, deviation = found.mean * units, (0.5 * found.log_variance).exp() * units
         end = found.end_logit.sigmoid() if self.termination == "learned" else None
         return Outcomes(seen + mean[..., :-1], mean[..., -1] - self.reward.shift / self.reward.scale, deviation, end)
 
@@ -131,14 +135,18 @@ class Model(nn.Module):
         return self.network(self._scaled("observation", observation.to(self.dtype)), self._scaled("action", taken))
 
     def goal(self, observation: Tensor, following: Tensor, reward: Tensor) -> Tensor:
-        """What members are to say where that followed and was paid, [B, D + 1]: raw numbers in those units."""
+        """What members are to say where that followed and was paid, [..., D + 1]: raw numbers in those units."""
         paid = reward + self.reward.shift / self.reward.scale
-        return torch.cat((following - observation, paid[:, None]), -1).to(self.dtype) / self.units
+        return torch.cat((following - observation, paid[..., None]), -1).to(self.dtype) / self.scales()
 
     def raw(self, goal: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
         """The next observation and the reward of such numbers."""
-        moved = goal * self.units
+        moved = goal * self.scales()
         return observation + moved[..., :-1], moved[..., -1] - self.reward.shift / self.reward.scale
+
+    def scales(self) -> Tensor:
+        """The raw size of 1 in what members say, [D + 1]."""
+        return self.units
 
     def spread(self) -> Tensor:
         """As of the network."""

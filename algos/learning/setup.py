@@ -68,10 +68,10 @@ def config_for_spaces(algorithm: Definition, spec: Spec, name: str, *, as_seen: 
         config = config.model_copy(update={"observation_scaler": config.observation_scaler.for_space(spec.observation, name)})
     action_scaler = getattr(config, "action_scaler", None)
     if action_scaler is not None and isinstance(spec.action, Box):
-        return config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
-    if isinstance(spec.action, Box) and (bounds := spec.action.bounds()) is not None and np.abs(bounds).max() > 1 + 1e-3:
+        config = config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
+    elif isinstance(spec.action, Box) and (bounds := spec.action.bounds()) is not None and np.abs(bounds).max() > 1 + 1e-3:
         raise _out_of_reach(algorithm.name, name, float(np.min(bounds)), float(np.max(bounds)))
-    return config
+    return algorithm.completed_online(config, spec, name)
 
 
 def trained_on(algorithm: Definition, given: Any) -> Any:

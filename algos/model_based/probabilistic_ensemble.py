@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ...data.batch import Batch
 from ...data.config import setting
@@ -54,6 +53,7 @@ from ..networks.dynamics import EnsembleDynamics
 from ..networks.encoders import Encoder, VectorEncoder
 from ..optimizers import Adam, Optimizer
 from ..wants import Transitions
+from .shared import by_member, ensemble_loss
 
 MBPO = "Janner et al. 2019, the authors' code"
 MANUAL = "d3rlpy's manual of October 2020, MOPO"
@@ -157,22 +157,12 @@ class ProbabilisticEnsemble(Algorithm):
     @loss("sample")
     def dynamics_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L of each sample, [B], by the member that learns from it; choice 1."""
-        n = len(batch.reward)
+        n, members = len(batch.reward), self.config_.n_members
         parts = (*self._told(batch), batch.extra["held_out"], batch.extra["followed"])
-        seen, action, goal, ended, held_out, followed = map(self._by_member, parts)
+        seen, action, goal, ended, held_out, followed = (by_member(part, members) for part in parts)
+        learned = ended if self.config_.termination == "learned" else None
         found = nets.dynamics(seen, action)
-        squared = (goal - found.mean).square()
-        nll = (squared * (-found.log_variance).exp() + found.log_variance).mean(-1) * followed
-        each = nll + h.bound_weight * nets.dynamics.spread() / self.config_.n_members
-        if self.config_.termination == "learned":
-            each = each + binary_cross_entropy_with_logits(found.end_logit, ended, reduction="none")
-        nets.dynamics.note(squared.mean(-1), goal, held_out * followed)
-        learned = (1 - held_out) * followed
-        metrics = {
-            "error": (squared.detach().mean(-1) * learned).sum() / learned.sum().clamp(min=1),
-            "held_out_error": nets.dynamics.held_out_error(),
-            "deviation": (0.5 * found.log_variance).exp().mean(),
-        }
+        each, metrics = ensemble_loss(nets.dynamics, found, goal, learned, held_out, followed, h.bound_weight)
         return each.flatten()[:n], metrics
 
     def _told(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -181,13 +171,6 @@ class ProbabilisticEnsemble(Algorithm):
         change = bare(batch.next_observation) - seen
         goal = torch.cat((change, batch.reward[:, None]), -1)
         return seen, batch.action, goal, (batch.discount == 0).to(batch.reward.dtype)
-
-    def _by_member(self, x: Tensor) -> Tensor:
-        """[B, …] as [members, B / members, …]; where that is no whole number, the first come once more."""
-        members = self.config_.n_members
-        if left := -len(x) % members:
-            x = torch.cat((x, *[x] * (left // len(x)), x[: left % len(x)]))
-        return x.unflatten(0, (members, -1))
 
     # ---- what it is for
 

@@ -19,6 +19,7 @@ from ...data.sampling import Mixture, PrioritizedSampler, Source, TransitionSamp
 from ...data.seeds import fold, integers, root_key
 from ..acting.fitted import policy as policy_of
 from ..devices import AnyDevice
+from ..dynamics.generated import Generated
 from ..environments.explorers import EpsilonGreedy, Explorer, ExplorerSetting, GaussianNoise, PolicyDraws
 from ..environments.make import AnyEnvironment, environment_of, is_given, make
 from ..environments.rollout import Recorder, Rollout
@@ -156,7 +157,13 @@ class OnlineRun:
         if isinstance(wants, Opens) and not wants.reads_data:
             self._on_policy = self._training = self._follow()
             return
-        self._drawn: TransitionSampler = fit.sources.over(self.buffer)
+        generates = isinstance(wants, Generated)
+        if generates and self.dataset is not None:
+            raise ConfigError(
+                f"{self.algorithm.name} generates a share of its batches from what the buffer holds: leave the dataset out, or "
+                "begin with a buffer of its episodes."
+            )
+        self._drawn: TransitionSampler = fit.sources.of(self.buffer) if generates else fit.sources.over(self.buffer)
         self._source: Any = self._drawn
         if self.dataset is not None:
             self._source = Mixture([fit.sampler(self.dataset), self._drawn], self._weights())

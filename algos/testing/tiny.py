@@ -102,9 +102,7 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
     if "algo" in fields:
         settings["algo"] = TinyPolicy(discrete="continuous" not in algorithm.action_kinds())
     if issubclass(algorithm, InAModel):
-        settings["dynamics"] = str(Path(_kept().name) / "model")
-        rollouts = fields["rollouts"].default
-        settings["rollouts"] = rollouts.model_copy(update={"horizon": 2, "n_transitions": 8, "interval": 7, "real": 0.5})
+        settings |= _in_a_model(algorithm)
     if "pessimism" in fields:
         settings["pessimism"] = 0.5
     if "patience" in fields:
@@ -123,6 +121,13 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         if name.endswith("_samples") and field.default > 4:
             settings[name] = 4
     return settings
+
+
+def _in_a_model(algorithm: type[InAModel]) -> dict[str, Any]:
+    few = {"horizon": 2, "n_transitions": 8, "interval": 7, "real": 0.5, "capacity": None}
+    rollouts = algorithm.Config.model_fields["rollouts"].default.model_copy(update=few)
+    model = {"model_batch_size": 16} if algorithm.brings_model else {"dynamics": str(Path(_kept().name) / "model")}
+    return {"rollouts": rollouts, **model}
 
 
 @cache

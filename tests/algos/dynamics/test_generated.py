@@ -205,7 +205,7 @@ def test_what_cannot_be_generated_for_is_one_sentence() -> None:
         ("stretches", lambda: DecisionTransformer(dynamics=Known(data)), "no setting 'dynamics'"),
         ("masks", lambda: DQN(dynamics=Known(masked)).fit(masked, 1), "which actions are legal"),
         ("memory", lambda: DQN(dynamics=Known(discrete), encoder={"name": "gru"}).fit(discrete, 1), "single transitions|remembers"),
-        ("online", lambda: made(data, action_scaler="min_max").fit_online("Pendulum-v1", n_steps=5), "fit it offline"),
+        ("online", lambda: made(data, action_scaler="min_max").fit_online("Pendulum-v1", n_steps=5), "the model of the dynamics"),
     ]
     for case, act, message in cases:
         with pytest.raises((ConfigError, DataError)) as caught:

@@ -18,6 +18,7 @@ from d3ray.algos.judging.scorers import (
     dynamics_reward_prediction_error_scorer,
 )
 from d3ray.algos.judging.seen import followed
+from d3ray.algos.model_based.shared import by_member
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import tiny_arrays, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
@@ -125,10 +126,8 @@ def test_errors_run_along_and_the_best_members_count() -> None:
     source, running, center, naive = made.fit_.sampler(data), np.zeros(3), np.zeros(6), 0.0
     for step in range(6):
         batch, held = source.sample(step), source.sample(step).extra["held_out"].numpy().reshape(3, 5)
-        found = made.fit_.learner.look(
-            lambda nets, b, h: nets.dynamics(*(made._by_member(x) for x in made._told(b)[:2])).mean, batch
-        )
-        goal = made._by_member(made._told(batch)[2]).numpy()
+        found = made.fit_.learner.look(lambda nets, b, h: nets.dynamics(*(by_member(x, 3) for x in made._told(b)[:2])).mean, batch)
+        goal = by_member(made._told(batch)[2], 3).numpy()
         squared = ((goal - found.numpy()) ** 2).mean(-1)
         apart = ((goal - center) ** 2).mean(-1)
         made.fit_.update(source)

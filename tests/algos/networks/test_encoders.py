@@ -261,6 +261,7 @@ VECTORS_ALONE = (
     "MOBILE",
     "MOReL",
     "RAMBO",
+    "MBPO",
 )  # which refuse images: tests/algos/model_based
 PRESETS = {
     name: (None, *({"d3rlpy"} & algorithm_class(name).presets.keys())) for name in algorithm_names() if name not in VECTORS_ALONE
