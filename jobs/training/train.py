@@ -67,7 +67,7 @@ def describe(result: ExperimentResult) -> TrainResult:
         if seed.warning:
             lines.append(f"    warning: {seed.warning}")
     look = {"folder": result.folder, "runs": result.look, **result.views}
-    if finished and "://" not in result.folder:
+    if "://" not in result.folder and any(seed.policy is not None for seed in finished):
         look["policies"] = f"{result.folder}/trials/*/policy"
     elif finished:  # where no shell finds out what a star stands for
         look |= {f"policy of seed {seed.seed}": seed.policy for seed in finished[:1] if seed.policy is not None}

@@ -17,6 +17,7 @@ from ..tracking.runs import Tracking
 from ..tracking.settling import settle
 from ..words import csv_text
 from .charts import Theme, in_themes, learning_curves, losses, png
+from .model_charts import model_figure
 from .page import PAGE, pictures_of, render, write_page
 from .series import MOST, Panel
 from .sweep_charts import search_figure
@@ -26,6 +27,7 @@ from .text import conditions, experiment_words, lead, table, too_long
 
 CURVES, LOSSES, SCORES = "learning-curves.png", "losses.png", "scores.csv"
 SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
+MODELS = "model-errors.png"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
     remark = settle_the_dead(storage, results)
     metric = choose_metric(results, metric)
     own = Folder(storage) / names[0] / "report" if len(names) == 1 else Folder(storage) / "reports" / "+".join(names)[:120]
-    folder, page, others = write_page(own, out, compose(results, metric), (CURVES, LOSSES, SEARCH, CONFIGURATIONS))
+    folder, page, others = write_page(own, out, compose(results, metric), (CURVES, LOSSES, SEARCH, CONFIGURATIONS, MODELS))
     return Report(page, others, folder.name, results, metric, remark)
 
 
@@ -98,6 +100,7 @@ def compose(results: Sequence[Results], metric: str | None) -> dict[str, bytes]:
             CURVES: curves,
             LOSSES: lambda theme: png(losses(bare, names, theme)) if names else None,
             SEARCH: lambda theme: search_figure(results, theme),
+            MODELS: lambda theme: model_figure(drawn, theme),
         }
     )
     made = {name: themes["light"] for name, themes in figures.items()}
@@ -156,8 +159,10 @@ def page(
         search_alt=f"Objective of every configuration of {' and '.join(one.name for one in results if one.sweep)}.",
         curves=pictures.get(CURVES),
         losses=pictures.get(LOSSES),
+        models=pictures.get(MODELS),
         curves_alt=_alt("Learning curves", drawn, tasks),
         losses_alt=_alt("Losses", drawn, tasks),
+        models_alt=_alt("Errors and coverage of the models", drawn, tasks, "on held-out episodes"),
         n_left_out=n_left_out,
         most=MOST,
         too_long=[said for task in tasks for said in too_long(task.configurations)],
@@ -171,7 +176,7 @@ def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[Configuratio
     return tuple(one for task in tasks for one in task.configurations if one.experiment == results.name)
 
 
-def _alt(what: str, drawn: Sequence[Panel], tasks: Sequence[Task]) -> str:
+def _alt(what: str, drawn: Sequence[Panel], tasks: Sequence[Task], over: str = "over gradient steps") -> str:
     labels = list({series.label: None for panel in drawn for series in panel.series})
     where = " and ".join(task.title for task in tasks)
-    return f"{what} of {', '.join(labels)} on {where} over gradient steps."
+    return f"{what} of {', '.join(labels)} on {where} {over}."

@@ -52,6 +52,7 @@ def write_experiment(
     dataset: Mapping[str, Any] | None = None,
     environment: str | None = "Hopper-v4",
     losses: Sequence[str] = ("critic_loss",),
+    also: Mapping[str, Sequence[float]] | None = None,
     uri: str = "",
 ) -> Experiment:
     """An experiment with evaluations at steps 100, 200, ….
@@ -69,6 +70,7 @@ def write_experiment(
         dataset: What the experiment keeps about its data.
         environment: Where it is scored.
         losses: Metrics below `train/`.
+        also: Further metrics, of which each seed has one value throughout.
         uri: Of MLflow; empty: nothing was delivered.
     """
     by_alpha = returns if isinstance(next(iter(returns.values())), Mapping) else {2.5: returns}
@@ -92,6 +94,7 @@ def write_experiment(
             for k, value in enumerate(values, 1):
                 clock[0] += 10**10
                 metrics = {f"train/{loss}": 10.0 / k + seed for loss in losses} | {"time/updates_per_second": 100.0 + k}
+                metrics |= {name: by_seed[seed] for name, by_seed in (also or {}).items()}
                 if value is not None:
                     metrics[metric] = value
                     if metric == "evaluation/return" and environment == "Hopper-v4":
