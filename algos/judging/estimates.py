@@ -33,6 +33,7 @@ class Estimator:
         values: Whether it needs values of the judged policy.
         leans: Whether it falls back on those values where weights say little, so that few effective episodes do not refuse it.
         caveat: What its interval does not hold, in one sentence.
+        modelled: Whether it stands on a model of the dynamics alone.
     """
 
     estimate: Callable[[Logs], Statistic]
@@ -40,8 +41,11 @@ class Estimator:
     values: bool = False
     leans: bool = False
     caveat: str | None = None
+    modelled: bool = False
 
 
+MODEL = "MB"
+_MODEL = "The interval is that of other beginnings and of the model's members; it does not hold what all members have wrong."
 EPISODES: dict[str, Estimator] = {
     "IS": Estimator(importance.importance_sampling),
     "WIS": Estimator(importance.weighted_importance_sampling),
@@ -63,7 +67,8 @@ BANDITS: dict[str, Estimator] = {
     "DRos": Estimator(bandits.doubly_robust_with_optimistic_shrinkage, values=True, leans=True, caveat=_VALUES),
     "Switch-DR": EPISODES["Switch-DR"],
 }
-ESTIMATORS = EPISODES | BANDITS
+MODELLED = {MODEL: Estimator(importance.in_a_model, weights=False, caveat=_MODEL, modelled=True)}
+ESTIMATORS = EPISODES | BANDITS | MODELLED
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,8 @@ def estimate(
 
     Args:
         logs: What was logged, and how likely both policies were to act so.
-        estimators: Keys of `ESTIMATORS`. None: `BANDITS` where every episode has one step, else `EPISODES`.
+        estimators: Keys of `ESTIMATORS`. None: `BANDITS` where every episode has one step, else `EPISODES`, and `MODELLED` where
+            there is a model.
         interval: One of `intervals.KINDS`.
         level: How often the truth shall be within the interval.
         bounds: Smallest and largest value of one episode (a weighted return), for "hoeffding" and "bernstein".
@@ -157,7 +163,8 @@ def estimate(
     Raises:
         ConfigError: no estimator or interval has that name, or `level` is not within (0, 1).
     """
-    names = list((BANDITS if logs.steps.max() == 1 else EPISODES) if estimators is None else estimators)
+    usual = [*(BANDITS if logs.steps.max() == 1 else EPISODES), *(MODELLED if logs.model_value is not None else ())]
+    names = usual if estimators is None else list(estimators)
     for name in names:
         if name not in ESTIMATORS:
             raise ConfigError(f"There is no estimator {name!r}{did_you_mean(name, ESTIMATORS)}")
@@ -195,10 +202,8 @@ class _Intervals:
 
 
 def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: float) -> Estimate:
-    if estimator.weights and (missing := _missing(logs)):
+    if missing := _missing(estimator, logs):
         return Estimate(refused=missing)
-    if estimator.values and not logs.has_values:
-        return Estimate(refused="There is no estimate of the judged policy's values; train FQE for it.")
     found = estimator.estimate(logs)
     if not math.isfinite(found.value):
         return Estimate(ess=found.ess, refused="Weights are too large for a number; take an estimator that normalises them.")
@@ -211,13 +216,24 @@ def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: flo
     return replace(said.of(found), caveat=estimator.caveat or (_FEWER if uneven else None))
 
 
-def _missing(logs: Logs) -> str | None:
-    """Why there are no weights."""
+def _missing(estimator: Estimator, logs: Logs) -> str | None:
+    """What an estimator needs and the logs lack."""
+    if estimator.weights and not logs.has_weights:
+        return _no_weights(logs)
+    if estimator.values and not logs.has_values:
+        return "There is no estimate of the judged policy's values; train FQE for it."
+    if estimator.modelled and logs.model_value is None:
+        return "There is no model of the dynamics to follow the judged policy in; name one as model."
+    return None
+
+
+def _no_weights(logs: Logs) -> str:
+    """Why there are none."""
     if logs.log_prob is None:
         return f"The data have no {LOG_PROB!r}, the behaviour's log-probability of each action; estimate it from the data."
-    if logs.policy_log_prob is None and not logs.discrete:
+    if not logs.discrete:
         return "The judged policy takes one action in each state and so never exactly the logged one (100 % of the steps)."
-    return "The judged policy has no probabilities." if logs.policy_log_prob is None else None
+    return "The judged policy has no probabilities."
 
 
 def _too_few(logs: Logs, ess: float, least: float) -> str:

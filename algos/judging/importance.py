@@ -13,6 +13,7 @@ r"""Estimates of a policy's value from episodes of another: importance sampling,
     Switch-DR   DR with w_t 1[w_t ≤ τ] in place of w_t                                           `switch_doubly_robust`
     MAGIC   Σ_j x_j g_j,  g_j = WDR with its sum over t ≤ j,  j from -1 (DM) to T (WDR),  x ≥ 0,  Σ_j x_j = 1      `magic`
             x minimises xᵀ (Ω + b bᵀ) x: Ω the covariance of the g_j, b_j how far g_j lies outside WDR's 90 % interval
+    MB      1/n Σ_i E[G | s_0] where a learnt model of the dynamics goes on from s_0 under π                   `in_a_model`
 
 Weights are added up as logarithms and divided by their sum as such, so that none overflows where they are normalised.
 
@@ -70,6 +71,13 @@ def per_decision(logs: Logs) -> Statistic:
 def weighted_per_decision(logs: Logs) -> Statistic:
     """WPDIS."""
     return _behind(by_step(logs, logs.discount * logs.reward), logs)
+
+
+def in_a_model(logs: Logs) -> Statistic:
+    """MB, of what `models.model_returns` gives."""
+    if logs.model_value is None:
+        raise DataError("There is no model_value: follow the judged policy in a model of the dynamics.")
+    return mean_of(logs, logs.model_value)
 
 
 def direct_method(logs: Logs) -> Statistic:

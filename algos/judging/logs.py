@@ -12,6 +12,7 @@ from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
 
 LOG_PROB = "log_prob"  # the column of datasets, as importers call it
+OF_EPISODES = ("final_value", "model_value")  # attributes with a number an episode
 _ABOVE = 1e-6  # above 0, what rounding may do to the logarithm of 1
 
 
@@ -32,6 +33,8 @@ class Logs:
         value: [N], V(s) = E[Q(s, a)] with actions of the judged policy.
         final_value: [E], V of what an episode's last step led to, 0 where the task ended there. None: 0 everywhere, so what lies
             beyond the recording is not counted.
+        model_value: [E], what a model of the dynamics expects the judged policy to return from where each episode began. None:
+            there is no model.
         estimated: Whether `log_prob` was estimated from the data, in place of recorded by who acted.
 
     Raises:
@@ -49,6 +52,7 @@ class Logs:
     q_value: np.ndarray | None = None
     value: np.ndarray | None = None
     final_value: np.ndarray | None = None
+    model_value: np.ndarray | None = None
     estimated: bool = False
 
     @classmethod
@@ -74,9 +78,9 @@ class Logs:
             raise DataError(f"The logs hold {some}, which does not tell how far others would differ; give two or more.")
         object.__setattr__(self, "steps", steps.astype(np.int64))
         n = int(steps.sum())
-        for name in ("reward", LOG_PROB, "policy_log_prob", "q_value", "value", "final_value"):
+        for name in ("reward", LOG_PROB, "policy_log_prob", "q_value", "value", "final_value", "model_value"):
             if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _checked(name, given, len(steps) if name == "final_value" else n))
+                object.__setattr__(self, name, _checked(name, given, len(steps) if name in OF_EPISODES else n))
         if not 0 <= self.gamma <= 1:
             raise ConfigError(f"gamma is {self.gamma}; it is a number from 0 to 1.")
         if (self.q_value is None) != (self.value is None):
@@ -234,7 +238,7 @@ def _log_sums(logs: Logs, power: int) -> np.ndarray:
 def _checked(name: str, given: Any, n: int) -> np.ndarray:
     values = np.asarray(given, np.float64)
     if values.shape != (n,):
-        what = "one an episode" if name == "final_value" else "one a step"
+        what = "one an episode" if name in OF_EPISODES else "one a step"
         raise DataError(f"{name} has the shape {list(values.shape)}; it takes {n} numbers, {what}.")
     bad = np.isnan(values) if name == "policy_log_prob" else ~np.isfinite(values)
     if name == LOG_PROB:

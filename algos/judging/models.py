@@ -1,4 +1,4 @@
-"""What a model of the dynamics is worth on episodes that it has not seen: errors over several steps, and how sure it may be."""
+"""What a model of the dynamics is worth on episodes that it has not seen, and what a policy returns in it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ...data.dataset import Dataset
+from ...data.errors import ConfigError
+from ...data.random import fold, normal, root_key, uniform
 from ..dynamics.model import Model
 
 STEPS = (1, 5, 10, 25)
@@ -76,3 +78,49 @@ def _column(data: Dataset, name: str, model: Model) -> Any:
     """A column as the model takes it, on its device."""
     rows = torch.from_numpy(np.ascontiguousarray(data.columns[name])).to(model.units.device)
     return rows.to(model.dtype) if rows.is_floating_point() else rows
+
+
+@torch.no_grad()
+def model_returns(
+    model: Model, policy: Any, dataset: Dataset, gamma: float, *, horizon: int | None = None, seed: int = 0
+) -> np.ndarray:
+    """Discounted returns of a policy in each member of a model, [members, episodes].
+
+    Each rollout begins at an episode's first observation and stays within a member, which draws what follows (PETS' TS∞, Chua et
+    al. 2018, section 5.2). It ends where the MDP does, and else after as many steps as the longest recorded episode has: nothing
+    is counted beyond. Members of an ensemble that learned from little are apart, which shows in part how wrong they may be.
+
+    Args:
+        model: As `ProbabilisticEnsemble.model` gives it.
+        policy: As `decisions.policy_of` gives it; it acts greedily.
+        dataset: The logs.
+        gamma: γ.
+        horizon: Steps at most; None: of the longest episode.
+        seed: Of the draws.
+
+    Raises:
+        ConfigError: the policy remembers what came before.
+    """
+    if policy.start(1) is not None or getattr(policy, "frames", 1) > 1:
+        raise ConfigError("A policy that remembers cannot be followed in a model of single steps.")
+    key = fold(root_key(seed), "model returns")
+    steps = np.asarray(dataset.episodes.steps, np.int64)
+    rows = np.cumsum(steps + 1) - (steps + 1)
+    starts = torch.as_tensor(np.asarray(dataset.columns["observation"])[rows])
+    members, n = model.members, len(starts)
+    which = torch.arange(members).repeat_interleave(n)  # each rollout's member
+    state, total = starts.repeat(members, 1), np.zeros(members * n)
+    alive, discount = np.ones(members * n, bool), 1.0
+    for t in range(int(steps.max()) if horizon is None else horizon):
+        _, action = policy.step(None, state.numpy())
+        found = model(state, torch.as_tensor(action))
+        now = fold(key, t)
+        noise = normal(fold(now, "outcome"), (len(state), state.shape[1] + 1)).to(found.deviation.dtype)
+        following, reward, end = found.drawn(which, noise)
+        ended = model.ends(following, end, uniform(fold(now, "end"), (len(state),)))
+        total += discount * np.where(alive, reward.double().numpy(), 0.0)
+        alive &= ~ended.numpy()
+        state, discount = following.to(starts.dtype), discount * gamma
+        if not alive.any():
+            break
+    return total.reshape(members, n)

@@ -86,17 +86,17 @@ class Judgement:
         return asdict(self)
 
 
-def widened(estimates: Estimates, by_seed: Sequence[tuple[float, Interval | None]]) -> Estimates:
-    """The same with the direct method's interval reaching over those of all seeds of FQE.
+def widened(estimates: Estimates, each: Sequence[tuple[float, Interval | None]], name: str = "DM") -> Estimates:
+    """The same with an interval that reaches over those of all seeds of FQE, or of "MB" over those of a model's members.
 
-    Resampling episodes does not show what a critic gets wrong; critics that began otherwise do, in part.
+    Resampling episodes does not show what a critic or a model gets wrong; others that began otherwise do, in part.
     """
-    found = estimates.rows.get("DM")
-    if found is None or found.interval is None or not by_seed:
+    found = estimates.rows.get(name)
+    if found is None or found.interval is None or not each:
         return estimates
-    ends = [interval for _, interval in by_seed if interval is not None]
+    ends = [interval for _, interval in each if interval is not None]
     within = (min(low for low, _ in ends), max(high for _, high in ends))
-    return replace(estimates, rows={**estimates.rows, "DM": replace(found, interval=within)})
+    return replace(estimates, rows={**estimates.rows, name: replace(found, interval=within)})
 
 
 def unsettled(estimates: Estimates, moved: float, n_steps: int) -> Estimates:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from ...algos.dynamics.generated import check_model
+from ...algos.dynamics.model import Model
 from ...algos.judging.behaviour import estimate_behaviour
 from ...algos.judging.decisions import Decisions, decisions, policy_of
 from ...algos.judging.logs import LOG_PROB, has_column, logged
@@ -59,6 +62,7 @@ def judge(
     check_folder(settings, again=resume or replace)
     dataset = logs_of(settings.dataset)
     check_environment(settings, dataset)
+    model = _model(settings, dataset)
     kept = keep(settings.sources, settings.storage_place, settings.tracking)
     work = _work(settings, dataset, kept) if settings.n_steps else None
     acted = [_decided(one, dataset) for one in kept]
@@ -68,9 +72,22 @@ def judge(
         carry_out(work, resume=resume, replace=replace, on_progress=on_progress)
         critics = _critics(settings, dataset, kept, acted)
     verdicts = [
-        verdict(settings, dataset, one, policy, behaved, fqe, say) for one, policy, fqe in zip(kept, acted, critics, strict=True)
+        verdict(settings, dataset, one, policy, behaved, fqe, model, say)
+        for one, policy, fqe in zip(kept, acted, critics, strict=True)
     ]
     return _concluded(settings, dataset, verdicts)
+
+
+def _model(settings: JudgeSettings, dataset: Dataset) -> Model | None:
+    """The model that was named. Raises ConfigError or DataError for one that is none, or of other spaces or environments."""
+    if settings.model is None:
+        return None
+    with open_policy(settings.model, storage=settings.storage_place) as found:
+        if not hasattr(found.algorithm, "model"):
+            raise ConfigError(f"model: {found.what} is no model: name a trained ProbabilisticEnsemble.")
+        model = cast("Any", found.algorithm).model()
+    check_model(model, dataset.spec, dataset.name, dataset.environment and dataset.environment.id)
+    return model
 
 
 def _decided(one: Kept, dataset: Dataset) -> Decisions:

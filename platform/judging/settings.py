@@ -39,6 +39,9 @@ class JudgeSettings(Config):
     )
     n_steps: int = setting(50_000, "gradient steps of FQE; 0: importance sampling alone", ge=0)
     seeds: tuple[int, ...] = setting((0, 1, 2), "seeds of FQE, whose spread shows what the data leave open", min_length=1)
+    model: str | None = setting(
+        None, "a model of the dynamics to follow the policies in: an experiment, trial or folder of a ProbabilisticEnsemble"
+    )
     behaviour: Literal["recorded", "estimated"] | None = setting(
         None, "probabilities of what was logged: recorded in the column log_prob, or estimated; null: recorded where there are some"
     )

@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from ...algos.dynamics.model import Model
 from ...algos.environments.collect import collect
 from ...algos.judging.decisions import Decisions, policy_of
-from ...algos.judging.estimates import Estimates, estimate
+from ...algos.judging.estimates import MODEL, Estimates, estimate
 from ...algos.judging.logs import LOG_PROB, Logs, logged
+from ...algos.judging.models import model_returns
 from ...algos.judging.values import PolicyValues, mean_of
 from ...data.dataset import Dataset
 from ..results.reading import SeedRun
@@ -56,10 +58,15 @@ def verdict(
     policy: Decisions,
     behaved: Behaved,
     critics: Critics | None,
+    model: Model | None,
     say: Callable[[str], None],
 ) -> Verdict:
-    """Every estimate of a policy that is asked for; `critics` is None where no FQE was trained."""
-    logs = _logs(settings, dataset, policy, behaved)
+    """Every estimate of a policy that is asked for; `critics` is None where no FQE was trained, `model` where none was named."""
+    logs, by_member = _logs(settings, dataset, policy, behaved), np.zeros((0, 0))
+    if model is not None:
+        say(f"Following {one.label} in the model.")
+        by_member = model_returns(model, policy_of(one.path, dataset.spec), dataset, settings.gamma)
+        logs = dataclasses.replace(logs, model_value=by_member.mean(0))
     options: dict[str, Any] = {"interval": settings.interval, "level": settings.level, "bounds": settings.bounds}
     asked, warnings, runs, each = settings.estimators, list[str](), (), list[tuple[float, Any]]()
     if critics is None:
@@ -74,6 +81,8 @@ def verdict(
         warnings += [f"FQE of {one.label}: seed {s.seed} failed: {s.reason}." for s in critics.seeds if s.status == "FAILED"]
         warnings += [beyond] if (beyond := _beyond(dataset, found)) else []
         runs = tuple(seed.run_id for seed in ended if seed.run_id)
+    members = [estimate(dataclasses.replace(logs, model_value=told), [MODEL], **options)[MODEL] for told in by_member]
+    found = widened(found, [(cast("float", m.value), m.interval) for m in members], MODEL)
     warnings += [SAME] if one.learned_from == dataset.fingerprint else []
     rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
     found = dataclasses.replace(found, rows=rows, warnings=(*found.warnings, *warnings))

@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from d3ray import BC, Dataset, DiscreteBC
+from d3ray import BC, Dataset, DiscreteBC, ProbabilisticEnsemble
 from d3ray.algos.judging.estimates import Estimate, estimate
 from d3ray.algos.judging.logs import Logs
+from d3ray.algos.judging.models import model_returns
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.jobs.command.running import run_command
@@ -77,6 +78,29 @@ def test_weights_alone_tell_the_best_from_the_worst_and_the_page_shows_it(place:
     assert page.count("<circle") == 2 + sum(value is not None for value in shown)
     assert len(re.findall(r"DM, DR, SNDR, DRos, Switch-DR refused", page)) == 2
     assert len(list((place / "r/judged-policies").iterdir())) == 2
+
+
+def test_policies_are_followed_in_a_model_that_is_named(tmp_path: Path) -> None:
+    """The estimate is the mean over members, its interval reaches over all of theirs, and the decision does not stand on it."""
+    data = Dataset.open("d3ray/cartpole-replay")
+    few = {"name": "vector", "hidden_units": [16]}
+    model = ProbabilisticEnsemble(encoder=few, n_members=3, n_elites=2, seed=1).fit(data, 400, 400)
+    model.save(tmp_path / "model")
+    policy = DiscreteBC(encoder=few).fit(data, 50, 50)
+    policy.save(tmp_path / "policy")
+    asked: dict[str, Any] = {"policies": str(tmp_path / "policy"), "dataset": "d3ray/cartpole-replay", "n_steps": 0}
+    asked |= {"storage": str(tmp_path / "r"), "model": str(tmp_path / "model"), "interval": "student"}
+    found = judge(JudgeSettings.checked(asked)).verdicts[0].estimates
+    by_member = model_returns(model.model(), policy.policy(), data, 0.99)
+    assert by_member.shape == (2, data.n_episodes)
+    row = found["MB"]
+    assert row.value == pytest.approx(by_member.mean())
+    alone = [estimate(Logs.of(data, None, model_value=told), ["MB"], interval="student")["MB"].interval for told in by_member]
+    assert row.interval == (min(low for low, _ in alone), max(high for _, high in alone))  # type: ignore[misc]
+    assert row.caveat is not None
+    assert "MB" in (tmp_path / "r/judge-cartpole-replay/judgement.html").read_text()
+    with pytest.raises(ConfigError, match=r"^model: .* is no model: name a trained ProbabilisticEnsemble\.$"):
+        judge(JudgeSettings.checked({**asked, "model": str(tmp_path / "policy"), "name": "other"}))
 
 
 def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
