@@ -48,56 +48,60 @@ def scan(path: Path, names: list[str], separator: str, ends: list[str], kinds: l
     Returns:
         None where the file is none that can be read: who reads all of it says why.
     """
-    columns = dict.fromkeys([*ends, *kinds], pa.string())
-    flagged: list[Array] = []
-    begun: dict[str, int] = {}  # each episode's first row, by its name
-    before, n, twice = None, 0, None
+    episodes, flagged = _Episodes(), list[Array]()
     written: dict[str, set[Any]] = {name: {kind for kind, _ in _KINDS} for name in kinds}
     try:
         with arrow_csv.open_csv(
             path,
             read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1, use_threads=False, block_size=BLOCK),
             parse_options=arrow_csv.ParseOptions(delimiter=separator),
-            convert_options=conversion(columns),
+            convert_options=conversion(dict.fromkeys([*ends, *kinds], pa.string())),
         ) as batches:
             for batch in batches:
-                for name in kinds:
-                    written[name] -= {kind for kind, form in _KINDS if kind in written[name] and not _all(batch[name], form)}
+                for name, left in written.items():
+                    left -= {kind for kind, form in _KINDS if kind in left and not _matches(batch[name], form).all()}
                 if ends == ["episode"]:
-                    ids = pc.utf8_trim_whitespace(batch["episode"]).dictionary_encode()  # pyright: ignore[reportAttributeAccessIssue]
-                    code = ids.indices.to_numpy(zero_copy_only=False)
-                    first = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
-                    starts = np.zeros(len(code), bool)
-                    for row in first.tolist():
-                        name = ids.dictionary[int(code[row])].as_py()
-                        if name == before:
-                            continue
-                        starts[row], before = True, name
-                        if name in begun and twice is None:
-                            twice = name, n + row
-                        begun.setdefault(name, n + row)
-                    flagged.append(starts)
+                    flagged.append(episodes.begin(batch["episode"]))
                 else:
                     flagged.append(np.logical_or.reduce([_matches(batch[name], _TRUE) for name in ends]))
-                n += len(batch)
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
         return None
-    if not n:
+    if not flagged or not len(told := np.concatenate(flagged)):
         return None
-    told = np.concatenate(flagged)
     last = np.append(told[1:], True) if ends == ["episode"] else told
     last[-1] = True
     found = {name: next((kind for kind, _ in _KINDS if kind in left), pa.float64()) for name, left in written.items()}
-    return Scan(last, found, twice)
+    return Scan(last, found, episodes.twice)
+
+
+class _Episodes:
+    """Where episodes begin by the column that names them, batch after batch."""
+
+    def __init__(self) -> None:
+        self.twice: tuple[str, int] | None = None
+        self._seen: set[str] = set()
+        self._now: str | None = None
+        self._n = 0  # rows so far
+
+    def begin(self, column: Any) -> Array:
+        """[rows] bool, of the next batch."""
+        ids = pc.utf8_trim_whitespace(column).dictionary_encode()  # pyright: ignore[reportAttributeAccessIssue]
+        code = ids.indices.to_numpy(zero_copy_only=False)
+        begins = np.append(True, code[1:] != code[:-1])[: len(code)]
+        for row in np.flatnonzero(begins).tolist():
+            name = ids.dictionary[int(code[row])].as_py()
+            begins[row] = name != self._now  # which may have begun in the batch before
+            if begins[row] and name in self._seen and self.twice is None:
+                self.twice = name, self._n + row
+            self._seen.add(name)
+            self._now = name
+        self._n += len(code)
+        return begins
 
 
 def _matches(column: Any, form: str) -> Array:
     found = pc.match_substring_regex(column, form, ignore_case=True)  # pyright: ignore[reportAttributeAccessIssue]
     return np.asarray(found.to_numpy(zero_copy_only=False), bool)
-
-
-def _all(column: Any, form: str) -> bool:
-    return bool(_matches(column, form).all())
 
 
 def line_spans(path: Path, stops: list[int], n: int) -> list[tuple[int, int]] | None:
