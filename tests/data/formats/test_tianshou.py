@@ -56,6 +56,14 @@ def test_a_buffer_of_environments_is_read_one_after_the_other(tmp_path: Path) ->
         assert table.terminated.tolist() == [False, True, True, False, False, False]
 
 
+def test_each_environments_newest_row_ends_its_episode_though_nothing_says_what_came_next(tmp_path: Path) -> None:
+    state = joined([held(rows(14), 20), held(rows(7), 10)])
+    del state["_meta"]["obs_next"]
+    table = read(write_hdf5(tmp_path / "file", state)).steps
+    assert table.steps.tolist() == [5, 4, 4, 1, 5, 2]
+    assert not table.final_recorded.any()
+
+
 def test_a_large_file_is_read_in_stretches_that_are_the_same_together(tmp_path: Path) -> None:
     path = write_hdf5(tmp_path / "file", held(rows(270), 100))
     parts = plan(path, n_bytes=600).parts
