@@ -78,6 +78,10 @@ class Generated:
         name, given = self.page.name, material.given
         if self.config.dynamics is None and self.taught is None:
             raise ConfigError(no_model(name))
+        if isinstance(self.config.sampler, PrioritizedSampling | StreamSampling | RecurrentSampling):
+            raise ConfigError(
+                f"{name}: sampler {self.config.sampler.name!r} and dynamics do not go together: leave one of them out."
+            )
         if remembers(self.config) or memories(self.page.ports(given.spec, self.config)):
             raise ConfigError(f"The policy of {name} remembers, and rollouts begin in the middle of episodes: leave dynamics out.")
         if given.spec.action_mask:
@@ -119,9 +123,15 @@ class GeneratedSource:
 
     # ---- drawing
 
-    def __getattr__(self, name: str) -> Any:
-        """What an online run asks of a sampler."""
-        return getattr(self._real, name)
+    @property
+    def batch_size(self) -> int:
+        """Of what is drawn from the data."""
+        return self._real.batch_size
+
+    @property
+    def n_windows(self) -> int:
+        """How many transitions of the data may be drawn by now."""
+        return self._real.n_windows
 
     def sample(self, step: int, size: int | None = None) -> Batch:
         """The batch of a gradient step. One that is a multiple of the interval generates first."""
@@ -255,8 +265,6 @@ def generated(page: Any, config: Any, wants: Any) -> Any:
     if wants.next_action or wants.extra or wants.ahead:
         more = "what was done next" if wants.next_action else "what came later" if wants.ahead else f"the column {wants.extra[0]!r}"
         raise ConfigError(f"{page.name} asks for {more} in the data, which nobody knows of generated ones: leave dynamics out.")
-    if isinstance(config.sampler, PrioritizedSampling | StreamSampling | RecurrentSampling):
-        raise ConfigError(f"{page.name}: sampler {config.sampler.name!r} and dynamics do not go together: leave one of them out.")
     return Generated(page, config, config.rollouts, wants)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from d3ray import MBPO, SAC, Dataset, ReplayBuffer
+from d3ray import MBPO, MOPO, SAC, Dataset, ReplayBuffer
 from d3ray.algos.dynamics.running import Moments, RunningModel
 from d3ray.algos.environments.make import make
 from d3ray.algos.networks.dynamics import EnsembleDynamics
@@ -203,6 +203,9 @@ def test_what_cannot_be_is_one_sentence() -> None:
         ConfigError, match=r"^MBPO generates a share of its batches from what the buffer holds: leave the dataset out"
     ):
         MBPO(**ONLINE).fit_online("Pendulum-v1", dataset=Dataset.open("d3ray/pendulum-replay"), n_steps=1)
+    for kind in (MBPO, MOPO):
+        with pytest.raises(ConfigError, match=rf"^{kind.__name__}: sampler 'prioritized' and dynamics do not go together"):
+            maker(kind, sampler="prioritized")().fit(data, 1)
     few = {name: value for name, value in ONLINE.items() if not name.startswith("model_")}
     with pytest.raises(DataError, match=r"the model of the dynamics"):
         SAC(**few, dynamics=tiny_model()).fit_online("Pendulum-v1", n_steps=1)
