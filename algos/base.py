@@ -30,6 +30,8 @@ from .dynamics.generated import check_model
 from .dynamics.model import Model
 from .environments.make import is_given, make
 from .export.export import save_policy
+from .export.model_package import is_model_package
+from .export.model_packing import read_torch_model
 from .learning.callbacks import Callback, Epoch, Evaluator
 from .learning.estimator import Estimator
 from .learning.fit import Fit
@@ -265,9 +267,13 @@ def _model(name: str, given: Any) -> Model:
     if isinstance(given, str | Path) and is_remote(given):
         with Place(given).as_local() as folder:
             return _model(name, folder)
-    trained = load(given, "cpu") if isinstance(given, str | Path) else given
-    if not hasattr(trained, "model"):
+    trained = _opened(given) if isinstance(given, str | Path) else given
+    if not getattr(trained, "models_dynamics", False):
         raise ConfigError(
             f"{name}: dynamics is a {type(trained).__name__}, which is no model: give a trained ProbabilisticEnsemble, or its path."
         )
     return trained.model()
+
+
+def _opened(path: str | Path) -> Any:
+    return read_torch_model(path) if is_model_package(path) else load(path, "cpu")

@@ -175,6 +175,7 @@ class Definition:
     presets: ClassVar[Mapping[str, Preset]] = {}
     actions: ClassVar[Literal["continuous", "discrete"] | tuple[Literal["continuous", "discrete"], ...]]
     has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
+    models_dynamics: ClassVar[bool] = False  # whether it is a model of the dynamics, which `model()` gives
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
     recurrent: ClassVar[tuple[str, ...]] = ()  # networks that act, where encoders may be recurrent; empty: none may

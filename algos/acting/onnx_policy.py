@@ -41,16 +41,7 @@ class OnnxPolicy:
         self.spec = Spec.checked(about["spaces"], title="policy.json")
         self.frames, self.frame_padding = int(about.get("frames", 1)), about.get("frame_padding", "zero")
         self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec).items()}
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises classes of its own, below Exception
-            raise StorageError(f"onnxruntime cannot read the policy's graph: {str(error).splitlines()[0].rstrip('.')}.") from error
-        named = {port["name"] for kind in ("inputs", "state_inputs", "noise_inputs") for port in about.get(kind, ())}
-        taken = {port.name for port in self._session.get_inputs()}
-        if named and named != taken:
-            raise StorageError(f"The policy's graph takes {sorted(taken)}, and policy.json names {sorted(named)}.")
+        self._session = opened_graph(model, about, threads)
 
     def facing(self, shown: Spec) -> Any:
         """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
@@ -79,7 +70,7 @@ class OnnxPolicy:
 
     def _acted(self, observation: Any) -> np.ndarray:
         rows = raw_inputs(self.spec, observation)
-        return self.run({name: _cast(name, part, self._types[name]) for name, part in rows.items()})
+        return self.run({name: as_type(f"The policy takes {name}", part, self._types[name]) for name, part in rows.items()})
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Actions at inputs by name, in the graph's own types."""
@@ -108,11 +99,35 @@ class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportI
     run_graph = run
 
 
-def _cast(name: str, rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def opened_graph(graph: bytes, about: Mapping[str, Any], threads: int, noun: str = "policy") -> Any:
+    """A session of onnxruntime on the CPU.
+
+    Args:
+        graph: ONNX.
+        about: The record of its package, which names what it takes; of a graph alone it names nothing.
+        threads: Of onnxruntime.
+        noun: What messages call it.
+
+    Raises:
+        StorageError: onnxruntime cannot read it, or it takes other inputs than `about` names.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    try:
+        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises classes of its own, below Exception
+        raise StorageError(f"onnxruntime cannot read the {noun}'s graph: {str(error).splitlines()[0].rstrip('.')}.") from error
+    named = {port["name"] for kind in ("inputs", "state_inputs", "noise_inputs") for port in about.get(kind, ())}
+    taken = {port.name for port in session.get_inputs()}
+    if named and named != taken:
+        raise StorageError(f"The {noun}'s graph takes {sorted(taken)}, and {noun}.json names {sorted(named)}.")
+    return session
+
+
+def as_type(takes: str, rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Rows in the type of a graph's input. Raises DataError where they are of another kind."""
     if rows.dtype == dtype:
         return rows
     if not np.can_cast(rows.dtype, dtype, "same_kind"):
-        raise DataError(
-            f"The policy takes {name} as {dtype}, and {rows.dtype} was given: hand in what the environment shows, unscaled."
-        )
+        raise DataError(f"{takes} as {dtype}, and {rows.dtype} was given: hand in what the environment shows, unscaled.")
     return rows.astype(dtype)

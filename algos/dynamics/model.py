@@ -160,6 +160,10 @@ class Model(nn.Module):
         """Whether the MDP ends, bool [B]: by the function of what follows [B, D], or where uniform numbers fall below `end`."""
         return TERMINATIONS[self.termination](following) if end is None else chance < end
 
+    def end_chance(self, following: Tensor, end: Tensor | None) -> Tensor:
+        """The probability that the MDP ends, [...], of the same: 0 or 1 where a function says it."""
+        return TERMINATIONS[self.termination](following).to(following.dtype) if end is None else end
+
     def _scaled(self, name: str, x: Tensor) -> Tensor:
         if name not in self.scaled:
             return x

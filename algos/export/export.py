@@ -10,7 +10,22 @@ from ..acting.fitted import policy
 from ..learning.estimator import Estimator
 from ..saving.parts import check_free
 from .graphs import WRITERS, Portable, portable
+from .model_packing import portable_model, write_model_package
 from .packing import write_package
+
+
+def export(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> None:
+    """What an algorithm leaves for use without d3ray, its policy or the model that it is; arguments as `save_policy`'s."""
+    (export_model if algorithm.models_dynamics else save_policy)(algorithm, path, overwrite=overwrite)
+
+
+def export_model(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> None:
+    """The model of a trained `ProbabilisticEnsemble`: see `ProbabilisticEnsemble.export`."""
+    _free(path, overwrite)
+    if Path(path).suffix:
+        save_portable(portable_model(algorithm), Path(path))
+    else:
+        write_model_package(algorithm, path)
 
 
 def save_policy(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> None:
@@ -29,12 +44,16 @@ def save_policy(algorithm: Estimator, path: str | Path, *, overwrite: bool = Fal
         ConfigError: the ending is another one, the place is taken and `overwrite` not said, or the algorithm has not been trained.
         StorageError: the place cannot be written.
     """
-    check_ending(path)
-    check_free(Path(path), overwrite)
+    _free(path, overwrite)
     if Path(path).suffix:
         save_portable(portable(policy(algorithm.fitted)), Path(path))
     else:
         write_package(algorithm, path)
+
+
+def _free(path: str | Path, overwrite: bool) -> None:
+    check_ending(path)
+    check_free(Path(path), overwrite)
 
 
 def check_ending(path: str | Path) -> None:

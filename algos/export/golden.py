@@ -34,7 +34,7 @@ def golden_observations(spec: Spec, n: int, scale_shift: Mapping[str, Numbers] =
         seed: Of the draws.
     """
     rng = np.random.default_rng(seed)
-    drawn = {name: _draw(box, n, rng, scale_shift.get(name)) for name, box in named_inputs(spec).items()}
+    drawn = {name: draw(box, n, rng, scale_shift.get(name)) for name, box in named_inputs(spec).items()}
     if ACTION_MASK in drawn:
         drawn[ACTION_MASK][np.arange(n), rng.integers(0, spec.n_actions, n)] = True
     return drawn
@@ -64,7 +64,7 @@ def golden_memory(
         if leaf is not None:
             n, steps = array.shape[:2]
             numbers = scale_shift.get(kind, ()) if kind != "action" else ()
-            rows = _draw(leaf, n * steps, np.random.default_rng(3 + k), numbers or None)
+            rows = draw(leaf, n * steps, np.random.default_rng(3 + k), numbers or None)
             drawn[state.name] = rows.reshape(array.shape).astype(array.dtype)
         elif array.dtype.kind == "f":
             drawn[state.name] = (array * rng.uniform(0, 1, array.shape)).astype(array.dtype)
@@ -83,7 +83,8 @@ def _standard(n: int, shape: Any, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, *shape))
 
 
-def _draw(box: Leaf, n: int, rng: np.random.Generator, scale_shift: Numbers | None) -> np.ndarray:
+def draw(box: Leaf, n: int, rng: np.random.Generator, scale_shift: Numbers | None) -> np.ndarray:
+    """`n` made-up numbers of a leaf, as `golden_observations` makes them."""
     dtype, shape, bounds = np.dtype(box.dtype), (n, *box.shape), box.bounds()
     if dtype.kind not in "fiu":
         return rng.integers(0, 2, shape).astype(dtype)
@@ -141,17 +142,18 @@ def check_golden(
     tolerance: float,
     what: str,
     outputs: Sequence[str] = ("action",),
+    did: str = "act as the policy did",
 ) -> None:
     """Compares `act`, from inputs by name to actions, with golden arrays named `batch_1/observation`, `batch_1/action`, ….
 
-    Where there are several outputs `act` gives a tuple of them.
+    Where there are several outputs `act` gives a tuple of them; `did` says in messages what is compared.
 
     Raises:
-        StorageError: an action is off by more than `tolerance`.
+        StorageError: an output is off by more than `tolerance`.
     """
     for n in BATCHES:
         arrays = {name.removeprefix(f"batch_{n}/"): array for name, array in golden.items() if name.startswith(f"batch_{n}/")}
         wanted = [arrays.pop(name) for name in outputs]
         gap = max(largest_gap(found, array) for found, array in zip(listed(act(arrays)), wanted, strict=True))
         if not gap <= tolerance:
-            raise StorageError(f"{what} does not act as the policy did: at batch {n} its actions are off by {gap:.1e}.")
+            raise StorageError(f"{what} does not {did}: at batch {n} it is off by {gap:.1e}.")

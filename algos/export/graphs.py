@@ -82,6 +82,8 @@ class Portable:
         states: The inputs that are its memory, where it has one.
         noises: The inputs that take random numbers, where it draws.
         options: What may be chosen when acting, as a record has it.
+        answers: Names of the outputs that are no memory.
+        noun: What it is, a policy or a model.
     """
 
     module: PortableModule
@@ -90,6 +92,8 @@ class Portable:
     states: tuple[StateInput, ...] = ()
     noises: tuple[NoiseInput, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    answers: tuple[str, ...] = ("action",)
+    noun: str = "policy"
 
     @property
     def spec(self) -> Spec:
@@ -99,7 +103,7 @@ class Portable:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs, in their order."""
-        return ("action", *(state.becomes for state in self.states))
+        return (*self.answers, *(state.becomes for state in self.states))
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -110,7 +114,7 @@ class Portable:
 
     def check(self, act: Callable[[Arrays], Any], what: str) -> None:
         """Raises StorageError when `act` differs from the golden actions."""
-        check_golden(self.golden, act, self.tolerance, what, self.outputs)
+        check_golden(self.golden, act, self.tolerance, what, self.outputs, f"act as the {self.noun} did")
 
 
 def portable(policy: Policy) -> Portable:
@@ -141,7 +145,7 @@ def portable(policy: Policy) -> Portable:
 
 
 def with_golden(
-    module: PortableModule, exact: PortableModule, drawn: Arrays, live: Callable[[Arrays], Any], **memory: Any
+    module: PortableModule, exact: PortableModule, drawn: Arrays, live: Callable[[Arrays], Any], **about: Any
 ) -> Portable:
     """A module ready to be written, with golden observations and actions.
 
@@ -150,46 +154,52 @@ def with_golden(
         exact: The same in float64.
         drawn: Observations by input name, eight times as many as are kept.
         live: Actions of the policy that `module` was made from, as its algorithm gives them.
-        **memory: `states` and `options` of a policy with a memory.
+        **about: Further arguments of `Portable`, as `states` and `options` of a policy with a memory.
 
     Raises:
         ConfigError: actions are not finite.
         StorageError: `module` does not act as `live` does.
     """
-    spec, action, names = module.spec, listed(module.act_on(drawn))[0], Portable(module, {}, 0.0, **memory).outputs
-    order = _steady_first(module, exact, drawn, action)
+    empty = Portable(module, {}, 0.0, **about)
+    names, n_answers, noun = empty.outputs, len(empty.answers), empty.noun
+    order = _steady_first(module, exact, drawn, n_answers)
     golden: Arrays = {}
     rounding, first = 0.0, 0
     for n in BATCHES:
         rows = take(drawn, order[first : first + n])
         first += n
         found = listed(module.act_on(rows))
-        if not np.isfinite(found[0]).all():
-            raise ConfigError(f"The policy's actions are not finite, so {module.algorithm.name} cannot be exported.")
-        if not spec.discrete:
-            rounding = max(rounding, largest_gap(listed(exact.act_on(rows))[0], found[0]))
+        if not all(np.isfinite(answer).all() for answer in found[:n_answers]):
+            what = "policy's actions" if noun == "policy" else f"{noun}'s answers"
+            raise ConfigError(f"The {what} are not finite, so {module.algorithm.name} cannot be exported.")
+        pairs = zip(listed(exact.act_on(rows)), found[:n_answers], strict=False)
+        rounding = max(rounding, *(largest_gap(wide.astype(own.dtype), own) for wide, own in pairs if own.dtype.kind == "f"), 0.0)
         golden |= {f"batch_{n}/{name}": array for name, array in {**rows, **dict(zip(names, found, strict=True))}.items()}
-    made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")), **memory)
+    made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")), **about)
 
     def live_outputs(inputs: Arrays) -> tuple[np.ndarray, ...]:
         return tuple(out.astype(golden[f"batch_1/{name}"].dtype) for name, out in zip(names, listed(live(inputs)), strict=True))
 
-    made.check(live_outputs, "The policy's copy on the CPU")
+    made.check(live_outputs, f"The {noun}'s copy on the CPU")
     return made
 
 
-def _steady_first(module: PortableModule, exact: PortableModule, drawn: Arrays, action: np.ndarray) -> np.ndarray:
+def _steady_first(module: PortableModule, exact: PortableModule, drawn: Arrays, n_answers: int) -> np.ndarray:
     """The rows in their order, those last whose actions rounding could change at a stroke: discrete ones, and the best of some.
 
     A row's action is compared with those of a more exact policy and of observations next to its own; what jumps there, by ten times
     what rows do on the whole, stands near the edge of a choice.
     """
+    there = listed(module.act_on(drawn))[:n_answers]
     moved = [
-        listed(one.act_on(inputs))[0]
+        listed(one.act_on(inputs))[:n_answers]
         for one, inputs in ((exact, drawn), (module, nudged(drawn, 1e-3)), (module, nudged(drawn, -1e-3)))
     ]
-    gaps = np.max([np.abs(other.astype(np.float64) - action).reshape(len(action), -1).max(1) for other in moved], 0)
-    return np.argsort(gaps > (0 if module.spec.discrete else 10 * np.median(gaps)), kind="stable")
+    jumps = np.zeros(len(there[0]), bool)
+    for k, answer in enumerate(there):
+        gaps = np.max([np.abs(other[k].astype(np.float64) - answer).reshape(len(answer), -1).max(1) for other in moved], 0)
+        jumps |= gaps > (0 if answer.dtype.kind in "iu" else 10 * np.median(gaps))
+    return np.argsort(jumps, kind="stable")
 
 
 def onnx_bytes(policy: Portable) -> bytes:
@@ -341,7 +351,7 @@ def _explained(policy: Portable, form: str) -> Generator[None]:
         raise
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ConfigError(f"The policy of {policy.module.algorithm.name} cannot be written as {form}: {first}.") from error
+        raise ConfigError(f"The {policy.noun} of {policy.module.algorithm.name} cannot be written as {form}: {first}.") from error
     finally:
         logger.setLevel(level)
 

@@ -38,31 +38,36 @@ class DataRecord(Config):
     fingerprint: str
 
 
-class PolicyRecord(Config):
+class Record(Config):
+    """What the record of every package says."""
+
+    algorithm: str = setting(..., "registered name of the algorithm")
+    config: dict[str, Any] = setting(..., "its settings; scalers in it are fitted")
+    seed: int = setting(..., "seed of the training run")
+    step: int = setting(..., "gradient steps done", ge=0)
+    dtype: str = setting(..., "float type of the training run")
+    spaces: Spec = setting(..., "raw observations and actions")
+    data: DataRecord | None = setting(None, "what it was trained on")
+    environment: Environment | None = setting(None, "where the data came from")
+    inputs: tuple[Port, ...] = setting(..., "raw observations, and what else the graph takes that is neither memory nor random")
+    outputs: tuple[Port, ...] = setting(..., "raw answers, and what the memory becomes")
+    noise_inputs: tuple[NoiseInput, ...] = setting((), "random numbers that it consumes")
+    tolerance: float = setting(..., "how closely the golden outputs are met", gt=0)
+
+
+class PolicyRecord(Record):
     """`policy.json`."""
 
     title: ClassVar = "policy.json"
 
     format: Literal["d3ray-policy"] = "d3ray-policy"
     version: int = KIND.version
-    algorithm: str = setting(..., "registered name of the algorithm")
-    config: dict[str, Any] = setting(..., "its settings; scalers in it are fitted")
-    seed: int = setting(..., "seed of the training run")
-    step: int = setting(..., "gradient steps done", ge=0)
-    dtype: str = setting(..., "float type of the training run")
     networks: tuple[str, ...] = setting(..., "the networks that act")
-    spaces: Spec = setting(..., "raw observations and actions")
     frames: int = setting(1, "single images that were stacked to one observation, the newest last", gt=0)
     frame_padding: Padding = setting("zero", "what stands for images from before an episode began: zero, or repeat the first")
     scalers: dict[str, Any] = setting(..., "fitted scalers of observation and action, inside the graph; null where there is none")
-    data: DataRecord | None = setting(None, "what it was trained on")
-    environment: Environment | None = setting(None, "where the data came from")
-    inputs: tuple[Port, ...] = setting(..., "raw observations, and the reward since the last step where the policy remembers it")
-    outputs: tuple[Port, ...] = setting(..., "raw actions, and what the memory becomes")
     state_inputs: tuple[StateInput, ...] = setting((), "memory that is handed from step to step")
-    noise_inputs: tuple[NoiseInput, ...] = setting((), "random numbers that the policy consumes")
     options: dict[str, Any] = setting({}, "further things to choose when acting, such as a target return")
-    tolerance: float = setting(..., "how closely the golden actions are met", gt=0)
 
 
 def is_package(folder: str | Path) -> bool:

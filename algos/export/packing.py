@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import safetensors.torch
 from safetensors.numpy import save as save_arrays
+from torch import Tensor
 
 from ...data.dataset import Dataset
 from ...data.spec import Environment
@@ -21,7 +22,7 @@ from ..learning.fit import Fit
 from ..registry import algorithm_class
 from ..saving.parts import write_parts
 from .graphs import Portable, onnx_bytes, portable
-from .package import KIND, DataRecord, PolicyRecord, read_whole
+from .package import KIND, DataRecord, PolicyRecord, Record, read_whole
 
 
 def write_package(
@@ -87,26 +88,27 @@ def write_portable(
     record = PolicyRecord(
         **about,
         spaces=policy.spec,
-        data=DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"]) if data else None,
+        data=data_record(data),
         environment=Environment(id=environment) if isinstance(environment, str) else environment,
-        inputs=tuple(_port(policy, name) for name in policy.inputs if name not in ports),
-        outputs=tuple(_port(policy, name) for name in policy.outputs),
+        inputs=tuple(port_of(policy, name) for name in policy.inputs if name not in ports),
+        outputs=tuple(port_of(policy, name) for name in policy.outputs),
         state_inputs=policy.states,
         noise_inputs=policy.noises,
         options=dict(policy.options),
         tolerance=policy.tolerance,
     )
-    write_parts(Path(folder), KIND, _contents(policy, record))
+    write_parts(Path(folder), KIND, contents(policy, record, policy.module.state_dict()))
     return record
 
 
-def _contents(policy: Portable, record: PolicyRecord) -> dict[str, bytes]:
-    weights = {name: tensor.contiguous().clone() for name, tensor in policy.module.state_dict().items()}
+def contents(made: Portable, record: Record, weights: Mapping[str, Tensor]) -> dict[str, bytes]:
+    """The files of a package, by name: the graph, the record, weights and golden arrays."""
+    own = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
     return {
-        "policy.onnx": onnx_bytes(policy),
-        "policy.json": json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False).encode(),
-        "policy.safetensors": safetensors.torch.save(weights),
-        "golden.safetensors": save_arrays({name: np.ascontiguousarray(a) for name, a in policy.golden.items()}),
+        f"{made.noun}.onnx": onnx_bytes(made),
+        f"{made.noun}.json": json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False).encode(),
+        f"{made.noun}.safetensors": safetensors.torch.save(own),
+        "golden.safetensors": save_arrays({name: np.ascontiguousarray(a) for name, a in made.golden.items()}),
     }
 
 
@@ -131,9 +133,15 @@ def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> P
     return policy_of(algorithm.fit_)
 
 
-def _port(policy: Portable, name: str) -> Port:
-    array = policy.golden[f"batch_1/{name}"]
+def port_of(made: Portable, name: str) -> Port:
+    """An input or output as a record has it."""
+    array = made.golden[f"batch_1/{name}"]
     return Port(name=name, dtype=str(array.dtype), shape=("batch", *array.shape[1:]))
+
+
+def data_record(data: Mapping[str, Any] | None) -> DataRecord | None:
+    """What was trained on, as a record has it; None where that is not known."""
+    return DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"]) if data else None
 
 
 def _without_folders(name: str) -> str:

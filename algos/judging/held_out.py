@@ -58,7 +58,7 @@ class HeldOut:
         with torch.no_grad():
             if algorithm.acts():
                 found = self._acted(fit)
-        if hasattr(algorithm, "model"):
+        if algorithm.models_dynamics:
             found |= judged_model(cast("Any", algorithm).model(), self.dataset)
         return found | losses(fit.learner, self._fixed(fit))
 

@@ -160,7 +160,7 @@ def dynamics_prediction_variance_scorer(dynamics: Any, episodes: Data, window_si
 
 def _of_model(dynamics: Any, episodes: Data, window_size: int | None, each: Callable[[tuple[Tensor, ...], Batch], Tensor]) -> float:
     """The mean over transitions whose next observation was recorded. Raises ConfigError for what is no model."""
-    if not hasattr(dynamics, "model"):
+    if not getattr(dynamics, "models_dynamics", False):
         raise ConfigError(f"{type(dynamics).__name__} is no model of the dynamics: score a trained ProbabilisticEnsemble.")
     total, n = 0.0, 0
     for step in followed(dynamics, episodes, window_size or 1024):

@@ -24,6 +24,7 @@ Choices   1. Every member draws batches of its own, as MBPO's do after its first
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
@@ -48,6 +49,7 @@ from ..definition import LossValue, Network, Verbs, due, loss
 from ..dynamics.held_out import PartlyHeldOut
 from ..dynamics.model import Model
 from ..dynamics.terminations import Termination, termination_of
+from ..export.export import export_model
 from ..nets import Hyper, Nets
 from ..networks.dynamics import EnsembleDynamics
 from ..networks.encoders import Encoder, VectorEncoder
@@ -91,6 +93,7 @@ class ProbabilisticEnsemble(Algorithm):
     Config: ClassVar = ProbabilisticEnsembleConfig
     actions: ClassVar = ("continuous", "discrete")
     has_td_errors: ClassVar = False
+    models_dynamics: ClassVar = True
     holds: ClassVar = ("dynamics",)
     presets: ClassVar = {
         "mbpo": Preset(MBPO, {}),
@@ -263,6 +266,18 @@ class ProbabilisticEnsemble(Algorithm):
             seen[there], action[there], reward[there], ended[there], last[there] & ~ended[there], next_observations=following[there]
         )
         return [transition for episode in made.episodes for transition in episode]
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """The model for use without d3ray, raw numbers in and out; the ending chooses, as `save_policy`'s does.
+
+        `.onnx`, `.pt` (TorchScript) and `.pt2` (torch.export) are one file each; without an ending, a model package, which
+        `d3ray.algos.export.model_package.read_model` opens without torch.
+
+        Raises:
+            ConfigError: something is there and `overwrite` is not said, the ending is another one, or it has not been trained.
+            StorageError: the place cannot be written.
+        """
+        export_model(self, path, overwrite=overwrite)
 
 
 def _observations(given: Any) -> np.ndarray:

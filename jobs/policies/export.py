@@ -1,4 +1,4 @@
-"""`d3ray export SOURCE TARGET`: a trained policy as ONNX, TorchScript or a torch.export program, or as a policy package."""
+"""`d3ray export SOURCE TARGET`: a trained policy or model of the dynamics as ONNX, TorchScript, torch.export program or package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KINDS = {
     "onnx": "an ONNX graph",
     "torchscript": "a TorchScript module",
     "torch.export": "a torch.export program",
-    "package": "a policy package",
+    "package": "a package",
 }
 
 
@@ -61,8 +61,8 @@ def run(config: ExportConfig) -> ExportResult:
 
     about: dict[str, Any] = {"seed": config.seed, "replace": config.replace, "tracking": config.tracking, "storage": config.storage}
     made = export(config.source, config.target, format=config.format, **about)
-    look = {"policy": made.target}
-    if made.kind == "package":
+    look = {made.noun: made.target}
+    if made.kind == "package" and made.noun == "policy":
         look["try it"] = f"d3ray evaluate {made.target} environment=ID"
-    told = f"Wrote {_KINDS[made.kind]}: the policy of {made.source}."
+    told = f"Wrote {_KINDS[made.kind]}: the {made.noun} of {made.source}."
     return ExportResult(made=told, look=look, target=made.target if "://" in made.target else Path(made.target), source=made.source)

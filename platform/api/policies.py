@@ -39,7 +39,7 @@ def export(
     tracking: str | None = None,
     storage: str = "./d3ray_results",
 ) -> Policy:
-    """Writes a policy: raw observations in, raw actions out, without d3ray.
+    """Writes a policy: raw observations in, raw actions out, without d3ray; or a model of the dynamics: what follows them out.
 
     Args:
         source: As `platform.tracking.policies.open_policy` takes it.
@@ -56,6 +56,7 @@ def export(
         StorageError: something cannot be read or written.
     """
     from ...algos.export.export import check_ending, save_portable
+    from ...algos.export.export import export as export_algorithm
     from ...algos.export.graphs import portable
     from ...algos.export.package import copy_package, read_package
     from ...algos.export.packing import read_torch_policy
@@ -67,7 +68,7 @@ def export(
         raise ConfigError(f"There is {where} already: say --replace to write over it, or name another TARGET.")
     with open_policy(source, seed=seed, tracking=tracking, storage=storage) as found, written_to(where) as to:
         if found.algorithm is not None:
-            found.algorithm.save_policy(to, overwrite=replace)
+            export_algorithm(found.algorithm, to, overwrite=replace)
         elif found.package is not None:
             if to.suffix in ("", ".onnx"):
                 read_package(found.package)  # acts as its golden actions say
@@ -79,7 +80,8 @@ def export(
                     shutil.copyfile(found.package / "policy.onnx", to)
             else:
                 save_portable(portable(read_torch_policy(found.package)), to)
-    return Policy(target=where, kind=_FORMATS[ending(where)], source=found.what)
+        is_model = found.algorithm is not None and found.algorithm.models_dynamics
+    return Policy(target=where, kind=_FORMATS[ending(where)], source=found.what, noun="model" if is_model else "policy")
 
 
 def _target(source: str, target: str | None, format: Format | None) -> str:

@@ -240,11 +240,12 @@ class Report(Told):
 
 
 class Policy(Told):
-    """A policy that was written."""
+    """A policy that was written, or a model of the dynamics."""
 
     target: str
     kind: Literal["onnx", "torchscript", "torch.export", "package"]
-    source: str  # which policy it is, in words
+    source: str  # which it is, in words
+    noun: Literal["policy", "model"]  # what it is
 
 
 class Played(Told):

@@ -83,7 +83,7 @@ def _model(settings: JudgeSettings, dataset: Dataset) -> Model | None:
     if settings.model is None:
         return None
     with open_policy(settings.model, storage=settings.storage_place) as found:
-        if not hasattr(found.algorithm, "model"):
+        if found.algorithm is None or not found.algorithm.models_dynamics:
             raise ConfigError(f"model: {found.what} is no model: name a trained ProbabilisticEnsemble.")
         model = cast("Any", found.algorithm).model()
     check_model(model, dataset.spec, dataset.name, dataset.environment and dataset.environment.id)

@@ -36,9 +36,8 @@ def _kept(source: str, storage: str) -> str:
     if source.startswith(place.name):
         return source
     with open_policy(source, storage=storage) as found, place.scratch() as scratch:
-        if not hasattr(found.algorithm, "model"):
+        if found.algorithm is None or not found.algorithm.models_dynamics:
             raise ConfigError(f"algorithm.dynamics: {found.what} is no model: name a trained ProbabilisticEnsemble.")
-        assert found.algorithm is not None
         found.algorithm.save(scratch / "model")
         name = hashlib.sha256((scratch / "model" / "tensors.safetensors").read_bytes()).hexdigest()[:16]
         if (place / name).read("manifest.json") is None:

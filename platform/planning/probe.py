@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from ...data.errors import ConfigError, D3rayError, StorageError
-from ..storage.experiments import Trial
+from ..storage.experiments import PACKAGES, Trial
 from ..storage.folders import Folder
 from ..worker.trial_config import TrialConfig, what_to_lower
 from ..worker.trial_run import TrialRun
@@ -162,11 +162,12 @@ class Probe:
 
     @_given_back
     def finish(self) -> dict[str, float]:
-        """Writes the policies, once as a process's first and once as a later trial would."""
+        """Writes the packages, once as a process's first and once as a later trial would."""
         run = self._run
         first, later = _seconds(run.finish), _seconds(run.finish)
         assert run.writer is not None
-        return {"first_finish": first, "finish": later, "policy_bytes": _bytes(run.writer.trial.folder / "policy")}
+        made = sum(_bytes(run.writer.trial.folder / kind) for kind in PACKAGES)
+        return {"first_finish": first, "finish": later, "policy_bytes": made}
 
     @_given_back
     def evaluate(self) -> dict[str, float]:

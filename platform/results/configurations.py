@@ -12,6 +12,8 @@ from ..statistics import Summary, summarise
 from ..storage.experiments import Trial
 from .experiment import ExperimentResult
 
+OF_MODELS = "train/held_out_error"  # by which models of the dynamics are compared where nothing else was measured
+
 Ended = Literal["finished", "stopped", "failed"]
 
 
@@ -122,8 +124,11 @@ def objective_value(objective: Objective, ended: Mapping[int, Mapping[str, Any]]
 
 
 def seed_score(about: Mapping[str, Any], metric: str = "evaluation/return") -> tuple[str, float] | None:
-    """The metric by which a seed's policy is compared, and its value: what chose its checkpoint, else the last of `metric`."""
+    """The metric by which a seed is compared, and its value: what chose its checkpoint, else the last of `metric`.
+
+    A model of the dynamics that nothing else was measured of has its error on what it held out.
+    """
     if best := about.get("best"):
         return best["metric"], best["value"]
-    value = about.get("metrics", {}).get(metric)
-    return None if value is None else (metric, value)
+    metrics = about.get("metrics", {})
+    return next(((name, metrics[name]) for name in (metric, OF_MODELS) if name in metrics), None)

@@ -55,6 +55,7 @@ class RllibAlgorithm:
     """
 
     presets: ClassVar[Mapping[str, Any]] = {}
+    models_dynamics: ClassVar[bool] = False
     dtype = "float32"
     compile_graph = False
 

@@ -80,7 +80,7 @@ def measured(
     if config is not None and config.holdout:
         if is_rllib(algorithm.name) or algorithm.acts():
             found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
-        if hasattr(algorithm, "model") and isinstance(dataset, Dataset):
+        if algorithm.models_dynamics and isinstance(dataset, Dataset):
             found += [f"holdout/{name}" for name in names_of_model(int(max(dataset.episodes.steps)))]
         found += ["holdout/td_error"] * algorithm.learns_values()
         for name in config.scorers:

@@ -17,7 +17,7 @@
         checkpoints/step-…    see d3ray.algos.saving.checkpoint
         outbox/seed-K/        see d3ray.platform.storage.outbox
         best/seed-K/          the checkpoint with the best metric, an algorithm that `d3ray.load` opens
-        policy/seed-K/        the policy package
+        policy/seed-K/        the policy package; of a model of the dynamics model/seed-K/, the model package
         stop.json, exploits.json, donated/  what a scheduler has decided, see d3ray.platform.worker.decisions
         status.json           how it ended, seed by seed; missing: unfinished
         retried               how often it was tried again after it had failed
@@ -37,7 +37,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
@@ -46,6 +46,8 @@ from .folders import Folder, json_bytes
 from .locks import Lock
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+Package = Literal["policy", "model"]
+PACKAGES: tuple[Package, ...] = get_args(Package)
 FORMAT = 1
 CANCELLED = "cancelled"  # why a trial ended, where somebody wanted that
 CHOICE = "choice.json"  # in a trial's folder; see `Trial.choice`
@@ -138,6 +140,11 @@ class Trial:
     def outbox(self, seed: int) -> Folder:
         """Where a seed's metrics lie."""
         return self.folder / "outbox" / f"seed-{seed}"
+
+    def package(self, seed: int) -> Folder | None:
+        """What a seed has left to be taken away: its policy's package, or a model's; None: nothing."""
+        places = (self.folder / kind / f"seed-{seed}" for kind in PACKAGES)
+        return next((place for place in places if place.names()), None)
 
     @property
     def delivered(self) -> dict[int, dict[str, Any]]:

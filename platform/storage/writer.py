@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...algos.saving.checkpoint import checkpoint_name
 from ...algos.saving.parts import DamagedError
 from ...data.errors import StorageError
-from .experiments import Trial
+from .experiments import PACKAGES, Trial
 from .folders import Folder
 from .outbox import Outbox
 
@@ -60,7 +60,7 @@ class Writer:
 
     def _sweep(self) -> None:
         """Deletes what killed writers left half-made, and what one that hangs would rename when it goes on."""
-        for folder in (self.checkpoints, self.trial.folder / "best", self.trial.folder / "policy"):
+        for folder in (self.checkpoints, *(self.trial.folder / kind for kind in ("best", *PACKAGES))):
             for name in folder.names():
                 if name.startswith((".tmp-", ".deleted-")):
                     (folder / name).remove()

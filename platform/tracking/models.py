@@ -1,4 +1,4 @@
-"""Policy packages as MLflow models: those of the best configuration, registered under the experiment's name.
+"""Packages as MLflow models: those of the best configuration, registered under the experiment's name.
 
 The alias `candidate` is on the version of its best seed. The alias `champion` is given by `d3ray promote` alone
 (`d3ray.platform.tracking.promotion`).
@@ -18,6 +18,7 @@ from typing import Any
 from ..results.configurations import best_by, objective_of, read_configurations, seed_score
 from ..settings.evaluation import evaluation_seed
 from ..storage.experiments import Experiment, Trial, is_better
+from ..storage.folders import Folder
 from .runs import Tracking
 
 CANDIDATE = "candidate"
@@ -58,11 +59,11 @@ def _register(
     for trial, seed, about in [(one, *ended) for one in trials for ended in one.status.items()]:
         delivered = trial.delivered
         note = delivered.get(seed)
-        judges = not (trial.folder / "policy" / f"seed-{seed}").names()  # another's policy, and has none
-        if about["status"] != "FINISHED" or note is None or judges:
+        package = trial.package(seed)  # None: it judges another's policy
+        if about["status"] != "FINISHED" or note is None or package is None:
             continue
         if "model" not in note:
-            version = _register_seed(tracking, experiment, model, trial, seed, note["run"], about)
+            version = _register_seed(tracking, experiment, model, trial, seed, note["run"], about, package)
             note = {**note, "registered": model, "model": version}
             trial.note_delivered({**delivered, seed: note})
         score = seed_score(about, metric)
@@ -72,9 +73,16 @@ def _register(
 
 
 def _register_seed(
-    tracking: Tracking, experiment: Experiment, model: str, trial: Trial, seed: int, run: str, about: Mapping[str, Any]
+    tracking: Tracking,
+    experiment: Experiment,
+    model: str,
+    trial: Trial,
+    seed: int,
+    run: str,
+    about: Mapping[str, Any],
+    package: Folder,
 ) -> str:
-    """The version that a seed's policy is registered as; one that was registered before is found again."""
+    """The version that a seed's package is registered as; one that was registered before is found again."""
     from mlflow.exceptions import MlflowException
 
     client = tracking.client
@@ -85,16 +93,16 @@ def _register_seed(
             raise
     for known in client.search_model_versions(f"name = '{model}' and run_id = '{run}'"):
         return str(known.version)
-    package = trial.folder / "policy" / f"seed-{seed}"
+    kind = package.above.label
     logged = [m for m in client.search_logged_models([tracking.experiment_id], f"source_run_id = '{run}'") if m.status == "READY"]
     model_id = logged[0].model_id if logged else None
-    tags = _version_tags(trial, seed, about, package.read_json("policy.json"))
+    tags = _version_tags(trial, seed, about, package.read_json(f"{kind}.json"))
     if model_id is None:
         with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch, package.as_local() as files:
             folder = Path(scratch) / "model"
-            _save(files, folder)
+            _save(files, folder, kind)
             model_id = client.create_logged_model(
-                tracking.experiment_id, name="policy", source_run_id=run, tags=tags, model_type="d3ray-policy"
+                tracking.experiment_id, name=kind, source_run_id=run, tags=tags, model_type=f"d3ray-{kind}"
             ).model_id
             client.log_model_artifacts(model_id, str(folder))
             client.finalize_logged_model(model_id, "READY")
@@ -103,7 +111,7 @@ def _register_seed(
     return str(made.version)
 
 
-def _save(package: Path, folder: Path) -> None:
+def _save(package: Path, folder: Path, kind: str) -> None:
     """A package as an MLflow model of the ONNX flavour, with the package's own files beside it."""
     import numpy as np
     import onnx
@@ -111,14 +119,14 @@ def _save(package: Path, folder: Path) -> None:
     from mlflow.onnx import save_model
     from mlflow.types import Schema, TensorSpec
 
-    record = json.loads((package / "policy.json").read_text())
+    record = json.loads((package / f"{kind}.json").read_text())
 
     def schema(kinds: Sequence[str]) -> Schema:
         ports = [port for kind in kinds for port in record.get(kind, [])]
         return Schema([TensorSpec(np.dtype(p["dtype"]), (-1, *p["shape"][1:]), p["name"]) for p in ports])
 
     save_model(
-        onnx.load(str(package / "policy.onnx")),
+        onnx.load(str(package / f"{kind}.onnx")),
         str(folder),
         signature=ModelSignature(schema(["inputs", "state_inputs", "noise_inputs"]), schema(["outputs"])),
         pip_requirements=[f"{name}=={version(name)}" for name in ("mlflow", "onnx", "onnxruntime", "numpy")],
@@ -146,4 +154,6 @@ def _version_tags(trial: Trial, seed: int, about: Mapping[str, Any], record: Map
             }
     if (mean := trial.dataset.get("return_mean")) is not None:
         tags["d3ray.data_return"] = repr(mean)
+    if "held_out_error" in record:  # of a model: what it is worth, and the same error of the mean of all targets
+        tags |= {"d3ray.held_out_error": repr(record["held_out_error"]), "d3ray.mean_error": repr(record["mean_error"])}
     return tags

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...algos.export.model_package import is_model_package
 from ...algos.export.package import is_package
 from ...algos.saving.checkpoint import newest_valid
 from ...data.errors import ConfigError, did_you_mean
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # torch, which a package does without
 
 @dataclass(frozen=True)
 class Found:
-    """A policy: one of `package`, a folder, and `algorithm`. `what` says in words which it is.
+    """A policy: one of `package`, a folder, and `algorithm`, which may be a model too. `what` says in words which it is.
 
     `environment` is where an experiment scores its policies, or else recorded its data; None where that is not known.
     """
@@ -56,7 +57,7 @@ def open_policy(
     """
     if is_registered(source):
         with registered_package(source, tracking, storage) as package:
-            yield Found(source, package)
+            yield _plain(package, source, seed)
         return
     if (file := Path(source)).is_file():
         yield _file(file)
@@ -134,12 +135,20 @@ def _file(path: Path) -> Found:
 def _plain(path: Path, name: str, seed: int | None) -> Found:
     if is_package(path):
         return Found(name, package=path)
+    if is_model_package(path):
+        return Found(name, algorithm=_model(path))
     if (path / "manifest.json").is_file():
         return Found(name, algorithm=_algorithm(path, seed))
     if (newest := newest_valid(path)) is not None:
         return Found(f"{name}, {newest.name}", algorithm=_algorithm(newest, seed))
     kinds = "a policy package, a saved algorithm, a checkpoint, a trial, an experiment or models:/NAME@ALIAS"
     raise ConfigError(f"{name} is no policy: name {kinds}.")
+
+
+def _model(path: Path) -> Algorithm:
+    from ...algos.export.model_packing import read_torch_model
+
+    return read_torch_model(path)
 
 
 def _algorithm(path: Path, seed: int | None) -> Algorithm:

@@ -8,7 +8,8 @@ returns of one of them, its lower bound is the 2.5 % quantile of the mean of R o
 
 and where there is no champion yet, lower bound of the candidate > mean return of the data that it learned from. Where
 there is nothing to play in, `estimate_gate` asks for the same of estimates from logs; no version passes without one of the two.
-Nothing is played where the candidate was never scored in training, or with fewer than `FEWEST` episodes.
+Nothing is played where the candidate was never scored in training, or with fewer than `FEWEST` episodes. A model of the dynamics
+plays nothing: its error on what it held out has to be below the champion's, or where there is none below that of the mean.
 
 **Kept in the registry**, so that whoever asks the server knows: the alias `champion`; the tag `d3ray.champions` of the registered
 model, the versions that were the champion, oldest first, the present one last; and on the version that was promoted
@@ -35,6 +36,7 @@ from .models import CANDIDATE
 from .registered import registered_package, registry, tracking_uri
 
 CHAMPION = "champion"
+ERROR = "d3ray.held_out_error"  # a tag of a version that is a model of the dynamics
 FEWEST = 20  # episodes of which a bootstrap may be asked for a lower bound
 _HISTORY = "d3ray.champions"
 _KEPT = 200  # versions of the history: a tag has 5,000 characters
@@ -111,18 +113,12 @@ def promote(
     with registry(uri) as client:
         model = model_of(client, name)
         aliases = {alias: str(version) for alias, version in model.aliases.items()}
+        champion = aliases.get(CHAMPION)
         if (candidate := aliases.get(CANDIDATE)) is None:
             return Promotion(False, f"{name} has no candidate: {_unscored(client, name)}")
-        champion = aliases.get(CHAMPION)
-        if candidate == champion:
-            return Promotion(True, f"Version {champion} of {name} is the champion already.")
         tags: dict[str, str] = client.get_model_version(name, candidate).tags
-        if "d3ray.value" not in tags:
-            return Promotion(False, f"Version {candidate} of {name} has no score: it was never evaluated while it learned.")
-        if champion is None and "d3ray.data_return" not in tags:
-            return Promotion(
-                False, f"{name} has no champion yet, and the mean return of its data is not known: nothing to be above."
-            )
+        if (decided := _without_playing(client, model, candidate, champion, tags)) is not None:
+            return decided
     played, place = _play(uri, name, candidate, environment, episodes, seed)
     if champion is None:
         best, above, what = None, float(tags["d3ray.data_return"]), "the mean return of its data"
@@ -141,6 +137,37 @@ def promote(
         crown(client, model, candidate, champion, gate)
     won = f"is above {what}, {above:.2f}"
     return Promotion(True, f"Version {candidate} of {name} is the champion: over {said} its {numbers} {won}.", played, best, above)
+
+
+def _without_playing(client: Any, model: Any, candidate: str, champion: str | None, tags: Mapping[str, str]) -> Promotion | None:
+    """What needs no episodes: of a champion, of a model of the dynamics, or where nothing could be compared."""
+    name = model.name
+    if candidate == champion:
+        return Promotion(True, f"Version {champion} of {name} is the champion already.")
+    if ERROR in tags:
+        return _of_model(client, model, candidate, champion)
+    if "d3ray.value" not in tags:
+        return Promotion(False, f"Version {candidate} of {name} has no score: it was never evaluated while it learned.")
+    if champion is None and "d3ray.data_return" not in tags:
+        return Promotion(False, f"{name} has no champion yet, and the mean return of its data is not known: nothing to be above.")
+    return None
+
+
+def _of_model(client: Any, model: Any, candidate: str, champion: str | None) -> Promotion:
+    """The same of a model of the dynamics, which plays nothing: by its error on what it held out."""
+
+    def told(version: str, tag: str) -> float:
+        return float(client.get_model_version(model.name, version).tags.get(tag, "nan"))
+
+    error = told(candidate, ERROR)
+    above, what = told(candidate, "d3ray.mean_error"), "that of the mean of all targets"
+    if champion is not None:
+        above, what = told(champion, ERROR), f"that of the champion, version {champion}"
+    said = f"on what it held out its error {error:.4g}"
+    if not error < above:
+        return Promotion(False, f"Version {candidate} of {model.name} stays a candidate: {said} is not below {what}, {above:.4g}.")
+    crown(client, model, candidate, champion, {"error": repr(error), "below": repr(above)})
+    return Promotion(True, f"Version {candidate} of {model.name} is the champion: {said} is below {what}, {above:.4g}.")
 
 
 def crown(client: Any, model: Any, candidate: str, champion: str | None, gate: Mapping[str, Any]) -> None:

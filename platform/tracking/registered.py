@@ -1,4 +1,4 @@
-"""Policies out of MLflow's registry. Imports MLflow when it is asked for one, and never torch."""
+"""Packages out of MLflow's registry. Imports MLflow when it is asked for one, and never torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...algos.export.model_package import is_model_package
 from ...algos.export.package import is_package
 from ...data.errors import ConfigError, StorageError
 from ...data.uris import without_password
@@ -24,7 +25,7 @@ def is_registered(source: str) -> bool:
 
 @contextmanager
 def registered_package(uri: str, tracking: str | None = None, storage: str = "./d3ray_results") -> Generator[Path]:
-    """The policy package of a registered model, on this machine for as long as the context lasts.
+    """The package of a registered model, a policy's or a model's of the dynamics, on this machine while the context lasts.
 
     Args:
         uri: `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
@@ -33,7 +34,7 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
 
     Raises:
         ConfigError: the URI is of another form, or no tracking server is known.
-        StorageError: the server has no such model or cannot be reached, or the model holds no policy package.
+        StorageError: the server has no such model or cannot be reached, or the model holds no package.
     """
     if not _URI.fullmatch(uri):
         raise ConfigError(f"{uri} names no registered model: write models:/NAME@champion or models:/NAME/VERSION.")
@@ -54,10 +55,11 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
         finally:
             mlflow.set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
         root = Path(scratch)
-        found = [folder for folder in (root, *sorted(path for path in root.rglob("*") if path.is_dir())) if is_package(folder)]
-        if not found:
+        folders = (root, *sorted(path for path in root.rglob("*") if path.is_dir()))
+        found = next((folder for folder in folders if is_package(folder) or is_model_package(folder)), None)
+        if found is None:
             raise StorageError(f"{uri} holds no policy package: d3ray did not register it.")
-        yield found[0]
+        yield found
 
 
 def tracking_uri(tracking: str | None, storage: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...algos.base import Algorithm
+from ...algos.export.model_packing import write_model_package
 from ...algos.export.packing import write_package as write_own_package
 from ...algos.learning.setup import config_for_dataset
 from ...algos.saving.checkpoint import read_checkpoint
@@ -23,6 +24,7 @@ from ..settings.algorithms import make_algorithm
 from ..settings.config import EvaluationConfig
 from ..settings.evaluation import environment_to_play
 from ..settings.online import OnlineConfig, is_online
+from ..storage.experiments import Package
 from .actors import RayActors
 from .in_turn import InTurn
 from .online import OnlineMember
@@ -93,15 +95,19 @@ def check_data(
         config_for_dataset(algorithm, cast("Dataset", dataset))
 
 
-def is_judge(algorithm: Algorithm) -> bool:
-    """Whether it values another's policy, and has none to take away."""
-    return not is_rllib(algorithm.name) and not algorithm.acts()
+def leaves(algorithm: Algorithm) -> Package | None:
+    """What it leaves to be taken away, a policy or a model of the dynamics; None where it values another's policy."""
+    if is_rllib(algorithm.name) or algorithm.acts():
+        return "policy"
+    return "model" if algorithm.models_dynamics else None
 
 
 def write_package(algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
-    """The policy of a trained algorithm as a package. Raises as `algos.package.write_package`."""
+    """What a trained algorithm leaves, as a package. Raises as `algos.export.packing.write_package`."""
     if is_rllib(algorithm.name):
         write_rllib_package(cast("RllibAlgorithm", algorithm), folder, dataset, environment)
+    elif leaves(algorithm) == "model":
+        write_model_package(algorithm, folder, cast("Dataset", dataset), environment)
     else:
         write_own_package(algorithm, folder, cast("Dataset", dataset), environment)
 

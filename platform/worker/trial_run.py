@@ -32,7 +32,7 @@ from .host_memory import keep_freed_memory
 from .in_turn import InTurn
 from .opened_data import check_recorded, in_memory, open_dataset
 from .returns import Every, Returns
-from .subjects import Subject, is_judge, load_best, make_subject, write_package
+from .subjects import Subject, leaves, load_best, make_subject, write_package
 from .system_metrics import SystemMetrics
 from .trial_config import TrialConfig
 
@@ -322,7 +322,7 @@ class TrialRun:
                 forget_donated(self.writer.trial)
 
     def finish(self) -> dict[int, dict[str, Any]]:
-        """Writes the policy packages, and how each seed ended."""
+        """Writes the packages, and how each seed ended."""
         ended, now = dict[int, dict[str, Any]](), time.time_ns() // 1_000_000
         for seed in self.config.seeds:
             about: dict[str, Any] = {
@@ -339,10 +339,10 @@ class TrialRun:
                 ended[seed] = {**self.failed[seed], **about}
             elif self.stopped is not None:
                 if seed in self.best and not self.goes_on:
-                    self._write_policy(seed)
+                    self._write_package(seed)
                 ended[seed] = {"status": "KILLED", "reason": self.stopped, "final": not self.goes_on, **about}
             else:
-                self._write_policy(seed)
+                self._write_package(seed)
                 ended[seed] = {"status": "FINISHED", **about}
         if self.writer is not None:
             if self.step:  # else it was cancelled before it had begun
@@ -352,9 +352,9 @@ class TrialRun:
                 (self.writer.trial.folder / "donated").remove()
         return ended
 
-    def _write_policy(self, seed: int) -> None:
+    def _write_package(self, seed: int) -> None:
         """The package of the best checkpoint where a metric chooses one, else of the last weights; of a judge there is none."""
-        if self.writer is None or is_judge(self._algorithm):
+        if self.writer is None or (kind := leaves(self._algorithm)) is None:
             return
         folder = self.writer.trial.folder
         algorithm = self.one(seed)
@@ -363,11 +363,11 @@ class TrialRun:
                 algorithm = load_best(algorithm, best, self.config.device)
         evaluation = self.config.evaluation
         environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
-        with (folder / "policy").scratch() as scratch:
+        with (folder / kind).scratch() as scratch:
             write_package(algorithm, scratch / "package", self.dataset, environment)
             with folder.commit_lock():
                 self.writer.check()
-                (folder / "policy").put_tree(scratch / "package", f"seed-{seed}")
+                (folder / kind).put_tree(scratch / "package", f"seed-{seed}")
         if seed in self.best and hasattr(algorithm, "close"):  # one of RLlib's, built for this alone
             algorithm.close()  # pyright: ignore[reportAttributeAccessIssue]
 

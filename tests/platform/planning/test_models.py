@@ -10,14 +10,19 @@ import numpy as np
 import pytest
 import torch
 
+from d3ray.algos.export.model_package import read_whole_model
+from d3ray.algos.export.model_packing import read_torch_model
 from d3ray.algos.saving.checkpoint import newest_valid, read_checkpoint
+from d3ray.algos.saving.saving import load
 from d3ray.algos.testing import tiny_dataset
 from d3ray.data.errors import ConfigError
+from d3ray.platform.api.policies import export, promote
 from d3ray.platform.experiment.run import run_experiment
 from d3ray.platform.planning.models import KEPT, with_kept_model
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.tracking.runs import Tracking
 
 from ...faults.processes import Command, clean_environment
 
@@ -47,6 +52,7 @@ def test_a_model_is_trained_as_trials_and_has_its_error_as_metric(storage: Path)
     assert [trial.status[seed]["status"] for trial in trials for seed in trial.seeds] == ["FINISHED"] * 2
     for trial in trials:
         assert not (Path(trial.folder.name) / "policy").exists()  # nothing acts
+        assert trial.package(trial.seeds[0]) is not None
 
 
 def test_it_is_named_by_its_trial_and_kept_once(storage: Path) -> None:
@@ -64,6 +70,36 @@ def test_it_is_named_by_its_trial_and_kept_once(storage: Path) -> None:
     of_trial, of_copy = (read_checkpoint(folder)[0] for folder in (newest, Path(kept)))
     assert all(torch.equal(tensor, of_copy[name]) for name, tensor in of_trial.items())
     assert len(Folder(str(results / KEPT)).names()) == 1
+
+
+def test_it_is_packaged_registered_and_promoted_by_its_error(storage: Path, tmp_path: Path) -> None:
+    results = str(storage / "results")
+    trials = Experiment.look(results, "model").trials()
+    packages = {seed: Path(trial.folder.name) / "model" / f"seed-{seed}" for trial in trials for seed in trial.seeds}
+    errors = {seed: read_whole_model(folder)[1].held_out_error for seed, folder in packages.items()}
+    client = Tracking.open(results).client
+    candidate = client.get_model_version_by_alias("model", "candidate")
+    measured = {seed: trial.status[seed]["metrics"]["train/held_out_error"] for trial in trials for seed in trial.seeds}
+    best = min(measured, key=measured.__getitem__)
+    assert int(candidate.tags["d3ray.seed"]) == best
+    assert float(candidate.tags["d3ray.held_out_error"]) == errors[best]
+    by_name = config(storage, "policy", {"name": "MOPO", **POLICY, "dynamics": "models:/model@candidate"})
+    kept = load(with_kept_model(by_name).algorithm.settings["dynamics"], "cpu")
+    ours = read_torch_model(packages[best]).model().state_dict()
+    assert all(torch.equal(tensor, ours[name]) for name, tensor in kept.model().state_dict().items())
+    made = export("models:/model@candidate", str(tmp_path / "model.onnx"), storage=results)
+    assert Path(made.target).read_bytes() == (packages[best] / "model.onnx").read_bytes()
+    export("model", str(tmp_path / "package"), seed=1 - best, storage=results)
+    assert read_whole_model(tmp_path / "package")[1].seed == 1 - best
+    naive = float(candidate.tags["d3ray.mean_error"])
+    told = promote("model", storage=results)
+    assert told.passed == (errors[best] < naive)
+    assert (
+        f"error {errors[best]:.4g} is {'' if told.passed else 'not '}below that of the mean of all targets, {naive:.4g}" in told.why
+    )
+    client.set_model_version_tag("model", candidate.version, "d3ray.mean_error", repr(2 * errors[best]))
+    assert promote("model", storage=results).passed
+    assert client.get_model_version_by_alias("model", "champion").version == candidate.version
 
 
 def test_what_is_no_model_is_refused_before_any_work(storage: Path) -> None:

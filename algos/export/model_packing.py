@@ -1,0 +1,141 @@
+"""Models of the dynamics for use without d3ray, and taken back into torch. See `model_package` for what a package holds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from ...data.dataset import Dataset
+from ...data.spec import Box, Environment
+from ..acting.graph_inputs import NoiseInput
+from ..acting.inputs import action_dtype
+from ..acting.onnx_model import ANSWERS, NOISE
+from ..devices import AnyDevice
+from ..dynamics.model import Model
+from ..learning.estimator import Estimator
+from ..learning.fit import Fit
+from ..registry import algorithm_class
+from ..saving.parts import write_parts
+from .golden import BATCHES, Arrays, draw, golden_observations
+from .graphs import Portable, with_golden
+from .model_package import MODEL, ModelRecord, read_whole_model
+from .packing import contents, data_record, port_of
+
+
+class Predicts(nn.Module):
+    """A model from inputs by name to `ANSWERS`: what its members say, in the data's units, and the means of that."""
+
+    def __init__(self, model: Model, algorithm: Estimator) -> None:
+        super().__init__()
+        self.model, self.spec, self.algorithm = model, model.spec, algorithm
+        self.shown: torch.dtype = getattr(torch, cast("Box", model.spec.observation).dtype)
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        found = self.model(inputs["observation"], inputs["action"])
+        drawn = found.mean + inputs[NOISE].to(self.model.dtype) * found.deviation
+        following, reward = drawn[..., :-1], drawn[..., -1]
+        said = following.to(self.shown), reward, self.model.end_chance(following, found.end)
+        members = [part.transpose(0, 1) for part in said]
+        return *(part.mean(1) for part in members), found.uncertainty("variance"), *members
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """What follows, at inputs by name."""
+        with torch.no_grad():
+            return tuple(output.cpu().numpy() for output in self(self.arguments(inputs)))
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        """What `forward` takes."""
+        return {name: torch.as_tensor(rows, device=self.model.units.device) for name, rows in inputs.items()}
+
+
+def portable_model(algorithm: Any) -> Portable:
+    """The model of a trained `ProbabilisticEnsemble`, taken out of what trains it, with golden inputs and outputs.
+
+    It computes in float32, also what was trained in float64, for which onnxruntime has no softplus.
+
+    Raises ConfigError where it has not been trained, or does not say when the MDP ends.
+    """
+    model: Model = algorithm.model()
+    copies = (copy.deepcopy(model).to("cpu", dtype) for dtype in (torch.float32, torch.float64))
+    live, module, exact = (Predicts(one, algorithm) for one in (model, *copies))
+    noise = NoiseInput(name=NOISE, dtype="float32", shape=("batch", model.network.outputs), distribution="normal")
+    return with_golden(module, exact, _drawn(model, noise), live.act_on, answers=ANSWERS, noises=(noise,), noun="model")
+
+
+def _drawn(model: Model, noise: NoiseInput) -> Arrays:
+    """Inputs that are made up, the same at every call."""
+    n, scaled = 8 * sum(BATCHES), {}
+    if "observation" in model.scaled:
+        parts = (model.get_buffer(f"observation_{part}").double().cpu().numpy() for part in ("scale", "shift"))
+        scaled["observation"] = tuple(parts)
+    rng = np.random.default_rng(1)
+    action = draw(model.spec.action, n, rng, None).astype(action_dtype(model.spec))
+    normal = rng.standard_normal((n, model.network.outputs)).astype(noise.dtype)
+    return {**golden_observations(model.spec, n, scaled), "action": action, NOISE: normal}
+
+
+def write_model_package(
+    algorithm: Any, folder: str | Path, dataset: Dataset | None = None, environment: Environment | str | None = None
+) -> ModelRecord:
+    """Writes the model of a trained `ProbabilisticEnsemble` as a model package, in place of an earlier package at `folder`.
+
+    Args:
+        algorithm: Trained.
+        folder: Where it will stand; written aside and renamed.
+        dataset: What it was trained on; None: the dataset that `fit` has noted.
+        environment: Whose dynamics they are; None: the dataset's environment.
+
+    Raises:
+        ConfigError: it has not been trained, or does not say when the MDP ends.
+        StorageError: the place cannot be written or holds something else, or the graph does not answer as the model does.
+    """
+    made, fit, noted = portable_model(algorithm), algorithm.fitted, algorithm.fitted.sources.data
+    model = cast("Predicts", made.module).model
+    named = environment or (dataset.environment if dataset is not None else None) or noted.get("environment")
+    record = ModelRecord(
+        algorithm=algorithm.name,
+        config=fit.config.model_dump(mode="json"),
+        seed=algorithm.seed,
+        step=algorithm.step,
+        dtype=algorithm.dtype,
+        spaces=made.spec,
+        data=data_record({"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else noted),
+        environment=Environment(id=named) if isinstance(named, str) else named,
+        inputs=tuple(port_of(made, name) for name in made.inputs if name != NOISE),
+        outputs=tuple(port_of(made, name) for name in made.outputs),
+        noise_inputs=made.noises,
+        tolerance=made.tolerance,
+        members=model.members,
+        termination=model.termination,
+        held_out_error=model.held_out[0],
+        mean_error=model.held_out[1],
+    )
+    write_parts(Path(folder), MODEL, contents(made, record, fit.learner.modules["dynamics"].state_dict()))
+    return record
+
+
+def read_torch_model(folder: str | Path, device: AnyDevice = "cpu") -> Any:
+    """The `ProbabilisticEnsemble` of a package: for others to learn in, to write it in another form, or to look inside.
+
+    Raises:
+        StorageError: it is no package, not whole or changed.
+        ConfigError: the algorithm is not known here.
+    """
+    parts, record = read_whole_model(Path(folder))
+    cls = algorithm_class(record.algorithm)
+    config = cls.Config.checked(record.config, title=cls.__name__)
+    settings = {name: getattr(config, name) for name in cls.Config.model_fields}
+    algorithm = cls(**settings, seed=record.seed, device=device, dtype=record.dtype)
+    fit = algorithm.fit_ = Fit(algorithm, config, record.spaces, (record.seed,))
+    fit.learner.modules["dynamics"].load_state_dict(safetensors.torch.load(parts["model.safetensors"]))
+    fit.learner.step, fit.completed = record.step, True
+    named = record.environment.id if record.environment else None
+    fit.sources.data = {**(record.data.model_dump() if record.data else {}), "environment": named}
+    return algorithm
