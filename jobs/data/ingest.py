@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,6 +62,9 @@ class IngestConfig(JobConfig):
             raise ConfigError(f"{twice[0]} is a setting of its own; write {twice[0]}=VALUE instead of options.{twice[0]}.")
 
 
+_COST = re.compile(r"cost|loss|penalt|error|regret|expense", re.IGNORECASE)  # columns of which one wants little
+
+
 @dataclass(frozen=True, kw_only=True)
 class IngestResult(Result):
     """The dataset, opened."""
@@ -92,6 +96,9 @@ def run(config: IngestConfig) -> IngestResult:
     )
     for sentence in [*done.notes, *(f"Warning: {warning}" for warning in done.warnings)]:
         note(sentence)
+    if _COST.search(column := config.rename.get("reward", "")):
+        turned = f"d3ray derive {config.target} {config.target}-turned reward=-reward"
+        note(f"More of {column!r} is taken for better, as of any reward. Where less is: {turned}")
     dataset = done.dataset
     returns, files = dataset.statistics.return_, len(done.files)
     std = returns.std if isinstance(returns.std, float) else math.nan

@@ -184,7 +184,9 @@ def _choose(trials: list[Trial], seed: int | None, source: str) -> tuple[Trial, 
     if not scored:
         if len(finished) == 1:
             return (*finished[0][:2], "")
-        how = "name a trial's folder" if len(trials) > 1 else f"say which with seed={finished[0][1]}"
+        seeds = sorted({entry[1] for entry in finished})
+        told = f"say which of {', '.join(map(str, seeds))}, as seed={seeds[0]}"
+        how = told if len(seeds) == len(finished) else "name one of its trials"
         raise ConfigError(f"{source} has {len(finished)} seeds and no return was measured to choose by: {how}.")
     best = scored[0]
     for entry in scored[1:]:

@@ -164,7 +164,7 @@ def test_seeds_that_nothing_was_measured_of_are_not_guessed(tmp_path: Path, caps
     assert "has no trials yet" in capsys.readouterr().err
     trial = first.trial({"algorithm": {"name": "BC"}}, [0, 1])
     assert export(tmp_path / "first", tmp_path / "policy.onnx") == 2
-    assert "no return was measured to choose by: say which with seed=0" in capsys.readouterr().err
+    assert "no return was measured to choose by: say which of 0, 1, as seed=0" in capsys.readouterr().err
     assert export(Path(trial.folder.name), tmp_path / "policy.onnx", "seed=1") == 2
     assert "neither a policy nor a checkpoint yet" in capsys.readouterr().err
     first.close()

@@ -77,6 +77,20 @@ def test_columns_whose_names_have_a_colon_are_renamed(tmp_path: Path) -> None:
     assert made.episodes.returns.tolist() == [10, 35, 60, 85]
 
 
+def test_a_column_that_sounds_like_costs_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "\n".join(f"{k // 5},{k}.5,{k % 2},{k}" for k in range(20))
+    (tmp_path / "a.csv").write_text(f"episode,observation:0,action:0,energy_cost\n{rows}\n")
+    target = str(tmp_path / "set")
+    assert run_command("ingest", [str(tmp_path / "a.csv"), target, "rename.reward=energy_cost"]) == 0
+    command = f"d3ray derive {target} {target}-turned reward=-reward"
+    assert f"More of 'energy_cost' is taken for better, as of any reward. Where less is: {command}\n" in capsys.readouterr().err
+    assert run_command("derive", command.split()[2:]) == 0
+    assert Dataset.open(f"{target}-turned").episodes.returns.tolist() == [-10, -35, -60, -85]
+    (tmp_path / "b.csv").write_text((tmp_path / "a.csv").read_text().replace("energy_cost", "earned"))
+    assert run_command("ingest", [str(tmp_path / "b.csv"), str(tmp_path / "b"), "rename.reward=earned"]) == 0
+    assert "taken for better" not in capsys.readouterr().err
+
+
 def test_several_files_stand_alone_before_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sources = [npz(tmp_path / f"{k}.npz", 20 + 10 * k) for k in range(3)]
     assert run_command("ingest", [*sources, str(tmp_path / "set"), "n_shards=2"]) == 0

@@ -317,7 +317,10 @@ def _grouped(names: list[str], source: str, header: list[str]) -> dict[str, list
     if lacking := [word for word, there in needed.items() if not there]:
         which, say = "which is which" if len(lacking) > 1 else "which it is", " ".join(f"rename.{word}=NAME" for word in lacking)
         ends = ", or rename.terminated=NAME where a flag ends an episode" if lacking == ["episode"] else ""
-        raise DataError(f"{source} has no column {', '.join(map(repr, lacking))}, only {_some(header)}; say {which}: {say}{ends}.")
+        vectors = [word for word in lacking if word.endswith(":0")]
+        more = f" (further entries: {', '.join(word[:-1] + '1' for word in vectors)}, …)" if vectors else ""
+        told = f"only {_some(header)}; say {which}: {say}{more}{ends}."
+        raise DataError(f"{source} has no column {', '.join(map(repr, lacking))}, {told}")
     if "observation" in groups and len(observed) > 1:
         raise DataError(f"{source} has both 'observation:0' and {groups[observed[1]]!r}; observations are one vector, or a dict.")
     for group, entries in groups.items():
