@@ -199,7 +199,10 @@ def applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> Exper
     try:
         return _applied(config, configuration)
     except D3rayError as error:
-        raise ConfigError(f"search: {error}") from None
+        said = f"search: {error}"
+        lists = [n for n, value in configuration.items() if isinstance(value, list | tuple) and n.rpartition(".")[2] in str(error)]
+        meant = f" To choose among these, write {lists[0]}: {{choice: {list(configuration[lists[0]])}}}." if lists else ""
+        raise ConfigError(said + meant) from None
 
 
 def _applied(config: ExperimentConfig, configuration: Mapping[str, Any]) -> ExperimentConfig:

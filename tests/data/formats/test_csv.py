@@ -123,7 +123,10 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
         ),
         ("episode,observation:0,observation:0,action:0,reward\n0,1,2,3,4\n", "has the column 'observation:0' twice."),
         ("episode,observation:0,reward\n0,1,2\n", "has no column 'action:0', only 'episode', 'observation:0', 'reward'; "),
-        ("episode,state_0,reward\n0,1,2\n", "only 'episode', 'state_0', 'reward'; say which it is: rename.action:0=NAME (further entries: action:1, …)."),
+        (
+            "episode,state_0,reward\n0,1,2\n",
+            "only 'episode', 'state_0', 'reward'; say which it is: rename.action:0=NAME (further entries: action:1, …).",
+        ),
         ("episode,observation:0,action:0,reward,terminal\n0,1,2,3,2\n", "'terminated' is 2 in row 0; flags are 0 or 1."),
         (HEADER + "0,1,-1,3\n", "discrete actions count from 0, but 'actions' is -1 in row 0 (for numbers that are no kinds"),
     ],

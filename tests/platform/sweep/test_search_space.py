@@ -37,6 +37,10 @@ def experiment(**algorithm: Any) -> ExperimentConfig:
         ({"algorithm.td_steps": {"integers": [1.5, 3]}}, "integers and their step are whole numbers"),
         ({"algorithm.td_steps": {"integers": [1, 9], "step": 0.5}}, "integers and their step are whole numbers"),
         ({"algorithm.td_steps": {"uniform": [1, 3]}}, "td_steps is 1.763932; it must be a whole number"),
+        (
+            {"algorithm.td_steps": [1, 3]},
+            "it must be a whole number. To choose among these, write algorithm.td_steps: {choice: [1, 3]}.",
+        ),
         ({"algorithm.alpha": {"choice": []}}, "choice is empty"),
         ({"algorithm.alpha": {"choice": 3}}, "choice is 3; it must be a list of values"),
         ({"algorithm.alpha": {"choice": [1, 2, 1]}}, "choice has 1 twice"),
