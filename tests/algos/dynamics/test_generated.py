@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from d3ray import CQL, DQN, SAC, TD3, Dataset, DecisionTransformer, ProbabilisticEnsemble, load
+from d3ray import CQL, DQN, MBPO, SAC, TD3, Dataset, DecisionTransformer, ProbabilisticEnsemble, load
 from d3ray.algos.dynamics.generated import GeneratedSource
 from d3ray.algos.dynamics.model import Model, Outcomes
 from d3ray.algos.networks.dynamics import EnsembleDynamics
@@ -25,6 +25,8 @@ CHANGE, REWARD, SIGMA = 0.25, 3.0, 0.5
 
 class Known:
     """A model all of whose members add `CHANGE` to each entry, pay `REWARD` and end where it says so."""
+
+    models_dynamics = True
 
     def __init__(self, data: Dataset, termination: str = "never", sigma: float = 0.0, environment: str | None = None) -> None:
         network = EnsembleDynamics(VectorEncoder(hidden_units=(4,)), data.spec, 3)
@@ -202,6 +204,7 @@ def test_what_cannot_be_generated_for_is_one_sentence() -> None:
         ),
         ("room", lambda: made(data, rollouts={"capacity": 11}).fit(data, 1), "capacity is 11"),
         ("no model", lambda: made(data, SAC()).fit(data, 1), "dynamics is a SAC, which is no model"),
+        ("learns one", lambda: made(data, MBPO()).fit(data, 1), "dynamics is a MBPO, which is no model"),
         ("stretches", lambda: DecisionTransformer(dynamics=Known(data)), "no setting 'dynamics'"),
         ("masks", lambda: DQN(dynamics=Known(masked)).fit(masked, 1), "which actions are legal"),
         ("memory", lambda: DQN(dynamics=Known(discrete), encoder={"name": "gru"}).fit(discrete, 1), "single transitions|remembers"),

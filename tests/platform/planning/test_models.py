@@ -23,6 +23,8 @@ from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.tracking.runs import Tracking
+from d3ray.platform.worker.trial_config import TrialConfig
+from d3ray.platform.worker.trial_run import TrialRun
 
 from ...faults.processes import Command, clean_environment
 
@@ -70,6 +72,28 @@ def test_it_is_named_by_its_trial_and_kept_once(storage: Path) -> None:
     of_trial, of_copy = (read_checkpoint(folder)[0] for folder in (newest, Path(kept)))
     assert all(torch.equal(tensor, of_copy[name]) for name, tensor in of_trial.items())
     assert len(Folder(str(results / KEPT)).names()) == 1
+
+
+def test_a_model_whose_errors_have_stopped_falling_stays_as_it_is_also_when_it_goes_on(storage: Path) -> None:
+    settings = {**MODEL, "patience": 5}
+    about = {"dataset": str(storage / "tiny"), "algorithm": settings, "n_steps": 240, "n_steps_per_epoch": 40, "device": "cpu"}
+
+    def run(epochs: int, kept: Any = None) -> TrialRun:
+        made = TrialRun(TrialConfig.checked({**about, "seeds": (0, 1)}))
+        if kept is not None:
+            made.load(*kept, own=True)
+        for _ in range(epochs):
+            made.epoch()
+        made.close()
+        return made
+
+    first = run(4)
+    whole, again = run(6), run(2, first.state())
+    for seed in (0, 1):
+        held, ended, resumed = (one.one(seed).state()[0] for one in (first, whole, again))
+        assert all(torch.equal(tensor, resumed[name]) for name, tensor in ended.items())
+        weights = [name for name in held if name.startswith("live/")]
+        assert all(torch.equal(held[name], ended[name]) for name in weights)
 
 
 def test_it_is_packaged_registered_and_promoted_by_its_error(storage: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from d3ray import DQN, PPO, SAC, Dataset
+from d3ray import DQN, PPO, SAC, Dataset, ProbabilisticEnsemble
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.export.package import read_package
 from d3ray.data.errors import ConfigError, DataError
@@ -94,6 +94,31 @@ def test_a_dataset_is_drawn_from_beside_what_it_does(pendulum: str) -> None:
         "Pendulum-v1", dataset=dataset, mixture=0.25, n_steps=24, n_steps_per_epoch=6
     )
     same(weights(run.one(0)), weights(alone))
+
+
+def test_rollouts_in_a_model_that_was_given_begin_where_it_has_been(tmp_path: Path) -> None:
+    data = Dataset.open("d3ray/pendulum-replay")
+    model = ProbabilisticEnsemble(encoder={"name": "vector", **SMALL}, n_members=2, n_elites=2, seed=5, device="cpu")
+    model.set_params(action_scaler="min_max").fit(data, n_steps=20, n_steps_per_epoch=20)
+    model.save(tmp_path / "model")
+    settings = {**SAC_, "rollouts": {"n_transitions": 4, "horizon": 2, "interval": 6, "real": 0.25}}
+    dynamics = str(tmp_path / "model")
+    online = {"random_steps": 8, "update_start_step": 10}
+    place = environment_place("Pendulum-v1")
+    run = trained(trial({"name": "SAC", **settings, "dynamics": dynamics}, place, online=online))
+    alone = SAC(**settings, dynamics=model, seed=0, device="cpu").fit_online(
+        "Pendulum-v1", n_steps=24, n_steps_per_epoch=6, **online
+    )
+    same(weights(run.one(0)), weights(alone))
+    bare = trained(trial({"name": "SAC", **SAC_}, place, online=online))
+    assert any(not torch.equal(tensor, weights(run.one(0))[name]) for name, tensor in weights(bare.one(0)).items())
+    first = trial({"name": "SAC", **settings, "dynamics": dynamics}, place, online=online)
+    first.epoch()
+    kept = first.state()
+    first.close()
+    second = trial({"name": "SAC", **settings, "dynamics": dynamics}, place, online=online)
+    second.load(*kept, own=True)
+    same(weights(trained(second).one(0)), weights(alone))
 
 
 @pytest.mark.parametrize("done", [1, 2])
