@@ -45,7 +45,7 @@ from ..networks.encoders import Encoder
 from ..optimizers import Adam, Optimizer
 from ..wants import Transitions
 from .probabilistic_ensemble import LAYERS
-from .shared import InAModel, by_member, ensemble_loss
+from .shared import InAModel, by_member, check_elites, ensemble_loss
 
 CODE = "MBPO's code ac694ff"
 ROLLOUTS = ModelRollouts(horizon=1, n_transitions=100_000, interval=5_000, real=0.05, capacity=400_000, penalty="none", lam=0.0)
@@ -95,10 +95,7 @@ class MBPO(InAModel, SAC):
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         if config.dynamics is not None:
             raise ConfigError(f"{self.name} learns a model of its own: leave dynamics out, or choose MOPO or SAC with it.")
-        if config.n_elites > config.n_members:
-            raise ConfigError(
-                f"{self.name}: n_elites is {config.n_elites}, and there are {config.n_members} members to choose from."
-            )
+        check_elites(self.name, config)
         members = EnsembleDynamics(config.model_encoder, spec, config.n_members)
         ends = "learned" if config.termination == "auto" else config.termination
         model = Network(RunningModel(members, config.n_elites, ends, spec), "model_learning_rate", optimizer=config.model_optimizer)

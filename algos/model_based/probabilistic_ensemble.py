@@ -55,7 +55,7 @@ from ..networks.dynamics import EnsembleDynamics
 from ..networks.encoders import Encoder, VectorEncoder
 from ..optimizers import Adam, Optimizer
 from ..wants import Transitions
-from .shared import by_member, ensemble_loss
+from .shared import by_member, check_elites, ensemble_loss
 
 MBPO = "Janner et al. 2019, the authors' code"
 MANUAL = "d3rlpy's manual of October 2020, MOPO"
@@ -129,10 +129,7 @@ class ProbabilisticEnsemble(Algorithm):
         return super().completed(config, dataset)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
-        if config.n_elites > config.n_members:
-            raise ConfigError(
-                f"{self.name}: n_elites is {config.n_elites}, and there are {config.n_members} members to choose from."
-            )
+        check_elites(self.name, config)
         network = EnsembleDynamics(config.encoder, spec, config.n_members)
         return {"dynamics": Network(network, "learning_rate", optimizer=config.optimizer)}
 

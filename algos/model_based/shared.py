@@ -37,6 +37,12 @@ class InAModel(Algorithm):
         return found if isinstance(found, Generated) else Generated(self, config, config.rollouts, cast("Transitions", found))
 
 
+def check_elites(name: str, config: Any) -> None:
+    """Raises ConfigError where more members are to count than there are."""
+    if config.n_elites > config.n_members:
+        raise ConfigError(f"{name}: n_elites is {config.n_elites}, and there are {config.n_members} members to choose from.")
+
+
 def ensemble_loss(
     network: Any, found: Predicted, goal: Tensor, ended: Tensor | None, held_out: Tensor, followed: Tensor, bound_weight: Any
 ) -> tuple[Tensor, dict[str, Tensor]]:
