@@ -14,7 +14,8 @@ from ...algos.saving.checkpoint import newest_valid
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ...data.uris import is_remote
-from ..results.configurations import seed_score
+from ..results.configurations import objective_of, seed_score
+from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial, is_better
 from ..storage.folders import Folder
 from .registered import is_registered, registered_package
@@ -65,14 +66,15 @@ def open_policy(
     place, of_run = located(source, storage, tracking)
     folder, seed = Folder(place), of_run if seed is None else seed
     if folder.read("experiment.json") is not None:
-        trials = Experiment(folder).trials()
+        experiment = Experiment(folder)
+        trials, objective = experiment.trials(), objective_of(experiment.configuration)
     elif folder.read("trial.json") is not None:
-        trials = [Trial(folder)]
+        trials, objective = [Trial(folder)], Objective()
     else:
         with folder.as_local() as local:
             yield _plain(local, source, seed)
         return
-    trial, chosen, why = _choose(trials, seed, source)
+    trial, chosen, why = _choose(trials, seed, source, objective)
     name = f"seed {chosen} of {trial.identity}{why}"
     for place in (
         trial.folder / "policy" / f"seed-{chosen}",
@@ -171,7 +173,7 @@ def _algorithm(path: Path, seed: int | None) -> Algorithm:
     return Stack(one, seeds).load_state(tensors, meta).seed(seeds.index(seed if seed is not None else seeds[0]))
 
 
-def _choose(trials: list[Trial], seed: int | None, source: str) -> tuple[Trial, int, str]:
+def _choose(trials: list[Trial], seed: int | None, source: str, objective: Objective) -> tuple[Trial, int, str]:
     """Trial, seed and why: the best of the finished seeds, or the only one there is."""
     there = [(trial, k, trial.status.get(k, {})) for trial in trials for k in trial.seeds if seed in (None, k)]
     if not there:
@@ -180,7 +182,7 @@ def _choose(trials: list[Trial], seed: int | None, source: str) -> tuple[Trial, 
             f"{source} has no seed {seed}; there is {', '.join(map(str, seeds))}." if seeds else f"{source} has no trials yet."
         )
     finished = [entry for entry in there if entry[2].get("status") == "FINISHED"] or there
-    scored = [(*entry, score) for entry in finished if (score := seed_score(entry[2])) is not None]
+    scored = [(*entry, score) for entry in finished if (score := seed_score(entry[2], objective.metric)) is not None]
     if not scored:
         if len(finished) == 1:
             return (*finished[0][:2], "")
@@ -190,6 +192,8 @@ def _choose(trials: list[Trial], seed: int | None, source: str) -> tuple[Trial, 
         raise ConfigError(f"{source} has {len(finished)} seeds and no return was measured to choose by: {how}.")
     best = scored[0]
     for entry in scored[1:]:
-        if entry[3][0] == best[3][0] and is_better(entry[3][0], entry[3][1], best[3][1]):
+        metric, value = entry[3]
+        better = objective.is_better(value, best[3][1]) if metric == objective.metric else is_better(metric, value, best[3][1])
+        if metric == best[3][0] and better:
             best = entry
     return best[0], best[1], f", {best[3][0]} {best[3][1]:.4g}" + (f", best of {len(scored)}" if len(scored) > 1 else "")

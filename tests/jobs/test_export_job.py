@@ -158,6 +158,19 @@ def test_an_unfinished_trial_gives_its_best_checkpoint_or_else_its_newest(tmp_pa
     first.close()
 
 
+def test_the_best_by_a_sweeps_objective_is_taken(tmp_path: Path) -> None:
+    settings = {"objective": {"metric": "holdout/td_error"}}
+    first = Experiment.begin(str(tmp_path), "swept", settings, {"name": "noise"})
+    trial = first.trial({"algorithm": {"name": "BC"}}, [0, 1])
+    for seed in (0, 1):
+        write_package(trained(seed), Path(trial.folder.name) / "policy" / f"seed-{seed}")
+    metrics = {0: {"holdout/td_error": 2.0}, 1: {"holdout/td_error": 1.0}}
+    trial.settle({seed: {"status": "FINISHED", "step": 2, "metrics": metrics[seed]} for seed in (0, 1)})
+    assert export(tmp_path / "swept", tmp_path / "chosen") == 0
+    assert read_record(tmp_path / "chosen").seed == 1  # the smallest of an error
+    first.close()
+
+
 def test_seeds_that_nothing_was_measured_of_are_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = experiment(tmp_path)
     assert export(tmp_path / "first", tmp_path / "policy.onnx") == 2
