@@ -12,19 +12,16 @@ need no torch.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from safetensors.numpy import load as load_arrays
 
 from ...data.config import setting
-from ...data.errors import ConfigError, StorageError
 from ..acting.onnx_model import ANSWERS, OnnxModel
-from ..saving.parts import Kind, read_manifest, read_parts
+from ..saving.parts import Kind
 from .golden import check_golden
-from .package import Record
+from .package import Record, is_package, read_whole
 
 MODEL = Kind("d3ray-model", 1, "model package")
 
@@ -44,11 +41,12 @@ class ModelRecord(Record):
 
 def is_model_package(folder: str | Path) -> bool:
     """Whether a folder says that it is a model package; it may still be damaged."""
-    try:
-        read_manifest(Path(folder), MODEL)
-    except StorageError:
-        return False
-    return True
+    return is_package(folder, MODEL)
+
+
+def read_model_record(folder: str | Path) -> ModelRecord:
+    """`model.json`, without answering. Raises StorageError as `read_model` does."""
+    return read_whole(folder, MODEL, ModelRecord)[1]
 
 
 def read_model(folder: str | Path, threads: int = 1) -> OnnxModel:
@@ -61,19 +59,9 @@ def read_model(folder: str | Path, threads: int = 1) -> OnnxModel:
     Raises:
         StorageError: it is no package, not whole or changed (the file is named), or it answers otherwise than when it was written.
     """
-    parts, record = read_whole_model(Path(folder))
+    parts, record = read_whole(folder, MODEL, ModelRecord)
     model = OnnxModel(parts["model.onnx"], record.model_dump(mode="json"), threads)
     golden = load_arrays(parts["golden.safetensors"])
     what = f"model.onnx in {folder}"
     check_golden(golden, lambda inputs: tuple(model.run(inputs).values()), record.tolerance, what, ANSWERS, "act as the model did")
     return model
-
-
-def read_whole_model(folder: Path) -> tuple[Mapping[str, bytes], ModelRecord]:
-    """The parts and the record. Raises StorageError where they are not whole."""
-    parts = read_parts(folder, MODEL)
-    try:
-        record = ModelRecord.checked(json.loads(parts["model.json"]))
-    except (KeyError, ValueError, ConfigError) as error:
-        raise StorageError(f"The model package {folder} cannot be read: {str(error).rstrip('.')}.") from None
-    return parts, record

@@ -25,7 +25,8 @@ from ..registry import algorithm_class
 from ..saving.parts import write_parts
 from .golden import BATCHES, Arrays, draw, golden_observations
 from .graphs import Portable, with_golden
-from .model_package import MODEL, ModelRecord, read_whole_model
+from .model_package import MODEL, ModelRecord
+from .package import read_whole
 from .packing import contents, data_record, port_of
 
 
@@ -128,7 +129,7 @@ def read_torch_model(folder: str | Path, device: AnyDevice = "cpu") -> Any:
         StorageError: it is no package, not whole or changed.
         ConfigError: the algorithm is not known here.
     """
-    parts, record = read_whole_model(Path(folder))
+    parts, record = read_whole(folder, MODEL, ModelRecord)
     cls = algorithm_class(record.algorithm)
     config = cls.Config.checked(record.config, title=cls.__name__)
     settings = {name: getattr(config, name) for name in cls.Config.model_fields}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from safetensors.numpy import load as load_arrays
 
@@ -55,6 +55,9 @@ class Record(Config):
     tolerance: float = setting(..., "how closely the golden outputs are met", gt=0)
 
 
+_Record = TypeVar("_Record", bound=Record)
+
+
 class PolicyRecord(Record):
     """`policy.json`."""
 
@@ -70,10 +73,10 @@ class PolicyRecord(Record):
     options: dict[str, Any] = setting({}, "further things to choose when acting, such as a target return")
 
 
-def is_package(folder: str | Path) -> bool:
-    """Whether a folder says that it is a policy package; it may still be damaged."""
+def is_package(folder: str | Path, kind: Kind = KIND) -> bool:
+    """Whether a folder says that it is a policy package, or one of another kind; it may still be damaged."""
     try:
-        read_manifest(Path(folder), KIND)
+        read_manifest(Path(folder), kind)
     except StorageError:
         return False
     return True
@@ -89,7 +92,7 @@ def read_package(folder: str | Path, threads: int = 1) -> OnnxPolicy:
     Raises:
         StorageError: it is no package, not whole or changed (the file is named), or it acts otherwise than when it was written.
     """
-    parts, record = read_whole(Path(folder))
+    parts, record = read_whole(folder, KIND, PolicyRecord)
     kind = RememberingOnnxPolicy if record.state_inputs or record.noise_inputs else OnnxPolicy
     policy = kind(parts["policy.onnx"], record.model_dump(mode="json"), threads)
     golden = load_arrays(parts["golden.safetensors"])
@@ -100,22 +103,21 @@ def read_package(folder: str | Path, threads: int = 1) -> OnnxPolicy:
 
 def read_record(folder: str | Path) -> PolicyRecord:
     """`policy.json`, without acting. Raises StorageError as `read_package` does."""
-    return read_whole(Path(folder))[1]
+    return read_whole(folder, KIND, PolicyRecord)[1]
 
 
 def copy_package(source: str | Path, target: str | Path) -> PolicyRecord:
     """The same package at another place. Raises StorageError: as for `read_package`, or the place cannot be written."""
     read_package(source)
-    parts, record = read_whole(Path(source))
+    parts, record = read_whole(source, KIND, PolicyRecord)
     write_parts(Path(target), KIND, parts)
     return record
 
 
-def read_whole(folder: Path) -> tuple[Mapping[str, bytes], PolicyRecord]:
-    """The parts and the record. Raises StorageError where they are not whole."""
-    parts = read_parts(folder, KIND)
+def read_whole(folder: str | Path, kind: Kind, record: type[_Record]) -> tuple[Mapping[str, bytes], _Record]:
+    """The parts of a package and its record, the part that is called as `record` is. Raises StorageError where it is not whole."""
+    parts = read_parts(Path(folder), kind)
     try:
-        record = PolicyRecord.checked(json.loads(parts["policy.json"]))
+        return parts, record.checked(json.loads(parts[record.title]))
     except (KeyError, ValueError, ConfigError) as error:
-        raise StorageError(f"The policy package {folder} cannot be read: {str(error).rstrip('.')}.") from None
-    return parts, record
+        raise StorageError(f"The {kind.noun} {folder} cannot be read: {str(error).rstrip('.')}.") from None

@@ -119,7 +119,7 @@ def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> P
         StorageError: as for `read_package`.
         ConfigError: the algorithm is not known here.
     """
-    parts, record = read_whole(Path(folder))
+    parts, record = read_whole(folder, KIND, PolicyRecord)
     cls = algorithm_class(record.algorithm)
     config = cls.Config.checked(record.config, title=cls.__name__)
     settings = {name: getattr(config, name) for name in cls.Config.model_fields}

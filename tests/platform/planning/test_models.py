@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from d3ray.algos.export.model_package import read_whole_model
+from d3ray.algos.export.model_package import read_model_record
 from d3ray.algos.export.model_packing import read_torch_model
 from d3ray.algos.saving.checkpoint import newest_valid, read_checkpoint
 from d3ray.algos.saving.saving import load
@@ -100,7 +100,7 @@ def test_it_is_packaged_registered_and_promoted_by_its_error(storage: Path, tmp_
     results = str(storage / "results")
     trials = Experiment.look(results, "model").trials()
     packages = {seed: Path(trial.folder.name) / "model" / f"seed-{seed}" for trial in trials for seed in trial.seeds}
-    errors = {seed: read_whole_model(folder)[1].held_out_error for seed, folder in packages.items()}
+    errors = {seed: read_model_record(folder).held_out_error for seed, folder in packages.items()}
     client = Tracking.open(results).client
     candidate = client.get_model_version_by_alias("model", "candidate")
     measured = {seed: trial.status[seed]["metrics"]["train/held_out_error"] for trial in trials for seed in trial.seeds}
@@ -114,7 +114,7 @@ def test_it_is_packaged_registered_and_promoted_by_its_error(storage: Path, tmp_
     made = export("models:/model@candidate", str(tmp_path / "model.onnx"), storage=results)
     assert Path(made.target).read_bytes() == (packages[best] / "model.onnx").read_bytes()
     export("model", str(tmp_path / "package"), seed=1 - best, storage=results)
-    assert read_whole_model(tmp_path / "package")[1].seed == 1 - best
+    assert read_model_record(tmp_path / "package").seed == 1 - best
     naive = float(candidate.tags["d3ray.mean_error"])
     told = promote("model", storage=results)
     assert told.passed == (errors[best] < naive)
@@ -124,6 +124,14 @@ def test_it_is_packaged_registered_and_promoted_by_its_error(storage: Path, tmp_
     client.set_model_version_tag("model", candidate.version, "d3ray.mean_error", repr(2 * errors[best]))
     assert promote("model", storage=results).passed
     assert client.get_model_version_by_alias("model", "champion").version == candidate.version
+    (other,) = (v for v in client.search_model_versions("name = 'model'") if v.version != candidate.version)
+    client.set_registered_model_alias("model", "champion", other.version)
+    beside = promote("model", storage=results)
+    assert beside.passed == (errors[best] < errors[1 - best])
+    assert f"below that of the champion, version {other.version}, {errors[1 - best]:.4g}" in beside.why
+    client.set_model_version_tag("model", other.version, "d3ray.held_out_error", repr(errors[best]))
+    client.set_registered_model_alias("model", "champion", other.version)
+    assert not promote("model", storage=results).passed  # as good is not better
 
 
 def test_what_is_no_model_is_refused_before_any_work(storage: Path) -> None:
