@@ -25,6 +25,8 @@ from .seeds import GOLDEN as _GOLDEN  # 2⁶⁴ / golden ratio, as int64: splitm
 from .seeds import MURMUR as _MURMUR
 from .seeds import SPLITMIX as _SPLITMIX
 
+_SHIFTS = (33, 33, 33)  # of murmur3
+_WORD = 2**64 - 1
 _KEPT = 2**16  # positions up to so many are kept, a list for each count
 
 
@@ -41,11 +43,18 @@ def _mix(x: Tensor, constants: tuple[int, int], shifts: tuple[int, int, int]) ->
 
 def fold(key: Tensor, data: int | str | Tensor) -> Tensor:
     """A child of each key, same shape (broadcast with `data`). A name is folded by its CRC-32."""
-    if isinstance(data, str):
-        data = zlib.crc32(data.encode())
-    if not isinstance(data, Tensor):
-        data = torch.full((), data, dtype=torch.int64, device=key.device)
-    return _mix(key ^ _mix(data + _CHILD, _MURMUR, (33, 33, 33)), _MURMUR, (33, 33, 33))
+    mixed = _mix(data + _CHILD, _MURMUR, _SHIFTS) if isinstance(data, Tensor) else _mixed(data)
+    return _mix(key ^ mixed, _MURMUR, _SHIFTS)
+
+
+@lru_cache(maxsize=4096)
+def _mixed(data: int | str) -> int:
+    """What `fold` makes of a number or a name, in Python's integers: on a device it would be ten launches for one constant."""
+    number = zlib.crc32(data.encode()) if isinstance(data, str) else operator.index(data)
+    x = (number + _CHILD) & _WORD
+    for factor, shift in zip((*_MURMUR, 1), _SHIFTS, strict=True):
+        x = ((x ^ x >> shift) * factor) & _WORD
+    return x - (x >> 63 << 64)  # as int64
 
 
 def root_key(seed: int, device: torch.device | str = "cpu") -> Tensor:
@@ -60,22 +69,30 @@ def root_keys(seed: int | Sequence[int], device: torch.device | str = "cpu") -> 
 
 def bits(key: Tensor, count: int) -> Tensor:
     """`count` hashes of each key: (…,) int64 to (…, count) int64, every bit random."""
-    position = _positions(count) if key.device.type == "cpu" else torch.arange(count, device=key.device)
-    return bits_at(key[..., None], position)
+    return bits_at(key[..., None], _positions(count, key.device))
 
 
-def _positions(count: int) -> Tensor:
-    """0 … count - 1, as numbers that lie somewhere.
+def _positions(count: int, device: torch.device) -> Tensor:
+    """0 … count - 1, as numbers that lie in memory.
 
-    Compiled for a CPU, an `arange` becomes the counter of a C++ loop, and a counter's product that overflows is undefined there:
-    compilers take it that the loop ends before, so that torch 2.13's programs gave other numbers, and wrote beyond their memory.
+    Compiled, an `arange` becomes a loop's counter, and the compiler works out its product with a 64-bit constant as an index. On a
+    CPU such a product overflows, which is undefined in C++: torch 2.13's programs gave other numbers, and wrote beyond their memory.
+    On a GPU a counter has 32 bits, and Triton refuses the constant.
     """
-    return _kept_positions(count) if count <= _KEPT else torch.from_numpy(np.arange(count))
+    if device.type == "cpu":
+        return _kept_positions(count) if count <= _KEPT else torch.from_numpy(np.arange(count))
+    return _positions_on(count, device)
 
 
 @lru_cache(maxsize=256)
 def _kept_positions(count: int) -> Tensor:
     return torch.from_numpy(np.arange(count))
+
+
+@lru_cache(maxsize=256)
+def _positions_on(count: int, device: torch.device) -> Tensor:
+    """They stay on the device: while a graph is captured nothing can be copied there."""
+    return torch.from_numpy(np.arange(count)).to(device)
 
 
 def bits_at(key: Tensor, position: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +60,21 @@ class AugmentedSource:
 
     def sample(self, step: int) -> Batch:
         """The batch of a gradient step."""
-        batch = self.source.sample(step)
+        return self._of(self.source.sample(step), fold(self._key, step))
+
+    def along(self, steps: Tensor) -> list[Batch] | None:
+        """The batches of gradient steps [K], as a program of tensors, where the source gives them so."""
+        batches = getattr(self.source, "along", lambda _: None)(steps)
+        return batches and [self._of(batch, fold(self._key, steps[k])) for k, batch in enumerate(batches)]
+
+    @property
+    def fixed(self) -> Hashable:
+        """As the source's."""
+        return getattr(self.source, "fixed", None)
+
+    def _of(self, batch: Batch, key: Tensor) -> Batch:
         if self.copies > 1:
             batch = pytree.tree_map(self._repeated, batch)
-        key = fold(self._key, step)
         observation, following = self._augmented(batch.observation, fold(key, "observation")), batch.next_observation
         if self.following:
             following = self._augmented(following, fold(key, "next_observation"))

@@ -14,7 +14,7 @@ from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
 from .recurrent import RecurrentSampler
 from .returns import RETURNS, range_of_returns, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
-from .source import BLOCK, Source
+from .source import BLOCK, Source, Steps
 from .stream import Position, StreamSampler
 from .sum_tree import SumTree
 from .transitions import TransitionSampler
@@ -41,6 +41,7 @@ __all__ = [
     "Sampling",
     "SequenceSampler",
     "Source",
+    "Steps",
     "StreamSampler",
     "StreamSampling",
     "SumTree",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,18 @@ class Sampler:
 
     def between_epochs(self, epoch: int) -> None:
         """A dataset does not change, and a buffer renews itself as steps are appended."""
+
+    def along(self, steps: Tensor) -> list[Any] | None:
+        """The batches of gradient steps [K] that lie on the columns' device, as a program of tensors.
+
+        None: they cannot be told so, for the host has a part in them.
+        """
+        return None
+
+    @property
+    def fixed(self) -> Hashable:
+        """What is a constant of the program that `along` makes: where it is another, so is the program."""
+        return None
 
     def numbers(self, step: int) -> Tensor:
         """[(S,) B] int64 below `n_windows`: what the batch of a step has. Hashes of a block of steps are made at once.

@@ -34,6 +34,10 @@ class EpochSampler(TransitionSampler):
         if self.grows:
             raise ConfigError("Epochs are those of a dataset: a replay buffer changes while it is drawn from.")
 
+    def along(self, steps: Tensor) -> None:
+        """None: how far an order's walk goes is read from values."""
+        return None
+
     def _draw(self, steps: Tensor) -> Tensor:
         n = self.n_windows
         place = steps[:, None] * self.batch_size + torch.arange(self.batch_size, device=steps.device)

@@ -17,6 +17,7 @@ from ..frames import FrameStack
 from ..masks import ACTION_MASK, Masked
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from ..spec import is_shown
+from ..tracing import host_may_look
 from .returns import RETURNS, ReturnsToGo
 from .windows import Place
 
@@ -278,7 +279,7 @@ def _pairs(column: Tensor) -> Tensor:
 
 def _blanked(frames: Tensor, missing: Tensor) -> Tensor:
     """The frames [..., k, *shape] with zeros where there never was one; `missing` is [..., k]."""
-    if frames.device.type == "cpu":
+    if host_may_look(frames):
         frames.numpy()[missing.numpy()] = 0  # few are, and NumPy clears whole frames: torch's own took 4 ms for 640 of them
         return frames
     return frames.masked_fill(missing.reshape(*missing.shape, *[1] * (frames.ndim - missing.ndim)), 0)

@@ -28,6 +28,10 @@ class Prioritized(Sampler):
     wait: bool
     _waiting = False
 
+    def along(self, steps: Tensor) -> None:
+        """None: priorities are the host's, and follow from the errors of the step before."""
+        return None
+
     def update(self, index: Tensor, error: Tensor) -> None:
         """The errors, of any sign, with which what a batch calls `index` was learned from, both [(S,) B]."""
         items, errors = (part.detach().cpu().numpy().reshape(self.n_seeds, -1) for part in (index, error))

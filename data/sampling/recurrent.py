@@ -65,9 +65,18 @@ class RecurrentSampler(SequenceSampler):
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The batch of a step; see `TransitionSampler.sample`. `size` counts stretches."""
         step = self._step(step)
-        key = fold(self._keys(torch.tensor([step], device=self._key.device))[0], "ahead")
-        ahead = shift_right(bits(key, self.batch_size), 1) % self.learned
+        ahead = self._ahead(torch.tensor([step], device=self._key.device))[0]
         return self.ending(self.numbers(step)[..., :size].contiguous(), ahead[..., :size])
+
+    def along(self, steps: Tensor) -> list[Batch] | None:
+        if self.grows or self.columns_device != self.device:
+            return None
+        drawn, ahead = self._draw(steps) % self._size(), self._ahead(steps)
+        return [self.ending(drawn[k], ahead[k]) for k in range(len(steps))]
+
+    def _ahead(self, steps: Tensor) -> Tensor:
+        """[len(steps), (S,) B] how many steps after the transition that was drawn a stretch ends."""
+        return shift_right(bits(fold(self._keys(steps), "ahead"), self.batch_size), 1) % self.learned
 
     def at(self, numbers: Tensor) -> Batch:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The batch of the stretches that end with the transitions of these numbers, [..., B] int64."""

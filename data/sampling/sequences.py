@@ -158,6 +158,12 @@ class SequenceSampler(StretchSampler):
         """The batch of a step; see `TransitionSampler.sample`."""
         return self.at(self.numbers(self._step(step))[..., :size].contiguous())
 
+    def along(self, steps: Tensor) -> list[Any] | None:
+        if self.grows or self.columns_device != self.device:
+            return None
+        drawn = self._draw(steps) % self._size()
+        return [self.at(drawn[k]) for k in range(len(steps))]
+
     def at(self, numbers: Tensor) -> Sequences:
         """The stretches of the transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1."""
         place: Place = self.windows.locate(numbers, before=True)

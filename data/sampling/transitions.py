@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -137,6 +137,16 @@ class TransitionSampler(Sampler):
         if wanted != self._block:
             self._block, self._drawn = wanted, self._draw_block(block * self._block_steps)
         return self._drawn[at]
+
+    def along(self, steps: Tensor) -> list[Batch] | None:
+        if self.grows or self.unique or self.columns_device != self.device:
+            return None  # what there is changes, a permutation walks as far as values say, or columns lie elsewhere
+        batch = self._batch(self._draw(steps) % self._size())
+        return batch.unbind()
+
+    @property
+    def fixed(self) -> Hashable:
+        return None if self._gather.returns is None else self._gamma._version  # a table of returns follows γ
 
     def at(self, numbers: Tensor) -> Batch:
         """The transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1, in the order of the source."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import DataError
 from ..recording import Recording
 from ..storage.episode_table import EpisodeTable
+from ..tracing import host_may_look
 
 Until = Literal["observation", "action", "end"]
 """What must be known of what follows a window: the next observation, the next action, or the episode to its end."""
@@ -49,7 +50,7 @@ class EpisodeOf:
 
     def __call__(self, number: Tensor) -> Tensor:
         """[...] int64 to the episodes' places among the ends, [...]."""
-        if number.device.type != "cpu" or self._most > 8:
+        if not host_may_look(number) or self._most > 8:
             return torch.searchsorted(self._ends, number, right=True)
         wanted, table, ends = number.numpy(), self._table.numpy(), self._ends.numpy()
         episode = table.take(wanted >> self._shift)
