@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..data.devices import find_device
 from ..data.errors import ConfigError
 
 _parallels = 0  # of the process, not of a thread: joblib copies algorithms in threads of its own
@@ -68,8 +69,8 @@ AnyDevice = str | int | Device | None
 """What `Definition` takes for a device; True and False are among the integers."""
 
 
-def pick_device(device: AnyDevice) -> torch.device:
-    """The device that `Definition` describes.
+def pick_device(device: AnyDevice | torch.device) -> torch.device:
+    """The device that `Definition` describes, with its index.
 
     Apple's `mps` has no float64, in which random numbers are hashed and metrics added up: it is never taken by itself, and refused
     by name.
@@ -78,18 +79,13 @@ def pick_device(device: AnyDevice) -> torch.device:
         ConfigError: there is no such device.
     """
     chosen = device.get_id() if isinstance(device, Device) else device
-    try:
-        if chosen is None or isinstance(chosen, bool):
-            accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-            picked = torch.device("cpu") if chosen is False or accelerator is None else accelerator
-            if picked.type == "mps":
-                picked = torch.device("cpu")
-            if chosen is True and picked.type == "cpu":
-                raise ConfigError("There is no device True here: torch finds no accelerator.")
-            return picked
-        picked = torch.device(f"cuda:{chosen}") if isinstance(chosen, int) else torch.device(chosen)
-        if picked.type == "mps":
-            raise ConfigError("The device 'mps' has no float64, which random numbers and metrics need: choose 'cpu'.")
-        return torch.empty(0, device=picked).device
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ConfigError(f"There is no device {device!r} here: {str(error).splitlines()[0]}") from None
+    if chosen is None or isinstance(chosen, bool):
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        picked = torch.device("cpu") if chosen is False or accelerator is None or accelerator.type == "mps" else accelerator
+        if chosen is True and picked.type == "cpu":
+            raise ConfigError("There is no device True here: torch finds no accelerator.")
+        return find_device(picked, said=device)
+    if str(chosen).partition(":")[0] == "mps":
+        raise ConfigError("The device 'mps' has no float64, which random numbers and metrics need: choose 'cpu'.")
+    picked = find_device(f"cuda:{chosen}" if isinstance(chosen, int) else chosen, said=device)
+    return torch.device("cpu") if picked.type == "cpu" else picked  # cpu:0 is the same one, by a name that its tensors do not have

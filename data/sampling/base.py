@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree  # it has no public name yet
 
+from ..devices import find_device
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, root_keys, shift_right
 from ..recording import Recording
@@ -25,6 +26,7 @@ def free_memory(device: torch.device) -> int | None:
     """Bytes that tensors of this process may still take on a device, of its share of it; None where that is not known."""
     if device.type != "cuda":
         return None
+    device = find_device(device)  # the share of a device without an index is refused
     free, total = torch.cuda.mem_get_info(device)
     taken = torch.cuda.memory_allocated(device)
     kept = torch.cuda.memory_reserved(device) - taken  # for later tensors
@@ -72,7 +74,7 @@ class Sampler:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; it must be at least 1.")
         self.source: Any = source
-        self.batch_size, self.device = batch_size, torch.device(device)
+        self.batch_size, self.device = batch_size, find_device(device)
         self.grows = not isinstance(source, Recording)
         host, n_bytes = torch.device("cpu"), sum(column.nbytes for column in columns.values())
         fit = self.device == host or (not self.grows and columns_fit(n_bytes, free_memory(self.device)))
