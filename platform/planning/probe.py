@@ -15,6 +15,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from uuid import uuid4
 
+import torch
+
 from ...data.errors import ConfigError, D3rayError, StorageError
 from ..storage.experiments import PACKAGES, Trial
 from ..storage.folders import Folder
@@ -60,8 +62,6 @@ def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[st
 
     @functools.wraps(phase)
     def called(probe: Probe, *arguments: Any) -> dict[str, float] | D3rayError:
-        import torch
-
         try:
             return phase(probe, *arguments)
         except D3rayError as error:
@@ -88,8 +88,6 @@ class Probe:
         """Gives up the trial that is measured, and the memory that it holds."""
         import gc
 
-        import torch
-
         for name in ("_run", "_data", "_evaluators"):
             self.__dict__.pop(name, None)
         gc.collect()
@@ -103,15 +101,13 @@ class Probe:
     @_given_back
     def begin(self, config: Mapping[str, Any]) -> dict[str, float]:
         """Sets a trial up and warms it up."""
-        import torch
-
         begin, self.told = time.monotonic(), config
         settings = TrialConfig.checked(config, title="trial")
         source = Trial(Folder(str(settings.folder)))
         own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
         self._run = TrialRun(settings.model_copy(update={"folder": own.folder.name}))
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
+        if self._run.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._run.device)
         self._data, self._evaluators = self._run.prepare()
         self._train(1)
         setup = time.monotonic() - begin
@@ -141,7 +137,7 @@ class Probe:
                 n = max(1, min(int(seconds / 8 / self._guess), run.config.n_steps_per_epoch))
                 times.append(self._train(n))
             places.append(statistics.median(times))
-        return {"update": statistics.fmean(places), "gpu_memory": gpu_memory(), **self._metrics()}
+        return {"update": statistics.fmean(places), "gpu_memory": gpu_memory(run.device), **self._metrics()}
 
     def _metrics(self) -> dict[str, float]:
         """What the metrics of an epoch come to."""
@@ -178,7 +174,7 @@ class Probe:
             for name, every in self._evaluators.items():
                 self._row |= {f"{name}/{key}": value for key, value in every.evaluator(one, 0).items()}
             times.append(time.perf_counter() - begin)
-        found = {"evaluation": sum(times[1:]), "environments": max(times[0] - times[1], 0.0), "gpu_memory": gpu_memory()}
+        found = {"evaluation": sum(times[1:]), "environments": max(times[0] - times[1], 0.0), "gpu_memory": gpu_memory(run.device)}
         return found | self._metrics()
 
 
@@ -192,17 +188,15 @@ def _bytes(folder: Folder) -> int:
     return sum(size or 0 for size in folder.sizes(folder.tree()).values())
 
 
-def gpu_memory() -> float:
-    """The part of its GPU's memory that this process held at most, what CUDA takes for itself included; 0 where it used none.
+def gpu_memory(device: torch.device) -> float:
+    """The part of a device's memory that this process held at most, what CUDA takes for itself included; 0 of what is no GPU.
 
     Other processes on the same GPU count as CUDA's own, so it says the truth of a process that has the GPU alone.
     """
-    import torch
-
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if device.type != "cuda":
         return 0.0
-    free, total = torch.cuda.mem_get_info()
-    return (torch.cuda.max_memory_reserved() + max(total - free - torch.cuda.memory_reserved(), 0)) / total
+    free, total = torch.cuda.mem_get_info(device)
+    return (torch.cuda.max_memory_reserved(device) + max(total - free - torch.cuda.memory_reserved(device), 0)) / total
 
 
 def probe(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...algos.base import Algorithm
 from ...algos.config import AlgorithmConfig
+from ...algos.devices import pick_device
 from ...algos.judging.evaluators import Scores
 from ...algos.judging.held_out import HeldOut
 from ...algos.stack import Stack
@@ -44,6 +45,7 @@ class TrialRun:
     """One trial: some seeds of a configuration, trained epoch by epoch.
 
     Attributes:
+        device: Where it trains.
         failed: The seeds that failed and why; the others go on.
         writer: The trial's folder, where it has one.
         stopped: Why it ended early; None: it did not.
@@ -70,8 +72,9 @@ class TrialRun:
         torch.set_num_threads(config.threads)
         keep_freed_memory()
         check_gpu(config.resources.get("gpu", 0.0), config.device)
-        if (gpu := config.resources.get("gpu")) and torch.cuda.is_available():  # who needs more than its share runs out itself
-            torch.cuda.set_per_process_memory_fraction(min(gpu, 1.0))
+        self.device = pick_device(config.device)
+        if (gpu := config.resources.get("gpu")) and self.device.type == "cuda":  # who needs more than its share runs out itself
+            torch.cuda.set_per_process_memory_fraction(min(float(gpu), 1.0), self.device)
         import_plugins(config.plugins)
         self.dataset = open_dataset(config.dataset, mapped=not streams(config.algorithm))
         self.subject: Subject = make_subject(
