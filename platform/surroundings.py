@@ -54,15 +54,26 @@ def surroundings() -> dict[str, Any]:
 
 def this_machine() -> dict[str, Any]:
     """`host`, `system`, `processor`, `cpus` and `gpus`, as far as this process may use them. JSON."""
-    import torch
-
     return {
         "host": socket.gethostname(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cpus": usable_cpus(),
-        "gpus": [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())],
+        "gpus": gpu_names(),
     }
+
+
+def gpu_names() -> list[str]:
+    """The GPUs that torch can use in this process, by index: none where CUDA does not begin, as under a driver that is too old.
+
+    The driver counts its GPUs whether torch can use them or not, so that it is not asked alone.
+    """
+    import torch
+
+    try:
+        return [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    except RuntimeError:  # under PYTORCH_NVML_BASED_CUDA_CHECK, by which no more is looked at than whether there are some
+        return []
 
 
 def usable_cpus() -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...data.errors import ConfigError
+from ..surroundings import gpu_names
 
 BY_NAME_ONLY = "RAY_FAKE_CLUSTER"  # Ray's variable of rehearsals, whose GPUs are numbers and no cards
 _DRIVER = Path("/proc/driver/nvidia/version")  # which containers of NVIDIA's see too
@@ -31,11 +32,18 @@ def check_gpu(wanted: float, device: str | None = None) -> None:
     Raises:
         ConfigError: it sees none; the sentence names driver, CUDA and what is visible.
     """
-    if not wanted or device == "cpu" or BY_NAME_ONLY in os.environ or torch.cuda.is_available():
+    if not wanted or device == "cpu" or BY_NAME_ONLY in os.environ:
         return
+    said = ""
+    if torch.cuda.is_available():
+        try:
+            torch.cuda.init()
+            return
+        except RuntimeError as error:  # the driver may count GPUs that torch cannot use
+            said = f"; torch says: {str(error).splitlines()[0].rstrip('.')}"
     raise ConfigError(
         f"The trial was given {wanted:g} GPU on {socket.gethostname()}, and torch sees none there, so it does not begin: "
-        f"{why_none(gpu_state())}."
+        f"{why_none(gpu_state())}{said}."
     )
 
 
@@ -46,7 +54,7 @@ def gpu_state() -> dict[str, Any]:
         "cuda": torch.version.cuda or torch.version.hip,
         "driver": driver_version(),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "gpus": [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())] if torch.cuda.is_available() else [],
+        "gpus": gpu_names(),
     }
 
 

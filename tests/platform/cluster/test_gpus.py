@@ -17,6 +17,8 @@ from d3ray.platform.trainable import trainable
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
+from ...stand_ins.cuda import TOO_OLD, Card, pretend
+
 CUDA = {"torch": "2.13.0+cu130", "cuda": "13.0", "driver": "580.105.08", "visible": "0", "gpus": []}
 BUILT = "torch 2.13.0+cu130 is built for CUDA 13.0, which needs NVIDIA driver 580 or newer"
 
@@ -65,6 +67,41 @@ def test_a_trial_that_was_given_a_gpu_and_finds_none_does_not_begin(monkeypatch:
     check_gpu(1.0, "cpu")  # who asks for the CPU gets it
     monkeypatch.setenv(BY_NAME_ONLY, "1")
     check_gpu(1.0)
+
+
+@pytest.mark.parametrize("counts", ["0", "1"])
+def test_a_trial_under_a_driver_that_is_too_old_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: str
+) -> None:
+    """Whether torch sees no GPU, or counts those that the driver tells of and cannot begin."""
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 16:14:05 UTC 2021")
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "version")
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", counts)
+    for name in (BY_NAME_ONLY, "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    told = {"dataset": "d3ray/cartpole-replay", "algorithm": {"name": "DiscreteBC"}, "resources": {"cpu": 1, "gpu": 0.25}}
+    with pretend(Card(), too_old=True):
+        assert torch.cuda.is_available() is (counts == "1")
+        state = gpu_state()
+        assert (state["gpus"], state["driver"], state["visible"]) == ([], "470.57.02", None)
+        with pytest.raises(ConfigError) as caught:
+            TrialRun(TrialConfig.checked(told))
+        assert why_none(state) in str(caught.value)
+        assert "which needs NVIDIA driver 580 or newer, and the driver is 470.57.02: take an image" in str(caught.value)
+        assert (TOO_OLD in str(caught.value)) is (counts == "1")
+        assert TrialRun(TrialConfig.checked({**told, "device": "cpu"})).device == torch.device("cpu")
+
+
+def test_a_trial_begins_on_the_gpus_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(BY_NAME_ONLY, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pretend(*(Card(name=f"card {number}") for number in range(4))):
+        check_gpu(0.25)
+        assert (gpu_state()["gpus"], gpu_state()["visible"]) == (["card 3"], "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(gpus, "driver_version", lambda: "580.105.08")
+    with pretend(Card()), pytest.raises(ConfigError, match=r"torch sees none there, .* CUDA_VISIBLE_DEVICES is ''\.$"):
+        check_gpu(0.25)
 
 
 def own_tuners(gpu: float, **config: Any) -> Any:
