@@ -167,8 +167,8 @@ class Definition:
             is one by its number too, and copies spread over several within `d3ray.context.parallel()`. `use_gpu`, the word of
             d3rlpy's first versions, is another name of it, of which True is `Device(0)`.
         dtype: "float32" or "float64".
-        compile_graph: Whether losses and their gradients are compiled for this machine at the first step that needs them, which
-            takes some tens of seconds and makes the others faster; d3rlpy's word. It changes results by rounding only.
+        compile_graph: Whether gradient steps are compiled for this machine at the first one, which takes some tens of seconds and
+            makes the others faster; d3rlpy's word. It changes results by rounding only.
     """
 
     Config: ClassVar[type[AlgorithmConfig]]
@@ -179,6 +179,7 @@ class Definition:
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
     recurrent: ClassVar[tuple[str, ...]] = ()  # networks that act, where encoders may be recurrent; empty: none may
+    reads_values: ClassVar[str | None] = None  # why an update waits for the device, which no program of tensors can
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int

@@ -24,6 +24,7 @@ from .seeds import CHILD as _CHILD  # an odd constant that keeps `fold(key, 0)` 
 from .seeds import GOLDEN as _GOLDEN  # 2⁶⁴ / golden ratio, as int64: splitmix64's increment
 from .seeds import MURMUR as _MURMUR
 from .seeds import SPLITMIX as _SPLITMIX
+from .tracing import untraced
 
 _SHIFTS = (33, 33, 33)  # of murmur3
 _WORD = 2**64 - 1
@@ -76,8 +77,8 @@ def _positions(count: int, device: torch.device) -> Tensor:
     """0 … count - 1, as numbers that lie in memory.
 
     Compiled, an `arange` becomes a loop's counter, and the compiler works out its product with a 64-bit constant as an index. On a
-    CPU such a product overflows, which is undefined in C++: torch 2.13's programs gave other numbers, and wrote beyond their memory.
-    On a GPU a counter has 32 bits, and Triton refuses the constant.
+    CPU such a product overflows, which is undefined in C++: torch 2.13's programs gave other numbers, and wrote to memory beyond
+    theirs. On a GPU a counter has 32 bits, and Triton refuses the constant.
     """
     if device.type == "cpu":
         return _kept_positions(count) if count <= _KEPT else torch.from_numpy(np.arange(count))
@@ -92,7 +93,8 @@ def _kept_positions(count: int) -> Tensor:
 @lru_cache(maxsize=256)
 def _positions_on(count: int, device: torch.device) -> Tensor:
     """They stay on the device: while a graph is captured nothing can be copied there."""
-    return torch.from_numpy(np.arange(count)).to(device)
+    with untraced():
+        return torch.from_numpy(np.arange(count)).to(device)
 
 
 def bits_at(key: Tensor, position: Tensor) -> Tensor:

@@ -7,11 +7,12 @@ that takes a shortcut over the host asks `host_may_look` first, and takes the wa
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
 
 Tracing = Literal["replayed", "compiled"]
 _tracing: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
@@ -30,6 +31,11 @@ def traced(how: Tracing) -> Generator[None]:
         yield
     finally:
         _tracing.reset(token)
+
+
+def untraced() -> AbstractContextManager[Any]:
+    """Within it nothing is recorded: for what is made at first use and kept, which is state, and no part of the work under way."""
+    return _disable_current_modes()
 
 
 def host_may_look(tensor: Tensor) -> bool:

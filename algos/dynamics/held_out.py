@@ -58,7 +58,14 @@ class PartlyHeldOutSource:
         return getattr(self._ordinary, name)
 
     def sample(self, step: int, size: int | None = None) -> Batch:
-        batch = self._ordinary.sample(step, size)
+        return self._weighed(self._ordinary.sample(step, size))
+
+    def along(self, steps: torch.Tensor) -> list[Batch] | None:
+        """The batches of gradient steps [K], as a program of tensors, where the ordinary sampler gives them so."""
+        batches = self._ordinary.along(steps)
+        return batches and list(map(self._weighed, batches))
+
+    def _weighed(self, batch: Batch) -> Batch:
         weight, at = batch.weight, batch.index % self._held_out.shape[-1]
         held_out, share = (part.gather(-1, at) if self._stacked else part[at] for part in (self._held_out, self._weight))
         told = {"held_out": held_out, "followed": self._followed[batch.index % len(self._followed)]}

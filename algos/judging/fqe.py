@@ -189,10 +189,19 @@ class FollowingSource:
     def sample(self, step: int, size: int | None = None) -> Batch:
         batch = self._ordinary.sample(step, size)
         if self._known is not None:
-            return batch.with_extra(following=self._known[batch.index])
+            return self._followed(batch)
         shape = batch.index.shape
         action = self._policy.predict(self._raw(batch.next_observation, "observation", len(shape)))
         return batch.with_extra(following=self._scaled(action).unflatten(0, shape))
+
+    def along(self, steps: Tensor) -> list[Batch] | None:
+        """The batches of gradient steps [K], as a program of tensors; None: of a buffer, where the policy is asked."""
+        batches = None if self._known is None else self._ordinary.along(steps)
+        return batches and list(map(self._followed, batches))
+
+    def _followed(self, batch: Batch) -> Batch:
+        assert self._known is not None
+        return batch.with_extra(following=self._known[batch.index])
 
     def between_epochs(self, epoch: int) -> None:
         self._ordinary.between_epochs(epoch)

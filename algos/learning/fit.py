@@ -20,6 +20,7 @@ from ..nets import Hyper, Nets
 from ..recurrence import ports_of
 from .divergence import Divergence
 from .learner import Learner
+from .programs import programs_of
 from .scaling import Scaling
 from .setup import config_for_dataset, config_for_spaces, seen_spec
 from .sources import Sources
@@ -35,6 +36,7 @@ class Fit:
         spec: The spaces of the data, with frames stacked.
         seeds: One for each row.
         learner: Parameters, optimisers, step count.
+        programs: What runs its steps as programs of tensors; None: they run as they stand.
         scaling: Between raw numbers and what networks see.
         sources: Where batches come from.
         ports: What the policy takes beside observations.
@@ -66,6 +68,7 @@ class Fit:
         self.learner = Learner(
             algorithm, config, lambda: algorithm.networks(spec, config), self.seeds, rows=rows, guests=guests, **kind
         )
+        self.programs = programs_of(self.learner, compiled=algorithm.compile_graph)
         self.scaling = Scaling(config, spec, self.dtype, self.device)
         self.sources = Sources(algorithm, config, spec, self.learner)
         self.ports = ports_of(algorithm, self.learner.modules, spec, config)
@@ -135,14 +138,23 @@ class Fit:
         """Gradient steps until the learner's step is `stop`, or a callback stops them; the means over them."""
         learner, begin, first = self.learner, time.perf_counter(), self.learner.step
         while learner.step < stop and not self.stopped:
-            self.update(source, closes=learner.step == stop - 1)
+            closes = learner.step == stop - 1
+            if closes or self.programs is None or not self.programs.advance(source, self._unseen(stop)):
+                self.update(source, closes=closes)
+            elif self.after_update is not None:
+                self.after_update()
         speed = len(self.seeds) * (learner.step - first) / (time.perf_counter() - begin)
         return [{**row, "time/updates_per_second": speed} for row in self.metrics()]
 
     def update(self, source: Source, *, closes: bool = False) -> None:
         """One gradient step; a prioritised source is told the errors. What closes an epoch is looked at for signs of trouble."""
         learner, batch = self.learner, source.sample(self.learner.step)
-        learner.update(batch, diagnose=closes)
+        if self.programs is None:
+            learner.update(batch, diagnose=closes)
+        else:
+            signs = learner.diagnosed(batch) if closes else {}
+            self.programs.feed(batch)
+            learner.note(signs)
         if closes:
             self.divergence.look(batch)
         tell: Any = getattr(source, "update", None)
@@ -154,6 +166,10 @@ class Fit:
             )
         if self.after_update is not None:
             self.after_update()
+
+    def _unseen(self, stop: int) -> int:
+        """Steps from here that may be one program: the one that closes is looked at, and so may all be."""
+        return 1 if self.after_update is not None else stop - 1 - self.learner.step
 
     def _warm_up(self) -> int:
         """First gradient steps in which no critic need be trained."""

@@ -9,9 +9,9 @@ keys and batches carry a leading axis and the same loss runs under `torch.func.v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -22,7 +22,8 @@ from ...data.batch import Batch, Drawn, Sequences
 from ...data.errors import ConfigError
 from ...data.histories import steps_there
 from ...data.random import fold, root_key
-from ...data.sampling import BLOCK
+from ...data.sampling import BLOCK, Steps
+from ...data.tracing import host_may_look, untraced
 from ..config import AlgorithmConfig
 from ..definition import Axes, Definition, Loss, Network, axes_of
 from ..nets import Ahead, Hyper, Nets, Parameters
@@ -30,13 +31,15 @@ from ..networks.precision import mixed_precision
 from ..networks.q_functions import bootstrap_mask
 from ..optimizers import where_held
 from .diagnostics import gradient_norm, with_dead_units
-from .programs import Programs
+from .recording import Undoing
 from .state import Named, TrainingState
 from .trust_region import Limits, trust_region_step
 
 # One call for a list of tensors: torch's own optimisers are built on these, and they have no public name.
 _lerp: Callable[..., None] = torch._foreach_lerp_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 _add: Callable[..., None] = torch._foreach_add_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+_multiply: Callable[..., None] = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+_subtract: Callable[..., Sequence[Tensor]] = torch._foreach_sub  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 
 class Learner(TrainingState):
@@ -61,16 +64,17 @@ class Learner(TrainingState):
     ) -> None:
         super().__init__(algorithm, config, build, seeds, rows=rows, guests=guests, device=device, dtype=dtype)
         self.mixed_precision = config.mixed_precision
-        self._programs = Programs() if algorithm.compile_graph else None
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
         self._members = getattr(algorithm.wants(config), "members", 0)
         self._bootstrap = fold(keys if self.stacked else keys[0], "bootstrap")
         self._calls: dict[str, int] = {}  # of each loss in this step
-        self._addresses: dict[str, tuple[int, Tensor, Ahead | None]] = {}
+        self._block: tuple[int, Steps] | None = None  # the steps whose addresses are made together, see `now`
+        self._traced: Steps | None = None
         self._sums: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = {}
+        self.counts = Counter[str]()  # of how many updates each sum is
         self._updates = 0  # since metrics were last read
+        self._signs = set[str]()  # metrics that are looked for at the step that ends an epoch
         self._diagnosing = False  # whether an update also looks for signs of trouble, see `diagnostics`
         self.errors: Tensor | None = None  # [(S,) B] `td_error` of each sample at the latest step, of losses that have it
         self._good = torch.zeros(self._lead, dtype=torch.int64, device=self.device)
@@ -94,12 +98,13 @@ class Learner(TrainingState):
             at += len(live)
             if self._diagnosing:
                 metrics[f"{name}_gradient_norm"] = gradient_norm(mine, stacked=self.stacked)
+                self._signs |= {sign for sign in (f"{name}_gradient_norm", f"{name}_dead_units") if sign in metrics}
             if len(optimizers) == 1:
-                optimizers[""].step(mine, self.step, held)
+                optimizers[""].step(mine, self._schedule_step(), held)
             else:
                 named = dict(zip(live, mine, strict=True))
                 for optimizer in optimizers.values():
-                    optimizer.step([named[parameter] for parameter in optimizer.names], self.step, held)
+                    optimizer.step([named[parameter] for parameter in optimizer.names], self._schedule_step(), held)
             for buffer, new in statistics[name].items():
                 old = self.buffers[name][buffer]
                 old.copy_(new if held is None else where_held(held, old, new))
@@ -135,8 +140,6 @@ class Learner(TrainingState):
         in one step numbers its calls, so that each draws numbers of its own.
         """
         key = self.address(part, call)
-        if self._programs is not None:
-            return self._programs(f"a look at {part.__name__}", partial(self._seen, part), *self._present(), key, *inputs)
         if self.stacked:
             return self._seen(part, *self._present(), key, *inputs)
         with self._precision():
@@ -154,10 +157,13 @@ class Learner(TrainingState):
             for name, tensor in live.items():
                 share = self.hyper[rate].reshape(-1, *[1] * (tensor.ndim - 1))
                 target[name].lerp_(tensor, share)
-        elif self.device.type == "cpu":  # a number is faster than a tensor here, and equal to it
+        elif host_may_look(self.hyper[rate]):  # a number is faster than a tensor here
             _lerp([target[name] for name in live], list(live.values()), self.values[rate][0])
         else:
-            _lerp([target[name] for name in live], list(live.values()), [self.hyper[rate]] * len(live))
+            ours = [target[name] for name in live]
+            moves = _subtract(list(live.values()), ours)
+            _multiply(moves, self.hyper[rate])
+            _add(ours, moves)
         for name, buffer in self.buffers[network].items():
             target[name].copy_(buffer)
 
@@ -192,17 +198,69 @@ class Learner(TrainingState):
 
     def update(self, batch: Drawn, *, diagnose: bool = False) -> None:
         """One gradient step: every kind of update that the algorithm's schedule names for it, in order; see `diagnostics`."""
+        self.run(self.algorithm.schedule(self.step), batch, diagnose=diagnose)
+        self.passed(1)
+
+    def run(self, kinds: Iterable[str], batch: Drawn, *, diagnose: bool = False) -> None:
+        """What a gradient step does to tensors; `passed` counts it."""
         self._diagnosing, self.errors = diagnose, None
         self._calls.clear()
         if self._members:
             batch = cast("Batch", batch).with_extra(kept=self._kept_by_members(batch.index))
-        for kind in self.algorithm.schedule(self.step):
+        for kind in kinds:
             getattr(self.algorithm, kind)(self, batch)
         total = self._sums.get("")
         # Once a row's losses are not finite, their sum stays so: the count stops at its first bad step.
         self._good += 1 if total is None else total.isfinite()
-        self.step += 1
-        self._updates += 1
+
+    def diagnosed(self, batch: Drawn) -> dict[str, Tensor]:
+        """The signs of trouble at a gradient step that a program is about to do, which gives what it gives at others."""
+        counts, undoing = self.counts.copy(), Undoing()
+        self._signs.clear()
+        with undoing:
+            self.run(self.algorithm.schedule(self.step), batch, diagnose=True)
+        found = {name: self._sums[name].clone() for name in self._signs}
+        undoing.undo()
+        self.counts = counts
+        return found
+
+    def note(self, signs: Mapping[str, Tensor]) -> None:
+        """Adds signs of trouble to the metrics."""
+        for name, value in signs.items():
+            self._sums[name].copy_(value)
+            self.counts[name] = 1
+
+    def passed(self, n: int) -> None:
+        """Counts gradient steps that were run."""
+        self.step += n
+        self._updates += n
+
+    @property
+    def now(self) -> Steps:
+        """The step under way among those whose random numbers are drawn together, which changes no value."""
+        if self._traced is not None:
+            return self._traced
+        block, at = divmod(self.step, BLOCK)
+        if self._block is None or self._block[0] != block:
+            self._block = block, Steps(torch.arange(block * BLOCK, (block + 1) * BLOCK, device=self.device))
+        steps = self._block[1]
+        steps.at = at
+        return steps
+
+    @contextmanager
+    def counted_by(self, steps: Steps) -> Generator[None]:
+        """Within it steps have the numbers of tensors, and `step` is not looked at."""
+        self._traced = steps
+        try:
+            yield
+        finally:
+            self._traced = None
+
+    def _schedule_step(self) -> int | Tensor:
+        """The step that schedules of learning rates go by; in a tensor where rates are tensors."""
+        if self._traced is None and self.device.type == "cpu":
+            return self.step
+        return self.now.numbers[self.now.at]
 
     def _kept_by_members(self, index: Tensor) -> Tensor:
         """Which transitions each member of an ensemble learns from, [(S,) members, B]: the same whenever they are drawn."""
@@ -216,16 +274,23 @@ class Learner(TrainingState):
         A row whose losses were not finite also has `first_bad_step`, the gradient step where that began.
         """
         rows = [dict[str, float]() for _ in self.seeds]
-        for name, total in self._sums.items():
-            if name:
-                for row, value in zip(rows, total.double().reshape(-1).tolist(), strict=True):
-                    row[name] = value / self._counts[name]
+        there = [name for name in self._sums if name and self.counts[name]]
+        for name, total in zip(there, self._read([self._sums[name] for name in there]), strict=True):
+            for row, value in zip(rows, total, strict=True):
+                row[name] = value / self.counts[name]
         for row, good in zip(rows, self._good.reshape(-1).tolist(), strict=True):
-            if self._sums and good < self._updates:
-                row["first_bad_step"] = self.step - self._updates + good
-        self._sums, self._counts, self._updates = {}, {}, 0
-        self._good.zero_()
+            if there and good < self._updates:
+                row["first_bad_step"] = self.step - self._updates + int(good)
+        for total in (*self._sums.values(), self._good):  # they stay where they are: programs add to them there
+            total.zero_()
+        self.counts.clear()
+        self._updates = 0
         return rows
+
+    @staticmethod
+    def _read(totals: Sequence[Tensor]) -> list[list[float]]:
+        """The values of sums, of each its rows', read together."""
+        return torch.stack([total.double().reshape(-1) for total in totals]).tolist() if totals else []
 
     # ---- inside
 
@@ -234,14 +299,8 @@ class Learner(TrainingState):
     ) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
         seen = with_dead_units(loss, self.modules, names) if diagnose else loss
-        state = (*self._present(), key, batch)
-        if self._programs is not None:
-            compiled = self._programs(f"{loss.__name__} of {', '.join(names)}", partial(self._differentiated, loss, names), *state)
-            gradients, value, metrics, statistics, errors = compiled
-            if diagnose:  # beside the program, which has to give what it gives at other steps
-                metrics = {**self._differentiated(seen, names, *state)[2], **metrics}
-        elif self.stacked:
-            gradients, value, metrics, statistics, errors = self._differentiated(seen, names, *state)
+        if self.stacked:
+            gradients, value, metrics, statistics, errors = self._differentiated(seen, names, *self._present(), key, batch)
         else:
             gradients, value, metrics, statistics, errors = self._gradients_of_one(seen, names, batch, key)
         self.errors = errors.get("td_error", self.errors)
@@ -271,23 +330,19 @@ class Learner(TrainingState):
         return Nets(self.modules, live, targets, key, self.dtype, minimised, resting=resting, h=h, guests=others)
 
     def address(self, loss: Callable[..., Any], call: int = 1) -> Tensor:
-        """The key of this step's draws of a loss, () or (S,), at the so-manieth call of it in the step.
+        """The key of a loss's draws in this step, () or (S,); `call` counts its calls in the step."""
+        now = self.now
 
-        Keys of `BLOCK` steps are made at once, which changes no value.
-        """
-        block, at = divmod(self.step, BLOCK)
-        known = self._addresses.get(loss.__name__)
-        if known is None or known[0] != block:
-            steps = torch.arange(block * BLOCK, (block + 1) * BLOCK, device=self.device)
+        def made(steps: Tensor) -> tuple[Tensor, Ahead | None]:
             keys = fold(fold(self._key[..., None], steps), loss.__name__)
-            known = (block, keys, Ahead(keys) if keys.ndim == 1 and self.device.type == "cpu" else None)
-            self._addresses[loss.__name__] = known
-        _, keys, ahead = known
-        key = keys[..., at]
+            return keys, Ahead(keys) if keys.ndim == 1 else None
+
+        keys, ahead = now.once(loss.__name__, made)
+        key = keys[..., now.at]
         if call > 1:
             return fold(key, call)
         if ahead is not None:  # goes with the key to where noise is asked for
-            key.ahead = ahead, at  # pyright: ignore[reportAttributeAccessIssue]
+            key.ahead = ahead, now.at  # pyright: ignore[reportAttributeAccessIssue]
         return key
 
     def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
@@ -362,13 +417,12 @@ class Learner(TrainingState):
     def _add(self, loss: str, value: Tensor, metrics: dict[str, Tensor]) -> None:
         """Adds to the sums; "" is the sum of all losses, which shows the first step that was not finite."""
         metrics = {loss: value, **metrics, "": value}
-        new = {name: metrics.pop(name) for name in list(metrics) if name not in self._sums}
-        for name, number in new.items():
-            self._sums[name], self._counts[name] = number.clone(), 1
-        if metrics:
-            _add([self._sums[name] for name in metrics], list(metrics.values()))
-            for name in metrics:
-                self._counts[name] += 1
+        for name, number in metrics.items():
+            if name not in self._sums:
+                with untraced():
+                    self._sums[name] = torch.zeros_like(number)
+        _add([self._sums[name] for name in metrics], list(metrics.values()))
+        self.counts.update(metrics.keys())
 
 
 def _errors(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -159,6 +159,11 @@ class TrainingState:
             if w.rate == name:
                 self._optimizers[network][""].set_rates(self.values[name])
 
+    @property
+    def arrangement(self) -> tuple[int, ...]:
+        """Which rows optimisers step together, as a program of steps has it: with another arrangement it is another program."""
+        return tuple(one.arrangements for parts in self._optimizers.values() for one in parts.values())
+
     # ---- keeping
 
     def state(self) -> dict[str, Tensor]:

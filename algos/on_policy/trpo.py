@@ -71,6 +71,7 @@ class TRPO(ActorCritic):
 
     Config: ClassVar = TRPOConfig
     recurrent: ClassVar = ()
+    reads_values: ClassVar = "its line search tries shares of a step until loss and divergence allow one"
     exemptions: ClassVar = {**ActorCritic.exemptions, "sequence_length": "no encoder is recurrent"}
     presets: ClassVar = {
         "pfrl": Preset(PFRL, {"update_interval": 2048, "lam": 0.95, "damping": 0.01, "n_passes": 3, "entropy_weight": 0.01}),

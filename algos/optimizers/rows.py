@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...data.tracing import host_may_look, tracing
 from .config import Optimizer
 from .rules import Rule, Tensors, rules
+
+_Group = tuple[int | None, Rule, Tensors, list[Tensors], Tensors]
 
 
 class RowOptimizer:
@@ -24,6 +27,9 @@ class RowOptimizer:
         rates: Learning rate of each row (one entry without rows).
         rows: S, or None.
         holds: Whether rows may be held, and so have done unlike numbers of steps: then each counts its own, and is stepped alone.
+
+    Attributes:
+        arrangements: How often it was settled which rows are stepped together: a program is good for one.
     """
 
     def __init__(
@@ -39,53 +45,67 @@ class RowOptimizer:
             [[torch.zeros_like(self.parameters[i], memory_format=torch.preserve_format) for i in rule.which] for _ in rule.slots]
             for rule in self._rules
         ]
-        device = self.parameters[0].device if self.parameters and self.parameters[0].is_cuda else "cpu"  # where the kernels want it
+        device = self.parameters[0].device if self.parameters else torch.device("cpu")  # where the kernels want counts and rates
         counted = () if rows is None or not holds else (rows,)
         self._count = torch.zeros(counted, dtype=torch.float32, device=device)  # steps done
+        # The kernels of a GPU take rates in float32, those of a CPU in float64.
+        self._rates = torch.tensor(self.rates, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
+        self.arrangements = 0
         self._arrange()
 
     def _arrange(self) -> None:
-        """`_groups`: what one call of a rule steps: row (None: all), learning rate, rule, parameters, slots and counts."""
-        whole = self.rows is None or (len(set(self.rates)) == 1 and not self._count.ndim)
-        self._groups: list[tuple[int | None, float, Rule, Tensors, list[Tensors], Tensors]] = []
-        for rule, slots in zip(self._rules, self._slots, strict=True):
-            parameters, counts = [self.parameters[i] for i in rule.which], [self._count] * len(rule.which)
-            if whole:
-                self._groups.append((None, self.rates[0], rule, parameters, slots, counts))
-                continue
-            for k, rate in enumerate(self.rates):
+        """`_groups`: what one call of a rule steps: row (None: all), rule, parameters, slots and counts."""
+        self.arrangements += 1
+        self._whole = self.rows is None or (len(set(self.rates)) == 1 and not self._count.ndim)
+        everything: list[_Group] = [
+            (None, rule, [self.parameters[i] for i in rule.which], slots, [self._count] * len(rule.which))
+            for rule, slots in zip(self._rules, self._slots, strict=True)
+        ]
+        self._all, self._groups = everything, everything if self._whole else list[_Group]()
+        for _, rule, parameters, slots, counts in [] if self._whole else everything:
+            for k in range(len(self.rates)):
                 of_row = [[tensor[k] for tensor in slot] for slot in slots]
                 own = [self._count[k]] * len(counts) if self._count.ndim else counts
-                self._groups.append((k, rate, rule, [p[k] for p in parameters], of_row, own))
+                self._groups.append((k, rule, [p[k] for p in parameters], of_row, own))
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """New learning rates; what the optimiser remembers is kept."""
         if list(rates) != self.rates:
-            self.rates = list(rates)
-            self._arrange()
+            was, self.rates = self._whole, list(rates)
+            self._rates.copy_(torch.tensor(self.rates, dtype=torch.float64))
+            if was != (len(set(self.rates)) == 1 and not self._count.ndim):
+                self._arrange()
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], step: int, held: Tensor | None = None) -> None:
+    def step(self, gradients: Sequence[Tensor], step: int | Tensor, held: Tensor | None = None) -> None:
         """One step down the gradients, [S, ...] or [...] each, at the gradient step `step` from 0, which the schedule goes by.
 
+        The step is a number, or a tensor () where it is one of a program that is run again for others: rates are tensors then.
         Where `held` is true, bool [S] or (), everything stays as it is.
         """
-        if held is not None and not held.ndim and held.device.type == "cpu":  # it can be asked, and nothing waits for a device
+        if held is not None and not held.ndim and host_may_look(held):
             if held:
                 return
             held = None
         before = [] if held is None else [tensor.clone() for tensor in self._moved()]
         self._count += 1
-        share = 1.0 if self._schedule is None else self._schedule.share(step)
         if self._norm is not None:
             gradients = self._clipped(gradients, self._norm)
-        gradients = [_laid_out(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
-        for k, rate, rule, parameters, slots, counts in self._groups:
+        compiled, rates = tracing() == "compiled", self._rates_at(step)
+        gradients = list(gradients) if compiled else [_laid_out(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
+        for k, rule, parameters, slots, counts in self._all if compiled else self._groups:
             parts = [gradients[i] if k is None else gradients[i][k] for i in rule.which]
-            rule.step(rate * share, parameters, parts, slots, counts)
+            rule.step(rates if compiled and not self._whole else rates[k or 0], parameters, parts, slots, counts)
         if held is not None:
             for tensor, old in zip(self._moved(), before, strict=True):
                 tensor.copy_(where_held(held, old, tensor))
+
+    def _rates_at(self, step: int | Tensor) -> Any:
+        """The learning rate of each row at a gradient step, as numbers or as a tensor."""
+        if isinstance(step, Tensor):
+            return self._rates if self._schedule is None else (self._rates * self._schedule.shares(step)).to(self._rates.dtype)
+        share = 1.0 if self._schedule is None else self._schedule.share(step)
+        return [rate * share for rate in self.rates]
 
     def _moved(self) -> list[Tensor]:
         """What a step changes."""

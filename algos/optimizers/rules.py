@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...data.tracing import tracing
 from .config import SGD, Adam, AdamW, Muon, RMSprop
 
 # Kernels of torch.optim, which have no public names. On small networks its classes cost more than the arithmetic.
@@ -18,6 +20,10 @@ _adamw: Callable[..., None] = torch._fused_adamw_  # pyright: ignore[reportPriva
 _each: Any = torch  # the foreach operations
 
 Tensors = list[Tensor]
+
+
+Rate = float | Tensor
+"""A learning rate: a number, or a tensor (), which a program can be run again with, or [S] of a stack's rows, where compiled."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Rule:
 
     which: tuple[int, ...]
     slots: tuple[str, ...]
-    step: Callable[[float, Tensors, Tensors, Sequence[Tensors], Tensors], None]
+    step: Callable[[Rate, Tensors, Tensors, Sequence[Tensors], Tensors], None]
 
 
 def rules(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Rule]:
@@ -71,10 +77,52 @@ def _adam_rule(config: Adam, which: tuple[int, ...]) -> Rule:
         maximize=False,
     )
 
-    def step(rate: float, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors) -> None:
-        kernel(parameters, gradients, slots[0], slots[1], slots[2] if config.amsgrad else [], counts, lr=rate)
+    def step(rate: Rate, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors) -> None:
+        if tracing() == "compiled":
+            _adam_in_parts(config, rate, parameters, gradients, slots, counts)
+        else:
+            kernel(parameters, gradients, slots[0], slots[1], slots[2] if config.amsgrad else [], counts, lr=rate)
 
     return Rule(which, ("exp_avg", "exp_avg_sq", *["max_exp_avg_sq"] * config.amsgrad), step)
+
+
+def _adam_in_parts(
+    config: Adam, rate: Rate, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors
+) -> None:
+    """The same in operations that a compiler joins with those before and after. Corrections are worked out in float64."""
+    beta1, beta2 = config.betas
+    for k, (parameter, gradient, count) in enumerate(zip(parameters, gradients, counts, strict=True)):
+        mean, square, steps = slots[0][k], slots[1][k], count.double()
+        if isinstance(config, AdamW):
+            parameter.mul_(_along(1 - rate * config.weight_decay, parameter))
+        slope = gradient
+        if config.weight_decay and not isinstance(config, AdamW):
+            slope = gradient + config.weight_decay * parameter
+        mean.lerp_(slope, 1 - beta1)
+        square.mul_(beta2).add_((1 - beta2) * slope * slope)
+        size = rate / -torch.expm1(steps * math.log(beta1))
+        root = (-torch.expm1(steps * math.log(beta2))).sqrt()
+        most = slots[2][k].copy_(torch.maximum(slots[2][k], square)) if config.amsgrad else square
+        parameter.sub_(_along(size, parameter) * mean / (most.sqrt() / _along(root, parameter) + config.epsilon))
+
+
+def _along(factor: Any, like: Tensor) -> Any:
+    """A factor for each row of a tensor, or one for all of it, in its type."""
+    if not isinstance(factor, Tensor):
+        return factor
+    factor = factor.to(like.dtype)
+    return factor.reshape(-1, *[1] * (like.ndim - 1)) if factor.ndim else factor
+
+
+def _times(tensors: Tensors, factor: Rate) -> Tensors:
+    """Each tensor times a factor, or times its row's."""
+    if isinstance(factor, Tensor):
+        return (
+            [tensor * _along(factor, tensor) for tensor in tensors]
+            if factor.ndim
+            else _each._foreach_mul(tensors, _along(factor, tensors[0]))
+        )
+    return _each._foreach_mul(tensors, factor)
 
 
 def _decayed(decay: float, parameters: Tensors, gradients: Tensors) -> Tensors:
@@ -83,7 +131,7 @@ def _decayed(decay: float, parameters: Tensors, gradients: Tensors) -> Tensors:
 
 
 def _rmsprop(
-    config: RMSprop, rate: float, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors
+    config: RMSprop, rate: Rate, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors
 ) -> None:
     gradients = _decayed(config.weight_decay, parameters, gradients)
     square = slots[0]
@@ -102,29 +150,30 @@ def _rmsprop(
     if config.momentum:
         _each._foreach_mul_(slots[-1], config.momentum)
         _each._foreach_addcdiv_(slots[-1], gradients, divisor)
-        _each._foreach_add_(parameters, slots[-1], alpha=-rate)
+        gradients = slots[-1]
     else:
-        _each._foreach_addcdiv_(parameters, gradients, divisor, -rate)
+        gradients = _each._foreach_div(gradients, divisor)
+    _each._foreach_sub_(parameters, _times(gradients, rate))
 
 
-def _sgd(config: SGD, rate: float, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors) -> None:
+def _sgd(config: SGD, rate: Rate, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors) -> None:
     gradients = _decayed(config.weight_decay, parameters, gradients)
     if config.momentum:
         _each._foreach_mul_(slots[0], config.momentum)
         _each._foreach_add_(slots[0], gradients)
         gradients = _each._foreach_add(gradients, slots[0], alpha=config.momentum) if config.nesterov else slots[0]
-    _each._foreach_add_(parameters, gradients, alpha=-rate)
+    _each._foreach_sub_(parameters, _times(gradients, rate))
 
 
-def _muon(config: Muon, rate: float, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors) -> None:
+def _muon(config: Muon, rate: Rate, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors) -> None:
     _each._foreach_lerp_(slots[0], gradients, 1 - config.momentum)
     directions = _each._foreach_lerp(gradients, slots[0], config.momentum) if config.nesterov else slots[0]
-    _each._foreach_mul_(parameters, 1 - rate * config.weight_decay)
+    _each._foreach_copy_(parameters, _times(parameters, 1 - rate * config.weight_decay))
     for parameter, direction in zip(parameters, directions, strict=True):
         size_in, size_out = parameter.shape[-2:]
         original = config.adjust == "original"
         scale = max(1.0, size_out / size_in) ** 0.5 if original else 0.2 * max(size_in, size_out) ** 0.5
-        parameter.add_(_orthogonal(direction), alpha=-rate * scale)
+        parameter.sub_(_orthogonal(direction) * _along(rate * scale, parameter))
 
 
 def _orthogonal(x: Tensor) -> Tensor:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import BeforeValidator, Field
+from torch import Tensor
 
 from ...data.config import Config, setting
 from ...data.errors import did_you_mean
@@ -23,6 +25,10 @@ class WarmUp(Config):
     def share(self, step: int) -> float:
         """Of the set rate, at a gradient step from 0."""
         return min((step + 1) / self.warm_up, 1.0)
+
+    def shares(self, step: Tensor) -> Tensor:
+        """The same of steps in a tensor, float64."""
+        return ((step.double() + 1) / self.warm_up).clamp(max=1.0)
 
     def spent(self) -> int | None:
         """The first gradient step from which on the share is 0; None: there is none."""
@@ -43,12 +49,21 @@ class _Falling(Config):
         done = min((step - self.warm_up) / self.duration, 1.0)
         return self.final + (1 - self.final) * self._left(done)
 
+    def shares(self, step: Tensor) -> Tensor:
+        """The same of steps in a tensor, float64."""
+        at = step.double()
+        falling = self.final + (1 - self.final) * self._left_of(((at - self.warm_up) / self.duration).clamp(0.0, 1.0))
+        return torch.where(at < self.warm_up, (at + 1) / self.warm_up, falling) if self.warm_up else falling
+
     def spent(self) -> int | None:
         """The first gradient step from which on the share is 0; None: there is none."""
         return None if self.final else self.warm_up + self.duration
 
     def _left(self, done: float) -> float:
         """What is left of the fall, 1 to 0, when the share `done` of its steps is done."""
+        raise NotImplementedError
+
+    def _left_of(self, done: Tensor) -> Tensor:
         raise NotImplementedError
 
 
@@ -60,6 +75,9 @@ class Cosine(_Falling):
     def _left(self, done: float) -> float:
         return (1 + math.cos(math.pi * done)) / 2
 
+    def _left_of(self, done: Tensor) -> Tensor:
+        return (1 + (math.pi * done).cos()) / 2
+
 
 class Linear(_Falling):
     """Falls along a line."""
@@ -67,6 +85,9 @@ class Linear(_Falling):
     name: Literal["linear"] = "linear"
 
     def _left(self, done: float) -> float:
+        return 1 - done
+
+    def _left_of(self, done: Tensor) -> Tensor:
         return 1 - done
 
 

@@ -19,6 +19,7 @@ from ...data.batch import Batch
 from ..definition import Loss
 from ..learning.fit import Fit
 from ..learning.learner import Learner
+from ..learning.recording import ValueReadError
 from .errors import Make
 from .tiny import data_for
 
@@ -185,23 +186,43 @@ def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().clone()
 
 
-class ValueReadError(RuntimeError):
-    """An update on meta tensors reads a value, or makes a tensor on the CPU."""
+_aten: Any = torch.ops.aten
+_STEPPED = (_aten._fused_adam_.tensor_lr, _aten._fused_adamw_.tensor_lr)  # kernels that say nothing of tensors without values
 
 
 class OnMeta(TorchDispatchMode):
-    """Within it every operation has to stay on meta tensors: what reads a value or makes a tensor elsewhere raises ValueReadError.
+    """Within it meta tensors stand for those of an accelerator, as strictly as a captured graph takes them.
 
-    Meta tensors alone let pass what is read from, or made on, the CPU: harmless there, on an accelerator it waits for it or is
-    lost in a captured graph. A Python number that meets a coefficient is neither: it stays a constant of the operation, which
-    `vmap` brings to the coefficient's type first.
+    Every operation has to stay on them. What reads a value waits for the device; a tensor of the host that meets one of the device,
+    or is copied there, is lost in a captured graph. A Python number that meets a coefficient is neither: it stays a constant of the
+    operation, which `vmap` brings to the coefficient's type first.
+
+    Args:
+        first: Whether it is the first run, at which what stays on the device may be brought there: that is not captured.
+
+    Raises:
+        ValueReadError: an operation does not stay there.
     """
 
+    def __init__(self, *, first: bool = False) -> None:
+        super().__init__()
+        self._first = first
+        self._numbers: dict[int, Tensor] = {}  # Python's, as `vmap` wraps them
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        if func is torch.ops.aten._local_scalar_dense.default:
+        if func is _aten._local_scalar_dense.default:
             raise ValueReadError("a value is read, as .item(), float(tensor) or an if on a tensor do")
+        leaves = pytree.tree_leaves((args, kwargs))
+        given = [leaf for leaf in leaves if isinstance(leaf, Tensor) and id(leaf) not in self._numbers]
+        if not self._first and len({tensor.is_meta for tensor in given}) > 1:
+            raise ValueReadError(f"{func} takes a tensor of the CPU beside those of the device")
+        if func in _STEPPED:
+            return None
         out = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten._to_copy.default and not isinstance(args[0], Tensor):
+        if func is _aten._to_copy.default and not isinstance(args[0], Tensor):
+            self._numbers[id(out)] = out
+            return out
+        if self._first:
             return out
         if any(isinstance(t, Tensor) and not t.is_meta for t in pytree.tree_leaves(out)):
             raise ValueReadError(f"{func} makes a tensor on the CPU: make it from one that is there, or name its device")

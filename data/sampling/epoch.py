@@ -36,7 +36,7 @@ class EpochSampler(TransitionSampler):
 
     def along(self, steps: Tensor) -> None:
         """None: how far an order's walk goes is read from values."""
-        return None
+        return
 
     def _draw(self, steps: Tensor) -> Tensor:
         n = self.n_windows

@@ -30,7 +30,7 @@ class Prioritized(Sampler):
 
     def along(self, steps: Tensor) -> None:
         """None: priorities are the host's, and follow from the errors of the step before."""
-        return None
+        return
 
     def update(self, index: Tensor, error: Tensor) -> None:
         """The errors, of any sign, with which what a batch calls `index` was learned from, both [(S,) B]."""

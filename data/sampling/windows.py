@@ -38,15 +38,15 @@ class EpisodeOf:
 
     Args:
         ends: [E] int64, rising: numbers below which episodes end.
+        device: Where numbers lie.
     """
 
-    def __init__(self, ends: Tensor) -> None:
-        self._ends, n = ends, int(ends[-1])
+    def __init__(self, ends: np.ndarray, device: torch.device | str) -> None:
+        n = int(ends[-1])
         self._shift = max(n // (4 * len(ends)), 1).bit_length() - 1
-        starts = torch.arange(0, n, 1 << self._shift, device=ends.device)
-        self._table = torch.searchsorted(ends, starts, right=True)
-        last = torch.full((1,), len(ends) - 1, device=ends.device)
-        self._most = int(torch.cat((self._table, last)).diff().max())  # ends of episodes in a stretch
+        table = np.searchsorted(ends, np.arange(0, n, 1 << self._shift), side="right")
+        self._most = int(np.diff(table, append=len(ends) - 1).max())  # ends of episodes in a stretch
+        self._ends, self._table = (torch.from_numpy(part).to(device) for part in (ends, table))
 
     def __call__(self, number: Tensor) -> Tensor:
         """[...] int64 to the episodes' places among the ends, [...]."""
@@ -104,7 +104,7 @@ class Windows:
             followed = " and that an action, or a terminal, follows" if until == "action" else ""
             raise DataError(f"The dataset {dataset.name!r} has no transition that can be drawn with td_steps={td_steps}{followed}.")
         self.size, first = self.n, np.asarray(episodes.first_row, np.int64)
-        self._episode = EpisodeOf(torch.from_numpy(ends).to(device))
+        self._episode = EpisodeOf(ends, device)
         parts = (first - (ends - self.drawable), first + steps - blind, first)
         self._offset, self._closing, self._first = (
             torch.from_numpy(np.array(part)).to(device)  # copied, for those of an opened folder are read-only

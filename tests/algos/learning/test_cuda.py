@@ -59,6 +59,30 @@ def test_a_saved_run_goes_on_as_if_it_had_not_ended(name: str, tmp_path: Path) -
     assert gap == 0, where
 
 
+def test_a_run_is_the_same_whatever_was_captured_before(name: str) -> None:
+    """As after a kill: other programs are made from the step of a checkpoint on, and the bytes are the same."""
+    make, dataset = MAKERS[name], data_for(MAKERS[name])
+    whole = make(seed=1, device=GPU).fit(dataset, 100, 50)
+    part = make(seed=1, device=GPU).fit(dataset, 61, 50)
+    again = make(seed=1, device=GPU).load_state(*part.state()).fit(dataset, 39, 50)
+    where, gap = largest_difference(state(again), state(whole))
+    assert gap == 0, where
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("float64", 1e-10)])
+@pytest.mark.parametrize("seeds", [None, (3, 4)], ids=["alone", "stacked"])
+def test_compiled_steps_are_eager_ones_to_rounding(name: str, dtype: str, most: float, seeds: tuple[int, ...] | None) -> None:
+    states = list[dict[str, Tensor]]()
+    for compiled in (False, True):
+        made: Any = MAKERS[name](seed=1, dtype=dtype, device=GPU, compile_graph=compiled)
+        made = made if seeds is None else Stack(made, seeds)
+        made.fit(data_for(MAKERS[name]), 20, 100)
+        states.append({n: t for n, t in state(made).items() if n.startswith("live/")})
+        assert bool(made.fit_.programs._units) == compiled
+    where, gap = largest_difference(*states)
+    assert gap < most, where
+
+
 def test_what_was_saved_there_goes_on_here(name: str, tmp_path: Path) -> None:
     make, dataset = MAKERS[name], data_for(MAKERS[name])
     make(dtype="float64", seed=1, device=GPU).fit(dataset, 9, 6).save(tmp_path / "saved")

@@ -1,7 +1,4 @@
-"""Pages of all kinds on a GPU: held networks, guests, rollouts; and what building leaves of torch's generators.
-
-The learner captures no CUDA graphs, so there is nothing of them to test; that an update waits for nothing is checked here.
-"""
+"""Pages of all kinds on a GPU: held networks, guests, rollouts; and what building leaves of torch's generators."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import data_for, largest_difference, maker, tiny_dataset
 from d3ray.algos.values.dqn import DQN
@@ -83,6 +81,24 @@ def test_an_update_waits_for_nothing(name: str) -> None:
     with _no_waiting():
         for batch in batches[1:]:
             fit.learner.update(batch)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+@pytest.mark.parametrize("seeds", [None, (3, 4)], ids=["alone", "stacked"])
+def test_replayed_steps_are_eager_ones(name: str, seeds: tuple[int, ...] | None) -> None:
+    """Every page: 68 steps in epochs of 23, bit for bit, and something was captured."""
+    states, make = list[Any](), maker(algorithm_class(name))
+    for captured in (False, True):
+        made: Any = make(seed=1, device=GPU) if seeds is None else Stack(make(device=GPU), seeds)
+        made.fit(data_for(make), 1, 1)
+        if not captured:
+            made.fit_.programs = None
+        made.fit(made.fit_.sources.given, 68, 23)
+        if captured:
+            assert any(made.fit_.programs._replays.values())
+        states.append(made.state()[0])
+    where, gap = largest_difference(*states)
+    assert gap == 0, where
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +12,25 @@ from torch import Tensor
 
 from d3ray.algos import testing
 from d3ray.algos.base import Algorithm
-from d3ray.algos.learning.programs import Programs
+from d3ray.algos.learning.programs import LONGEST
+from d3ray.algos.learning.recording import Recording
+from d3ray.algos.optimizers import SGD, AdamW, Cosine, Muon, Optimizer, RMSprop, RowOptimizer
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing.errors import live
 from d3ray.algos.values.dqn import DQN
 from d3ray.data.errors import ConfigError
 from d3ray.data.random import fold, normal, root_key, uniform
+from d3ray.data.tracing import traced
 
 NOISY = {"hidden_units": [8], "normalization": "batch", "dropout_rate": 0.2}
 needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler here")
 
 
 def learned(algorithm: Algorithm, seeds: tuple[int, ...] = (0,), n_steps: int = 4) -> tuple[dict[str, Tensor], Any]:
-    """What training has made of an algorithm, and its learner."""
+    """What training has made of an algorithm, and its fit."""
     fit: Any = (Stack(algorithm, seeds) if len(seeds) > 1 else algorithm).fit(testing.data_for(lambda **_: algorithm), n_steps, 5)
-    return live(fit.fit_.state()[0]), fit.fit_.learner
+    return live(fit.fit_.state()[0]), fit.fit_
 
 
 def check_near(compiled: dict[str, Tensor], eager: dict[str, Tensor], most: float) -> None:
@@ -45,14 +49,16 @@ def check_near(compiled: dict[str, Tensor], eager: dict[str, Tensor], most: floa
     ],
     ids=["alone", "alone and noisy", "stacked and noisy"],
 )
-def test_compiled_losses_teach_what_eager_ones_teach(seeds: tuple[int, ...], encoder: dict[str, Any]) -> None:
+def test_compiled_steps_teach_what_eager_ones_teach(seeds: tuple[int, ...], encoder: dict[str, Any]) -> None:
     make = testing.maker(DQN, encoder=encoder, sampler="prioritized", dtype="float64")
-    compiled, learner = learned(make(compile_graph=True), seeds)
+    compiled, fit = learned(make(compile_graph=True), seeds)
     eager, plain = learned(make(), seeds)
-    assert len(learner._programs._known) == 1  # at one step after another
-    assert plain._programs is None
+    assert len(fit.programs._units) == 1  # at one step after another
+    assert plain.programs is None
     check_near(compiled, eager, 1e-9)
-    assert learner.errors.shape == plain.errors.shape  # by which transitions are drawn
+    ours, theirs = ({n: v for n, v in one.measured[0][-1].items() if "time" not in n} for one in (fit, plain))
+    assert ours == pytest.approx(theirs, rel=1e-9)
+    assert fit.learner.errors.shape == plain.learner.errors.shape  # by which transitions are drawn
     further, _ = learned(make(compile_graph=True), seeds, 9)
     assert any(not torch.equal(further[name], compiled[name]) for name in further)
 
@@ -70,32 +76,57 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
 def test_every_algorithm_can_be_compiled(name: str) -> None:
     make = testing.maker(algorithm_class(name), dtype="float64")
     for seeds in ((0,), (3, 4)):
-        compiled, learner = learned(make(compile_graph=True), seeds)
-        assert learner._programs._known
-        check_near(compiled, learned(make(), seeds)[0], 1e-7)
+        compiled, fit = learned(make(compile_graph=True), seeds, 2 * LONGEST)
+        assert fit.programs._units
+        check_near(compiled, learned(make(), seeds, 2 * LONGEST)[0], 1e-7)
 
 
 @pytest.mark.long
-def test_programs_are_known_by_what_they_are_given() -> None:
-    made = list[str]()
+@needs_compiler
+@pytest.mark.parametrize("config", [SGD(momentum=0.9), RMSprop(centered=True, momentum=0.5), AdamW(amsgrad=True), Muon()])
+def test_compiled_optimisers_are_the_plain_ones(config: Optimizer) -> None:
+    """Rows of other rates too, which a compiled step takes together."""
+    start, steps = {"weight": torch.randn(2, 3, 4, dtype=torch.float64), "bias": torch.randn(2, 4, dtype=torch.float64)}, 5
+    schedule = config.model_copy(update={"schedule": Cosine(duration=4, warm_up=2), "max_grad_norm": 0.5})
+    plain, compiled = (RowOptimizer(schedule, {n: t.clone() for n, t in start.items()}, [1e-2, 1e-3], 2) for _ in range(2))
+    gradients = [[torch.randn_like(t) for t in start.values()] for _ in range(steps)]
+    clock = torch.zeros((), dtype=torch.int64)
+    given = [g.clone() for g in gradients[0]]
+    recording = Recording(given)
+    with traced("compiled"), recording:
+        compiled.step(given, clock)
+    run = recording.compiled([])
+    for step in range(1, steps):
+        clock.fill_(step)
+        run(*gradients[step])
+    for step in range(steps):
+        plain.step(gradients[step], step)
+    for ours, theirs in zip(compiled.parameters, plain.parameters, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
-    def doubled(x: Tensor, more: dict[str, Any]) -> dict[str, Tensor]:
-        made.append(str(tuple(x.shape)))
-        return {"y": 2 * x if more["twice"] else x + more["z"]}
 
-    programs, x = Programs(), torch.arange(4.0)
-    for _ in range(2):
-        assert torch.equal(programs("doubled", doubled, x, {"twice": True, "z": x})["y"], 2 * x)
-    assert torch.equal(programs("doubled", doubled, x, {"twice": False, "z": x + 1})["y"], x + x + 1)
-    assert torch.equal(programs("doubled", doubled, x[:2], {"twice": True, "z": x})["y"], 2 * x[:2])
-    assert made == ["(4,)", "(4,)", "(2,)"]
+@pytest.mark.long
+@needs_compiler
+def test_trials_of_one_shape_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another seed and other coefficients take what the first one compiled."""
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    make, found = testing.maker(DQN, encoder={"hidden_units": [8]}), list[tuple[int, int]]()
+    for settings in ({"seed": 1}, {"seed": 2, "gamma": 0.5, "learning_rate": 0.1}):
+        counters.clear()
+        learned(make(compile_graph=True, **settings))
+        found.append((counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"]))
+    (missed, _), again = found
+    assert missed
+    assert again == (0, missed)
 
 
 @pytest.mark.long
 def test_a_machine_without_a_compiler_is_told_so() -> None:
     from torch._inductor import config  # whose settings are put back by its own patch alone
 
-    said = r"^compile_graph: torch cannot compile critic_loss of critic on this machine, .*"
+    said = r"^DQN cannot be compiled for cpu \(.*no-such-compiler.*\).*; compile_graph=False trains without\.$"
     with config.patch({"cpp.cxx": ("no-such-compiler",)}), pytest.raises(ConfigError, match=said):
         testing.maker(DQN, compile_graph=True, batch_size=7)().fit(testing.data_for(testing.maker(DQN)), 2)
 
@@ -115,5 +146,7 @@ def test_random_numbers_of_any_count_are_those_of_the_address() -> None:
         return [draw(fold(key, n), (n,), torch.float64) for n in sizes for draw in (normal, uniform)]
 
     key = root_key(5)
-    for found, wanted in zip(Programs()("draws", drawn, key), drawn(key), strict=True):
+    with Recording([key]) as recorded:
+        made = drawn(key)
+    for found, wanted in zip(recorded.compiled(made)(key), drawn(key), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
