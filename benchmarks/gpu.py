@@ -1,183 +1,150 @@
-"""Updates on an accelerator: how many a second for one seed and for a stack, whether the host waits in between, and memory.
+"""The GPU table: d3ray beside d3rlpy, a program of bare torch and one of JAX, on one card and in one run of under five minutes.
 
-    python benchmarks/gpu.py [--device cuda:0] [--seeds 10] [--updates 2000] [--only TD3PlusBC …]
+    python benchmarks/gpu.py [--device cuda:0] [--only td3+bc iql …] [--seconds 0.6] [--within 290] [--out FOLDER]
+    python benchmarks/gpu.py --device cpu --rows 20000 --only td3+bc       to see that it runs
 
-Without an accelerator it runs on the CPU, to show that it runs. Between log points training must not wait for the device: updates
-are done with CUDA's synchronisation check set to raise, and what reads a value off the device is counted on any device. Whether a
-whole update can be captured as a CUDA graph is tried, and how often a second such a graph runs; nothing trains by graphs yet.
-Results of an accelerator go to `benchmarks/results/gpu.md` and `gpu.json`.
+Every contender at every kind of work (`gpu_rows.py`) is a process of its own. They get ready side by side and are then measured in
+turn, in several rounds, with a control loop before each measurement; then the profiler looks at an update. What is not installed,
+fails or is not ready in time has the reason in its place. Last come trials through Ray on shares of the GPU, beside one alone and
+beside what the plan says of them. Results of a CUDA device go to `benchmarks/results/gpu.md` and `gpu.json`; those of the CPU are
+printed, and written where `--out` says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable
+import platform
+import statistics
+import subprocess
+import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
-from arrays import hopper_like
-from torch.utils._python_dispatch import TorchDispatchMode
-from workers import HERE, machine, table, versions
+from gpu_rows import CONTENDERS, ROWS, TRIALS, written
+from gpu_run import Bench, Cell, Clock, cores
+from gpu_table import Found, page, spread
+from workers import HERE, machine
 
-from d3ray.algos.learning.fit import Fit
-from d3ray.algos.registry import make_algorithm
-from d3ray.algos.stack import Stack
-from d3ray.data.dataset import Dataset
-
-RESULTS = HERE / "results"
-GOALS = {
-    "TD3PlusBC": (4_000, 20_000),
-    "IQL": (4_000, 20_000),
-    "SAC": (3_000, 20_000),
-}  # updates/s of one seed, seed-updates/s of ten
-aten = torch.ops.aten
-READS = (aten._local_scalar_dense.default, aten.nonzero.default, aten.is_nonzero.default, aten.equal.default)
+TRIAL_SECONDS = 5.0  # that one alone trains, about
+RESERVE = 85.0  # for Ray, the plan and two experiments
 
 
-class HostReads(TorchDispatchMode):
-    """Counts operations within that cannot go on before the host has seen a value of the device."""
+def versions() -> dict[str, str]:
+    """What runs: of packages, CUDA and the driver."""
+    import d3ray
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        self.count += function in READS
-        return function(*arguments, **(named or {}))
-
-
-def finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def speed(update: Callable[[], None], n: int, device: torch.device) -> float:
-    """Calls a second, after a tenth as many that are not counted."""
-    for _ in range(n // 10):
-        update()
-    finish(device)
-    begin = time.perf_counter()
-    for _ in range(n):
-        update()
-    finish(device)
-    return n / (time.perf_counter() - begin)
-
-
-def waits(update: Callable[[], None], device: torch.device, n: int = 100) -> str:
-    """Whether the host waits for the device in `n` updates."""
-    with HostReads() as reads:
-        for _ in range(n):
-            update()
-    if device.type != "cuda":
-        return f"{reads.count} values read in {n} updates"
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for _ in range(n):
-            update()
-    except RuntimeError as error:
-        return f"yes: {str(error).splitlines()[0]}"
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    return f"no ({reads.count} values read in {n} updates)"
-
-
-def captured(fit: Fit, batch: Any, n: int, device: torch.device) -> str:
-    """Whether a whole update can be a CUDA graph, and how often a second that runs."""
-    if device.type != "cuda":
-        return ""
-    learner, graph = fit.learner, torch.cuda.CUDAGraph()
-    try:
-        aside = torch.cuda.Stream(device)
-        aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):
-            for _ in range(4):
-                learner.update(batch)
-        torch.cuda.current_stream(device).wait_stream(aside)
-        with torch.cuda.graph(graph):
-            learner.update(batch)
-    except RuntimeError as error:
-        return f"cannot: {str(error).splitlines()[0]}"
-    return f"{speed(graph.replay, n, device):,.0f} a second"
-
-
-def memory(fit: Fit, device: torch.device) -> float:
-    """MiB: the most that was allocated on an accelerator; on the CPU what the learner's state takes."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return sum(t.numel() * t.element_size() for t in fit.learner.state().values()) / 2**20
-
-
-def measure(name: str, seeds: int, dataset: Dataset, n: int, device: torch.device) -> dict[str, Any]:
-    """One algorithm with one seed or a stack."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    algorithm = make_algorithm({"name": name, "batch_size": 256}, seed=0, device=str(device))
-    subject: Any = algorithm if seeds == 1 else Stack(algorithm, range(seeds))
-    subject.fit(dataset, n_steps=4, n_steps_per_epoch=4)
-    fit: Fit = subject.fit_
-    sampler = fit.sampler(dataset)
-
-    def update() -> None:
-        fit.update(sampler)
-
-    found = {"algorithm": name, "seeds": seeds, "per_second": seeds * speed(update, n, device), "waits": waits(update, device)}
-    found |= {"memory_mib": memory(fit, device), "graph": captured(fit, sampler.sample(fit.learner.step), n, device)}
+    found = {"python": platform.python_version(), "d3ray": d3ray.__version__, "torch": torch.__version__}
+    for name in ("triton", "numpy", "ray"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if torch.version.cuda:
+        found["CUDA"] = torch.version.cuda
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+        found["driver"] = done.stdout.split("\n")[0].strip()
     return found
 
 
-def shown(found: dict[str, Any], device: torch.device) -> list[str]:
-    """A row of the table; goals are those of an H200-class card."""
-    goal = GOALS[found["algorithm"]][found["seeds"] > 1] if found["seeds"] in (1, 10) and device.type == "cuda" else None
-    state = "" if goal is None else f"≥ {goal:,}: {'met' if found['per_second'] >= goal else 'NOT met'}"
-    cells = [found["algorithm"], str(found["seeds"]), f"{found['per_second']:,.0f}", state, found["waits"]]
-    return [*cells, f"{found['memory_mib']:,.0f}", found["graph"]]
+def trials(bench: Bench, cells: list[Cell]) -> Found:
+    """The trials on shares; what was reached of them, and the reason where something was not."""
+    bench.reserve = 0.0
+    rate = next((statistics.median(r["per_second"] for r in c.runs) for c in cells if c.work is ROWS["td3+bc"] and c.runs), None)
+    per_second = rate or (2_000.0 if bench.on_cuda else 50.0)
+    n_steps, four = int(per_second * TRIAL_SECONDS), [1, 2, 3, 4]
+    found: Found = {"n_steps": n_steps}
+    asked: list[tuple[str, str, dict[str, Any]]] = [
+        ("alone", "train", {"name": "alone", "seeds": [0], "n_steps": n_steps}),
+        ("together", "train", {"name": "together", "seeds": four, "n_steps": n_steps}),
+        ("plan", "plan", {"seeds": four, "n_steps": n_steps}),
+        ("alone again", "train", {"name": "again", "seeds": [0], "n_steps": n_steps}),
+    ]
+    dataset = written("hopper", bench.rows, bench.folder)["ours"]
+    with bench.worker("gpu_trials.py", TRIALS) as worker:
+        begun = Cell(ROWS["td3+bc"], "d3ray", worker=worker)
+        try:
+            found |= worker.ask(bench.left(), "begin", dataset=dataset, folder=str(bench.folder), device=bench.device)
+        except (OSError, RuntimeError, ValueError) as error:
+            begun.fail(error)
+            return {**found, "reason": begun.reason}
+        for name, task, arguments in asked:
+            if bench.left() < (15 if bench.on_cuda else 0):
+                found[name] = {"reason": "no time was left"}
+                continue
+            try:
+                found[name] = worker.ask(bench.left(), task, **arguments)
+            except (OSError, RuntimeError, ValueError) as error:
+                begun.fail(error)
+                return {**found, "reason": begun.reason}
+            print(f"trials, {name}: {found[name]['per_second']:,.0f} updates/s, {found[name]['seconds']:.1f} s", flush=True)
+    return found
+
+
+def options() -> argparse.Namespace:
+    on_cuda = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda:0" if on_cuda else "cpu", help="as torch names it, with its index")
+    parser.add_argument("--only", nargs="+", choices=[*ROWS, TRIALS], default=[*ROWS, TRIALS], metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--contenders", nargs="+", choices=[*CONTENDERS], default=[*CONTENDERS], metavar="WHO")
+    parser.add_argument("--seconds", type=float, default=0.6, help="of a measurement, about")
+    parser.add_argument("--rounds", type=int, default=3, help="of measurements")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the data")
+    parser.add_argument("--within", type=float, default=290.0, help="seconds of the whole")
+    parser.add_argument("--limit", type=float, default=90.0, help="seconds in which a contender has to be ready")
+    parser.add_argument("--at-once", type=int, help="contenders that get ready side by side; by the cores")
+    parser.add_argument("--alive", type=int, help="processes that are there at once; 64 on a GPU, else one row's")
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--out", type=Path, help="folder of gpu.md and gpu.json; benchmarks/results for a GPU")
+    return parser.parse_args()
 
 
 def main() -> None:
-    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-    parser = argparse.ArgumentParser(
-        description="Updates on an accelerator.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--device", type=torch.device, default=here)
-    parser.add_argument("--seeds", type=int, default=10, help="of the stack")
-    parser.add_argument("--updates", type=int, default=2_000 if here and here.type == "cuda" else 20)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the dataset")
-    parser.add_argument("--only", nargs="+", choices=[*GOALS], default=[*GOALS])
-    options = parser.parse_args()
-    dataset = hopper_like(options.rows)
-    report: dict[str, Any] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine(), "versions": versions(), "results": []}
-    for name in options.only:
-        for seeds in (1, options.seeds):
-            report["results"].append(measure(name, seeds, dataset, options.updates, options.device))
-            print(*shown(report["results"][-1], options.device), sep=" | ", flush=True)
-    header = [
-        "batch 256, 256×256",
-        "seeds",
-        "seed-updates/s",
-        "goal",
-        "the host waits",
-        "memory, MiB",
-        "a whole update as a CUDA graph",
-    ]
-    where = ", ".join(report["machine"]["accelerators"]) or report["machine"]["cpu"]
-    used = ", ".join(f"{n} {v}" for n, v in report["versions"].items())
-    text = "\n".join(
-        [
-            "# GPU",
-            "",
-            table(header, [shown(r, options.device) for r in report["results"]]),
-            "",
-            f"{where}. {report['date']}. {used}.",
-            "",
-        ]
-    )
+    given = options()
+    clock = Clock(given.within)
+    on_cuda = given.device.startswith("cuda")
+    report: Found = {"device": given.device, "rows": given.rows, "rounds": given.rounds, "seconds": given.seconds}
+    there = machine()
+    where = f"{', '.join(there['accelerators']) or there['cpu']}, {there['cores']} cores of {there['cpu']}"
+    about: Found = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "where": where, "machine": there, "versions": versions()}
+    report["about"] = about
+    cells: list[Cell] = []
+    with tempfile.TemporaryDirectory(prefix="d3ray-gpu-") as scratch:
+        bench = Bench(
+            given.device,
+            given.rows,
+            given.seconds,
+            given.rounds,
+            given.limit,
+            given.at_once or max(cores() - 4, 1),
+            given.alive or (64 if on_cuda else 1),
+            given.threads,
+            Path(scratch),
+            clock,
+            reserve=min(RESERVE, given.within / 3) if TRIALS in given.only else 0.0,
+        )
+        for cell in bench.measure([(name, work) for name, work in ROWS.items() if name in given.only], given.contenders):
+            cells.append(cell)
+            speed = [run["per_second"] for run in cell.runs]
+            result = f"{spread(speed)} {cell.work.unit}" if speed else cell.reason
+            print(f"{clock.since():4.0f} s | {cell.work.label} | {cell.contender} | {result}", flush=True)
+        report["trials"] = trials(bench, cells) if TRIALS in given.only else {}
+    told = [cell.found.get("versions", {}) for cell in cells]
+    about["versions"] |= {name: one[name] for one in told for name in ("d3rlpy", "jax") if name in one}
+    report |= {"cells": [cell.told() for cell in cells], "took": clock.since()}
+    text = page(report)
     print("\n" + text)
-    if options.device.type == "cuda":
-        (RESULTS / "gpu.md").write_text(text)
-        (RESULTS / "gpu.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    out: Path | None = given.out or (HERE / "results" if on_cuda else None)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "gpu.md").write_text(text, encoding="utf-8")
+        (out / "gpu.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

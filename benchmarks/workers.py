@@ -25,10 +25,15 @@ Task = Callable[..., Any]
 # ---- the side that asks
 
 
-def peer_python() -> str:
-    """The interpreter of the environment that holds d3rlpy 2.8.1 and PFRL 0.4.0. Leaves the program where there is none."""
+def peer_place() -> Path:
+    """Where the interpreter of the environment that holds d3rlpy 2.8.1 and PFRL 0.4.0 would be."""
     named = os.environ.get(PEER)
-    python = Path(named) if named else HERE.parent / ".venv-peer" / "bin" / "python"
+    return Path(named) if named else HERE.parent / ".venv-peer" / "bin" / "python"
+
+
+def peer_python() -> str:
+    """That interpreter. Leaves the program where there is none."""
+    python = peer_place()
     if not python.is_file():
         sys.exit(f"There is no {python}: run `make peer`, or name an interpreter that has d3rlpy 2.8.1 and PFRL 0.4.0 in {PEER}.")
     return str(python)
@@ -42,11 +47,14 @@ class Worker:
         threads: what OpenMP and torch get.
         log: where its standard output and error go.
         environment: further environment variables.
+        python: the interpreter; None: the peers' for one of `PEER_SCRIPTS`, else the one that runs this.
     """
 
-    def __init__(self, script: str, threads: int, log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, script: str, threads: int, log: Path, environment: Mapping[str, str] | None = None, python: str | None = None
+    ) -> None:
         self.script, self.threads, self.log = script, threads, log
-        python = peer_python() if script in PEER_SCRIPTS else sys.executable
+        python = python or (peer_python() if script in PEER_SCRIPTS else sys.executable)
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
                 [python, str(HERE / script), str(threads)],
@@ -59,11 +67,23 @@ class Worker:
 
     def __call__(self, task: str, **arguments: Any) -> Any:
         """The answer of a task. Raises RuntimeError when it failed."""
-        stdin, stdout = self._process.stdin, self._process.stdout
+        self.send(task, arguments)
+        return self.answer(task)
+
+    def send(self, task: str, arguments: Mapping[str, Any]) -> None:
+        """Asks, without waiting."""
+        stdin = self._process.stdin
         assert stdin is not None
+        try:
+            stdin.write(json.dumps([task, arguments]) + "\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise RuntimeError(f"{self.script}, {task}: the process died") from None
+
+    def answer(self, task: str) -> Any:
+        """The answer to what was asked. Raises RuntimeError when it failed."""
+        stdout = self._process.stdout
         assert stdout is not None
-        stdin.write(json.dumps([task, arguments]) + "\n")
-        stdin.flush()
         answer = json.loads(stdout.readline() or '{"error": "the process died"}')
         if "error" in answer:
             raise RuntimeError(f"{self.script}, {task}: {answer['error']}; its output is in {self.log}")
@@ -134,7 +154,7 @@ def timed(work: Callable[[], Any], device: str) -> dict[str, float]:
 def versions() -> dict[str, str]:
     """What a side runs with."""
     found = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "gymnasium", "mujoco", "ray", "d3rlpy", "pfrl", "d3ray"):
+    for name in ("torch", "numpy", "gymnasium", "mujoco", "ray", "d3rlpy", "pfrl", "jax", "d3ray"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
