@@ -7,6 +7,8 @@
 #   make lint        ruff and the strict type checker
 #   make test-gpu    the tests that need a GPU, alone; without one they skip
 #   make test-faults the tests that kill nodes, drivers and servers of a local cluster, alone; REPEAT=10 of them one after another
+#   make gpu-bundle  build/gpu-bundle: those tests and benchmarks/gpu.py with all they need, for a machine with torch and no network
+#                    (GPU_PYTHON=3.12 is that machine's Python)
 #   make benchmark   benchmark-fidelity, -speed, -data and -learning, beside d3rlpy and PFRL; they take minutes to hours and write
 #                    to benchmarks/results
 #   make docs        the documents as a site, in build/site, with an environment of its own
@@ -26,6 +28,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_VENV ?= .venv-docs
 PEER_VENV ?= .venv-peer
+GPU_PYTHON ?= 3.12
 PEER := $(if $(D3RAY_PEER_PYTHON),,$(PEER_VENV)/.installed)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
@@ -33,7 +36,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-long lint style types test-all test-gpu test-faults docs peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
+.PHONY: demo test test-long lint style types test-all test-gpu gpu-bundle test-faults docs peer benchmark benchmark-fidelity benchmark-speed benchmark-data benchmark-learning clean
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -60,6 +63,9 @@ test-all: lint
 
 test-gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -m gpu $(TESTS)
+
+gpu-bundle: $(INSTALLED)
+	$(BIN)/python benchmarks/gpu_bundle.py --python $(GPU_PYTHON) $(if $(INDEX),--index $(INDEX))
 
 test-faults: $(INSTALLED)
 	@for round in $$(seq $(REPEAT)); do \
