@@ -1,6 +1,6 @@
 """The GPU table: d3ray beside d3rlpy, a program of bare torch and one of JAX, on one card and in one run of under five minutes.
 
-    python benchmarks/gpu.py [--device cuda:0] [--only td3+bc iql …] [--seconds 0.6] [--within 290] [--out FOLDER]
+    python benchmarks/gpu.py [--device cuda:0] [--only td3+bc iql …] [--seconds 0.5] [--within 290] [--out FOLDER]
     python benchmarks/gpu.py --device cpu --rows 20000 --only td3+bc       to see that it runs
 
 Every contender at every kind of work (`gpu_rows.py`) is a process of its own. They get ready side by side and are then measured in
@@ -31,7 +31,7 @@ from gpu_table import Found, page, spread
 from workers import HERE, machine
 
 TRIAL_SECONDS = 5.0  # that one alone trains, about
-RESERVE = 85.0  # for Ray, the plan and two experiments
+RESERVE = 80.0  # for Ray, the plan and two experiments
 
 
 def versions() -> dict[str, str]:
@@ -93,7 +93,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0" if on_cuda else "cpu", help="as torch names it, with its index")
     parser.add_argument("--only", nargs="+", choices=[*ROWS, TRIALS], default=[*ROWS, TRIALS], metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--contenders", nargs="+", choices=[*CONTENDERS], default=[*CONTENDERS], metavar="WHO")
-    parser.add_argument("--seconds", type=float, default=0.6, help="of a measurement, about")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of a measurement, about")
     parser.add_argument("--rounds", type=int, default=3, help="of measurements")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the data")
     parser.add_argument("--within", type=float, default=290.0, help="seconds of the whole")
@@ -122,7 +122,7 @@ def main() -> None:
             given.seconds,
             given.rounds,
             given.limit,
-            given.at_once or max(cores() - 4, 1),
+            given.at_once or max(cores() - 2, 1),
             given.alive or (64 if on_cuda else 1),
             given.threads,
             Path(scratch),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_rows import CONTENDERS, PEERS, Work, written
+from gpu_rows import CONTENDERS, OURS, PEERS, Work, written
 from workers import Worker, peer_place
 
 NO_PACKAGE = "No module named "
@@ -104,6 +104,7 @@ class Bench:
         folder: of the data and the logs.
         clock: of the whole.
         reserve: seconds of it that are left for what follows.
+        measuring: seconds of it that the measurements of a wave take, which getting ready leaves to them.
     """
 
     device: str
@@ -117,6 +118,7 @@ class Bench:
     folder: Path
     clock: Clock
     reserve: float = 0.0
+    measuring: float = 0.0
 
     @property
     def on_cuda(self) -> bool:
@@ -147,8 +149,9 @@ class Bench:
         """Cells side by side: all get ready, then each is measured in every round, then traced."""
         for data in dict.fromkeys(cell.work.data for cell in cells):
             written(data, self.rows, self.folder)
-        with ThreadPoolExecutor(self.at_once) as pool:
-            list(pool.map(self.prepare, cells))
+        self.measuring = 1.3 * self.seconds * self.rounds * len(cells)
+        with ThreadPoolExecutor(self.at_once) as pool:  # what takes longest to compile comes last: no other is late by it
+            list(pool.map(self.prepare, sorted(cells, key=lambda cell: cell.contender == OURS[1])))
         for _ in range(self.rounds):
             for cell in cells:
                 self.look(cell, control)
@@ -164,7 +167,7 @@ class Bench:
 
     def prepare(self, cell: Cell) -> None:
         """Starts a cell's process, does its first update, and finds out how many a measurement has."""
-        if self.left() < 5:
+        if self.left() - self.measuring < 5:
             cell.reason = "no time was left to begin it"
         elif cell.contender in PEERS and CONTENDERS[cell.contender].compiled and not self.on_cuda:
             cell.reason = "it compiles for a CUDA device alone"
@@ -177,8 +180,8 @@ class Bench:
             cell.worker = self.worker(CONTENDERS[cell.contender].script, name, python)
             data = written(cell.work.data, self.rows, self.folder)
             told = {"work": cell.work.told(cell.contender), "device": self.device, "data": data, "rows": self.rows}
-            cell.found |= cell.worker.ask(min(self.limit, self.left()), "begin", **told)
-            left = min(self.limit - (time.monotonic() - begin), self.left())
+            cell.found |= cell.worker.ask(min(self.limit, self.left() - self.measuring), "begin", **told)
+            left = min(self.limit - (time.monotonic() - begin), self.left() - self.measuring)
             warm = cell.worker.ask(left, "warm", seconds=self.seconds)
             cell.found |= {"n": warm["n"], "warm": warm["took"], "ready": time.monotonic() - begin}
             cell.found["versions"] = cell.worker.ask(30, "versions")
