@@ -29,34 +29,14 @@ FIT = ("filelock", "gymnasium", "pydantic", "ruamel.yaml", "google-crc32c", "lz4
 TESTS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 # These have no place among our own constraints: d3rlpy asks for an older gymnasium than ours, and runs with it.
 PEER = (
-    *(
-        "d3rlpy==2.8.1",
-        "array-api-compat",
-        "click",
-        "colorama",
-        "dataclasses-json",
-        "marshmallow<4",
-        "mypy-extensions",
-        "structlog",
-    ),
-    "typing-inspect",
+    *("d3rlpy==2.8.1", "array-api-compat", "click", "colorama", "dataclasses-json", "marshmallow<4"),
+    *("mypy-extensions", "structlog", "typing-inspect"),
 )
 PLATFORM = ("mlflow", "ray[data,default,tune]", "fastapi", "jinja2", "psutil", "requests", "tensorboardX", "typer", "uvicorn")
 BROUGHT = (
-    *(
-        "contourpy",
-        "fonttools",
-        "h5py",
-        "kiwisolver",
-        "llvmlite",
-        "matplotlib",
-        "ml-dtypes",
-        "mpmath",
-        "networkx",
-        "numba",
-        "numpy",
-    ),
-    *("onnx", "onnx-ir", "onnxruntime", "onnxscript", "pandas", "pillow", "pyarrow", "scikit-learn", "scipy", "sympy", "torch"),
+    *("contourpy", "fonttools", "grpcio", "h5py", "kiwisolver", "llvmlite", "matplotlib", "ml-dtypes", "mpmath"),
+    *("networkx", "numba", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "pandas", "pillow"),
+    *("pyarrow", "scikit-learn", "scipy", "sympy", "torch"),
 )
 UNUSED = ("py-spy", "virtualenv")  # of what Ray asks for
 LEFT_OUT = {  # by package: what is not used of it there
