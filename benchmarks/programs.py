@@ -1,0 +1,120 @@
+"""Every page as a program of tensors: what a GPU captures of it, and what compiling its steps gains on this machine's CPU.
+
+    python benchmarks/programs.py [NAME ...] [--seconds 3]
+
+A cell is a page: updates a second through `fit` with its default settings on data of Hopper's or CartPole's shapes, plain and with
+`compile_graph=True` in turn in one process, medians of five; and seconds of the first step. Pages that are given a policy or a
+model are not timed. Cells that are there are kept: delete one from `results/programs.json` to measure it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from typing import Any
+
+import torch
+from arrays import cartpole_like, hopper_like
+from workers import HERE, machine, table, versions
+
+from d3ray.algos.learning.programs import Programs
+from d3ray.algos.registry import algorithm_class, algorithm_names
+from d3ray.algos.testing import data_for, maker
+
+RESULT = HERE / "results" / "programs.json"
+ROUNDS = 5
+GIVEN = {
+    **dict.fromkeys(("FQE", "DiscreteFQE"), "is given a policy to judge"),
+    **dict.fromkeys(("MOPO", "MOReL", "COMBO", "RAMBO", "MOBILE"), "is given a model"),
+    "MBPO": "learns online",
+}
+
+
+def captured(name: str) -> str:
+    """What a GPU captures of a page with its default sampler."""
+    page = algorithm_class(name)
+    if page.reads_values is not None:
+        return f"nothing: {page.reads_values}"
+    make = maker(page)
+    fit = make().fit(data_for(make), 0).fit_
+    draws = Programs(fit.learner, compiled=False, graphs=None).draws_from(fit.sampler(data_for(make)))
+    return "draws and steps" if draws else "steps, fed by the host"
+
+
+def timed(name: str, seconds: float) -> dict[str, float]:
+    """Updates a second, plain and compiled, and the seconds that the first steps took."""
+    page, row = algorithm_class(name), dict[str, float]()
+    data = cartpole_like(20_000) if "discrete" in page.action_kinds() else hopper_like(20_000)
+    sides, n = {"plain": page(), "compiled": page(compile_graph=True)}, 8
+    for side, made in sides.items():
+        begin = time.perf_counter()
+        made.fit(data, 2, 100_000, show_progress=False)
+        row[f"first_{side}"] = time.perf_counter() - begin
+        made.fit(data, n, 100_000, show_progress=False)
+    begin = time.perf_counter()
+    sides["plain"].fit(data, n, 100_000, show_progress=False)
+    n = max(4, int(n * seconds / ROUNDS / (time.perf_counter() - begin)))
+    speeds: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(ROUNDS):
+        for side, made in sides.items():
+            begin = time.perf_counter()
+            made.fit(data, n, 100_000, show_progress=False)
+            speeds[side].append(n / (time.perf_counter() - begin))
+    ratios = sorted(c / p for c, p in zip(speeds["compiled"], speeds["plain"], strict=True))
+    row |= {side: statistics.median(found) for side, found in speeds.items()}
+    return row | {"ratio": statistics.median(ratios), "least": ratios[0], "most": ratios[-1]}
+
+
+def written(rows: dict[str, Any]) -> str:
+    """The page of the results."""
+    cells: list[list[str]] = []
+    for name in algorithm_names():
+        row = rows.get(name, {})
+        if (ratio := row.get("ratio")) is not None:
+            pays = (row["first_compiled"] - row["first_plain"]) / (1 / row["plain"] - 1 / row["compiled"]) if ratio > 1 else None
+            gained = f"{ratio:.2f} ({row['least']:.2f} to {row['most']:.2f})"
+            told = [f"{row['plain']:.0f}", gained, f"{row['first_compiled']:.0f}", "never" if pays is None else f"{pays:,.0f}"]
+        else:
+            told = [GIVEN.get(name) or row.get("failed", "not measured yet"), "", "", ""]
+        cells.append([name, row.get("captured", ""), *told])
+    heads = ["page", "captured on a GPU", "updates/s as it stands", "compiled: times as many", "first step, s", "pays from step"]
+    told_of = f"{machine()['cpu']}, {torch.get_num_threads()} threads, torch {versions()['torch']}"
+    return (
+        "\n\n".join(
+            [
+                "# Gradient steps as programs",
+                f"`python benchmarks/programs.py` on {told_of}. Data of Hopper's or CartPole's shapes, default settings, "
+                "CPU. *Captured*: what becomes a CUDA graph with the default sampler, as tests replay it by a stand-in.",
+                table(heads, cells),
+            ]
+        )
+        + "\n"
+    )
+
+
+def main() -> None:
+    """Measures the cells that are missing, one after another, and writes after each."""
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", help="those to time; none: all")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each side of a cell")
+    asked = parser.parse_args()
+    rows: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    for name in algorithm_names():
+        row = rows.setdefault(name, {})
+        row["captured"] = captured(name)
+        if name not in GIVEN and "ratio" not in row and (not asked.pages or name in asked.pages):
+            try:
+                row |= timed(name, asked.seconds)
+            except Exception as error:  # the others are measured all the same, and the table says why this one is not
+                row["failed"] = f"{type(error).__name__}: {error}"
+            print(name, row, flush=True)
+        RESULT.write_text(json.dumps(rows, indent=1) + "\n")
+        RESULT.with_suffix(".md").write_text(written(rows))
+
+
+if __name__ == "__main__":
+    main()
