@@ -47,6 +47,14 @@ def check_gpu(wanted: float, device: str | None = None) -> None:
     )
 
 
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that a GPU's memory was too small, also where CUDA and its libraries take theirs, beside torch's."""
+    words = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
 def gpu_state() -> dict[str, Any]:
     """What decides whether this process sees GPUs: `torch`, its `cuda` (None: built without), `driver`, `visible`, `gpus`. JSON."""
     return {

@@ -18,6 +18,7 @@ from uuid import uuid4
 import torch
 
 from ...data.errors import ConfigError, D3rayError, StorageError
+from ..cluster.gpus import ran_out
 from ..storage.experiments import PACKAGES, Trial
 from ..storage.folders import Folder
 from ..worker.trial_config import TrialConfig, what_to_lower
@@ -66,7 +67,9 @@ def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[st
             return phase(probe, *arguments)
         except D3rayError as error:
             return error
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not ran_out(error):
+                raise
             told = probe.told
         probe.forget()  # what it holds would count against the next, and the error's frames hold it as long as they are there
         share, name = told["resources"]["gpu"], told["algorithm"]["name"]

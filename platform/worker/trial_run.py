@@ -19,7 +19,7 @@ from ...algos.judging.held_out import HeldOut
 from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
-from ..cluster.gpus import check_gpu
+from ..cluster.gpus import check_gpu, ran_out
 from ..settings.algorithms import streams
 from ..settings.evaluation import environment_to_play, scorers
 from ..settings.plugins import import_plugins
@@ -408,7 +408,7 @@ def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapp
         return
     reason = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}"
     ended = {"status": "FAILED", "reason": reason.strip().rstrip("."), "step": max(writer.trial.committed, 0)}
-    if isinstance(error, torch.OutOfMemoryError):
+    if ran_out(error):
         ended["out_of_memory"] = True  # the driver hands it out again with more of a GPU
     with contextlib.suppress(StorageError):  # the disk may be full for this too; then the driver says it
         writer.settle({seed: failed.get(seed, ended) for seed in writer.trial.seeds})

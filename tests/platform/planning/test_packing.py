@@ -87,6 +87,22 @@ def out_of_memory(trial: Trial) -> None:
     note_failure(Writer(trial), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), {})
 
 
+@pytest.mark.parametrize(
+    ("error", "out"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (MemoryError("out of memory"), False),
+    ],
+)
+def test_a_gpu_that_is_full_before_torch_takes_anything_has_run_out_too(error: BaseException, out: bool, tmp_path: Path) -> None:
+    trial = Trial.create(Folder(tmp_path), DECIDED, (0,), DATA)
+    note_failure(Writer(trial), error, {})
+    assert bool(trial.status[0].get("out_of_memory")) == out
+
+
 def told(trial: Trial) -> dict[str, Any]:
     return trial_config(CONFIG, trial)
 
