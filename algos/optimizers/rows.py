@@ -48,8 +48,9 @@ class RowOptimizer:
         device = self.parameters[0].device if self.parameters else torch.device("cpu")  # where the kernels want counts and rates
         counted = () if rows is None or not holds else (rows,)
         self._count = torch.zeros(counted, dtype=torch.float32, device=device)  # steps done
-        # The kernels of a GPU take rates in float32, those of a CPU in float64.
-        self._rates = torch.tensor(self.rates, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
+        # In the precision of the parameters, which the kernels of a GPU want; those of a CPU take rates as numbers.
+        double = device.type == "cpu" or any(p.dtype == torch.float64 for p in self.parameters)
+        self._rates = torch.tensor(self.rates, dtype=torch.float64 if double else torch.float32, device=device)
         self.arrangements = 0
         self._arrange()
 

@@ -78,7 +78,8 @@ def _adam_rule(config: Adam, which: tuple[int, ...]) -> Rule:
     )
 
     def step(rate: Rate, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors) -> None:
-        if tracing() == "compiled":
+        exact = isinstance(rate, Tensor) and rate.is_cuda and rate.dtype == torch.float64  # the kernel reads rates in float32
+        if exact or tracing() == "compiled":
             _adam_in_parts(config, rate, parameters, gradients, slots, counts)
         else:
             kernel(parameters, gradients, slots[0], slots[1], slots[2] if config.amsgrad else [], counts, lr=rate)

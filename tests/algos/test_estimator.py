@@ -274,7 +274,8 @@ def test_a_single_observation_gets_a_single_action(name: str) -> None:
     batch = np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)
     actions = algorithm.predict(batch)
     for single in (batch[1], batch[1].tolist(), torch.from_numpy(batch[1])):
-        np.testing.assert_array_equal(algorithm.predict(single), actions[1])
+        # Some processors sum the products of one row in another order than those of two.
+        np.testing.assert_allclose(algorithm.predict(single), actions[1], rtol=1e-6)
     assert np.shape(algorithm.sample_action(batch[1])) == actions.shape[1:]
     values, spread = algorithm.predict_value(batch, actions, with_std=True)
     np.testing.assert_allclose(algorithm.predict_value(batch[1], actions[1], with_std=True), (values[1], spread[1]), rtol=1e-6)
