@@ -121,9 +121,8 @@ class Programs:
         self._source: Any = None
         self._most = 0  # steps of the source's that are drawn together
         self._units: dict[tuple[Hashable, ...], _Unit] = {}
-        self._replays: dict[
-            tuple[Hashable, ...], _Replay | None
-        ] = {}  # None: done once, as libraries set themselves up at the first time
+        # None: done once, as libraries set themselves up at the first time.
+        self._replays: dict[tuple[Hashable, ...], _Replay | None] = {}
         self._often: tuple[int, Counter[tuple[str, ...]]] = (-1, Counter())
         self._given: dict[tuple[Hashable, ...], list[Tensor]] = {}  # batches that are handed in lie there
         self._clock = torch.zeros((), dtype=torch.int64, device=learner.device)  # the step, where programs read it
@@ -156,7 +155,8 @@ class Programs:
         leaves, tree = pytree.tree_flatten(batch)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         key = "fed", kinds, tree, tuple((t.shape, t.stride(), t.dtype) for t in tensors), learner.arrangement
-        if self._graphs is not None:  # a graph reads where it read: batches are copied there
+        if self._graphs is not None and (key in self._replays or len(self._replays) < _KEPT):
+            # A graph reads where it read: batches are copied there.
             there = self._given.setdefault(key, [])
             if not there:
                 there += [torch.empty_like(tensor) for tensor in tensors]
@@ -175,7 +175,7 @@ class Programs:
         times: int,
         arguments: Sequence[Tensor] = (),
     ) -> None:
-        """Work of so many steps, so many times; of a unit that is to be compiled once, where it is new."""
+        """Work of so many steps, so many times: `key` names all of it, `unit` what is to be compiled, which is one time."""
         learner = self._learner
         if self._shown != learner.step:
             self._clock.fill_(learner.step)
@@ -183,7 +183,7 @@ class Programs:
             self._replayed(key, work)
         elif (known := self._unit(unit, work, arguments)) is None:
             for _ in range(times):
-                self._replayed(key, work)
+                self._replayed(unit, work)
         else:
 
             def again() -> None:

@@ -219,7 +219,7 @@ def test_what_cannot_be_compiled_is_captured(monkeypatch: pytest.MonkeyPatch) ->
             if captured:
                 made.fit_.programs = Programs(made.fit_.learner, compiled=True, graphs=graphs)
             with contextlib.nullcontext() if not captured else pytest.warns(UserWarning, match=r"DQN cannot be compiled for cpu"):
-                made.fit(data, 40, 10)
+                made.fit(data, 170, 42)
         assert bool(graphs.captures) == captured
         states.append(made.state()[0])
     assert largest_difference(*states)[1] < 1e-6
