@@ -31,7 +31,7 @@ Loss = Callable[[Nets, Any, Hyper], LossValue]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-RUN = ("seed", "device", "dtype", "compile_graph")
+RUN = ("seed", "device", "dtype", "compile_graph", "data_parallel")
 """What an algorithm is given beside its settings: they belong to a run."""
 
 
@@ -169,6 +169,8 @@ class Definition:
         dtype: "float32" or "float64".
         compile_graph: Whether gradient steps are compiled for this machine at the first one, which takes some tens of seconds and
             makes the others faster; d3rlpy's word. It changes results by rounding only.
+        data_parallel: Whether the processes of torch.distributed's group train one model together, each on its shard of every
+            batch. It changes results by rounding only.
     """
 
     Config: ClassVar[type[AlgorithmConfig]]
@@ -186,6 +188,7 @@ class Definition:
     device: AnyDevice
     dtype: str
     compile_graph: bool
+    data_parallel: bool
 
     @property
     def config_(self) -> Any:
@@ -285,6 +288,7 @@ class Definition:
         device: AnyDevice = None,
         dtype: str = "float32",
         compile_graph: bool = False,
+        data_parallel: bool = False,
         **settings: Any,
     ) -> None:
         if "use_gpu" in settings:
@@ -301,7 +305,8 @@ class Definition:
         for name in settings:
             if name not in fields:
                 raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, fields)}")
-        self.seed, self.device, self.dtype, self.compile_graph = checked_seed(seed), device, dtype, compile_graph
+        self.seed, self.device, self.dtype = checked_seed(seed), device, dtype
+        self.compile_graph, self.data_parallel = compile_graph, data_parallel
         for name, field in fields.items():
             setattr(self, name, settings.get(name, field.default))
 
@@ -346,8 +351,9 @@ class Definition:
 
     def check_settings(self) -> AlgorithmConfig:
         """The config that the settings make. Raises ConfigError in one sentence."""
-        if not isinstance(self.compile_graph, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # it may come from a file
-            raise ConfigError(f"{self.name}: compile_graph is {self.compile_graph!r}; choose True or False.")
+        for name in ("compile_graph", "data_parallel"):
+            if not isinstance(given := getattr(self, name), bool):  # it may come from a file
+                raise ConfigError(f"{self.name}: {name} is {given!r}; choose True or False.")
         if self.dtype not in ("float32", "float64"):
             raise ConfigError(f"{self.name}: dtype is {self.dtype!r}; choose 'float32' or 'float64'.")
         config = self.Config.checked({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)
@@ -363,6 +369,6 @@ class Definition:
         return config
 
     def __repr__(self) -> str:
-        defaults = {name: field.default for name, field in self.Config.model_fields.items()}
+        defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
         changed = {name: value for name, value in self.get_params().items() if value != defaults.get(name) or name == "seed"}
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"

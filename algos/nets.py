@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.random import fold, normal, uniform
+from .networks.sharding import drawn_whole
 from .networks.training import Pass, under_way
 
 Parameters = dict[str, Tensor]
@@ -101,14 +102,17 @@ class Nets:
 
     def noise(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """Standard normal numbers at the address (seed, loss, step, `name`)."""
+        return drawn_whole(tuple(shape), lambda whole: self._normal(name, whole))
+
+    def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         ahead, at = getattr(self._key, "ahead", (None, 0))
         if ahead is not None and ahead.holds(shape):
-            return ahead.noise(at, name, tuple(shape), self._dtype)
-        return normal(fold(self._key, name), tuple(shape), self._dtype)
+            return ahead.noise(at, name, shape, self._dtype)
+        return normal(fold(self._key, name), shape, self._dtype)
 
     def uniform(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
         """Uniform numbers on (0, 1) at the address (seed, loss, step, `name`)."""
-        return uniform(fold(self._key, name), tuple(shape), self._dtype)
+        return drawn_whole(tuple(shape), lambda whole: uniform(fold(self._key, name), whole, self._dtype))
 
     @property
     def _key(self) -> Tensor:

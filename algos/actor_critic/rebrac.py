@@ -35,6 +35,7 @@ from ..definition import LossValue, loss, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Values, reduced
+from ..networks.sharding import whole_batch
 from ..presets import TaskPresets
 from ..wants import Wants
 from .td3 import TD3, DelayedConfig
@@ -88,4 +89,4 @@ class ReBRAC(TD3):
         action = nets.policy(batch.observation)
         value = reduced(nets.critic(batch.observation, action), "min")
         imitation = (action - batch.action).square().sum(-1)
-        return h.actor_beta * imitation - value / value.detach().abs().mean(), {"imitation": imitation, "value": value}
+        return h.actor_beta * imitation - value / whole_batch(value.detach().abs()).mean(), {"imitation": imitation, "value": value}

@@ -21,6 +21,7 @@ from ...data.config import setting
 from ..config import Preset
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
+from ..networks.sharding import whole_batch
 from .td3 import TD3, DelayedConfig
 
 
@@ -45,6 +46,6 @@ class TD3PlusBC(TD3):
         """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)
         value = nets.critic(batch.observation, action, 1)[0]
-        weight = h.alpha / value.detach().abs().mean()
+        weight = h.alpha / whole_batch(value.detach().abs()).mean()
         imitation = (action - batch.action).square().mean(-1)
         return imitation - weight * value, {"imitation": imitation, "value": value}

@@ -37,6 +37,7 @@ from ..definition import LossValue, Network, loss
 from ..losses.sampled_actions import apart, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
+from ..networks.sharding import whole_batch
 from ..presets import TaskPresets
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, divergence_from_prior
 
@@ -76,7 +77,7 @@ class SPOT(BehaviourModel, TD3):
         """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)
         value, price = nets.critic(batch.observation, action, 1)[0], self.unlikeliness(nets, batch.observation, action, h)
-        return h.support_weight * price - value / value.detach().abs().mean(), {"value": value, "unlikeliness": price}
+        return h.support_weight * price - value / whole_batch(value.detach().abs()).mean(), {"value": value, "unlikeliness": price}
 
     def unlikeliness(self, nets: Nets, observation: Any, action: Tensor, h: Hyper) -> Tensor:
         """N(s, a), [B]; its gradient is for the action."""

@@ -41,6 +41,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.heads import GaussianPolicy
 from ..networks.q_functions import reduced
+from ..networks.sharding import own_shard, whole_batch
 from ..optimizers import Adam, Optimizer
 
 CODE = "authors' code ac45a9d, examples/awac/mujoco/awac1.py"
@@ -111,7 +112,8 @@ class AWAC(Critics, DistributionPolicy):
         with torch.no_grad():
             advantage = self.advantage(nets, policy, batch)
             if self.config_.weighting == "softmax":
-                weight = (advantage / h.lam).softmax(-1) * len(advantage)
+                everyone = whole_batch(advantage)
+                weight = own_shard((everyone / h.lam).softmax(-1) * len(everyone))
             else:
                 weight = (advantage / h.lam).exp().minimum(h.max_weight)
         log_prob = policy.log_prob(batch.action)

@@ -48,6 +48,7 @@ from ..nets import Hyper, Nets, NetworkCall
 from ..networks.distributions import Gaussian
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
 from ..networks.heads import DeterministicPolicy, ValueFunction
+from ..networks.sharding import whole_batch
 from ..optimizers import SGD, Optimizer
 from ..ports import Noise, Ports, Tensors
 from ..presets import TaskPresets
@@ -153,7 +154,8 @@ class AWR(Algorithm):
         with torch.no_grad():
             advantage = self.returns(nets.value, batch, h) - h.value_scale * nets.value(batch.observation)
             if self.config_.normalize_advantages:
-                advantage = (advantage - advantage.mean()) / (advantage.std(0, correction=0, keepdim=True) + _LEAST)
+                everyone = whole_batch(advantage)
+                advantage = (advantage - everyone.mean()) / (everyone.std(0, correction=0, keepdim=True) + _LEAST)
             weight = (advantage / h.beta).exp().minimum(h.max_weight)
         log_prob = self.distribution(nets, batch.observation, h).log_prob(batch.action)
         return -weight * log_prob, {"weight": weight, "log_prob": log_prob}

@@ -41,6 +41,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Mean, reduced
 from ..networks.q_functions.critics import over_members
+from ..networks.sharding import whole_batch
 from ..presets import TaskPresets
 from .iql import IQL, RETURNS, ContinuousInSampleConfig
 
@@ -87,7 +88,7 @@ class XQL(IQL):
         z = (self.judged(nets, batch, h) - value) / h.gumbel_temp  # [actions, B]
         if self.config_.max_clip is not None:
             z = z.minimum(h.max_clip)
-        largest = z.detach().amax((0, 1), keepdim=True).clamp(min=-1)
+        largest = whole_batch(z.detach()).amax((0, 1), keepdim=True).clamp(min=-1)
         loss = (z - largest).exp() - (z + 1) * (-largest).exp()
         return loss.mean(0), {"advantage": z[0] * h.gumbel_temp, "value": value}
 

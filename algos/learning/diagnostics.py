@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ...data.batch import Batch
 from ..definition import Loss, LossValue
 from ..nets import Hyper, Nets
+from ..networks.sharding import whole_batch
 
 
 def with_dead_units(loss: Loss, modules: Mapping[str, nn.Module], names: Iterable[str]) -> Loss:
@@ -72,4 +73,4 @@ def _dead(output: Tensor, *, image: bool) -> Tensor:
     silent = output <= 0
     if image:
         silent = silent.flatten(-2).all(-1)
-    return silent.all(-2).to(output.dtype).mean()
+    return whole_batch(silent.all(-2).to(output.dtype)[..., None]).amin(-1).mean()

@@ -143,6 +143,8 @@ class Fit:
                 self.update(source, closes=closes)
             elif self.after_update is not None:
                 self.after_update()
+        if learner.ranks is not None:
+            learner.ranks.check_alike(learner.step, [p for network in learner.live.values() for p in network.values()])
         speed = len(self.seeds) * (learner.step - first) / (time.perf_counter() - begin)
         return [{**row, "time/updates_per_second": speed} for row in self.metrics()]
 

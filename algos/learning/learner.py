@@ -29,8 +29,10 @@ from ..definition import Axes, Definition, Loss, Network, axes_of
 from ..nets import Ahead, Hyper, Nets, Parameters
 from ..networks.precision import mixed_precision
 from ..networks.q_functions import bootstrap_mask
+from ..networks.sharding import Shard, mean_of_shards, shard_under_way
 from ..optimizers import where_held
 from .diagnostics import gradient_norm, with_dead_units
+from .ranks import ranks_of
 from .recording import Undoing
 from .state import Named, TrainingState
 from .trust_region import Limits, trust_region_step
@@ -64,6 +66,8 @@ class Learner(TrainingState):
     ) -> None:
         super().__init__(algorithm, config, build, seeds, rows=rows, guests=guests, device=device, dtype=dtype)
         self.mixed_precision = config.mixed_precision
+        self.ranks = ranks_of(algorithm, config)  # the processes that share its batches; None: this one alone
+        self._shard: Shard | None = None  # this process's part of the batch under way
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
         self._key = fold(keys if self.stacked else keys[0], "loss")
         self._members = getattr(algorithm.wants(config), "members", 0)
@@ -203,6 +207,14 @@ class Learner(TrainingState):
 
     def run(self, kinds: Iterable[str], batch: Drawn, *, diagnose: bool = False) -> None:
         """What a gradient step does to tensors; `passed` counts it."""
+        if self.ranks is None:
+            self._run(kinds, batch, diagnose=diagnose)
+            return
+        own, self._shard = self.ranks.shard(batch, len(self._lead))
+        with shard_under_way(self._shard):
+            self._run(kinds, own, diagnose=diagnose)
+
+    def _run(self, kinds: Iterable[str], batch: Drawn, *, diagnose: bool) -> None:
         self._diagnosing, self.errors = diagnose, None
         self._calls.clear()
         if self._members:
@@ -303,6 +315,10 @@ class Learner(TrainingState):
             gradients, value, metrics, statistics, errors = self._differentiated(seen, names, *self._present(), key, batch)
         else:
             gradients, value, metrics, statistics, errors = self._gradients_of_one(seen, names, batch, key)
+        if self.ranks is not None and self._shard is not None:
+            of_networks = [tensor for network in statistics.values() for tensor in network.values()]
+            self.ranks.average([*gradients, value.detach(), *metrics.values(), *of_networks])
+            errors = {name: self._shard.gather(each) for name, each in errors.items()}
         self.errors = errors.get("td_error", self.errors)
         return gradients, value, metrics, statistics
 
@@ -435,7 +451,8 @@ def _means(metrics: Mapping[str, Tensor], batch: Drawn) -> dict[str, Tensor]:
     there = steps_there(batch.observation)
     if there is None:
         return {name: values.mean() for name, values in metrics.items()}
-    return {name: (v * there).sum() / there.sum() if v.shape == there.shape else v.mean() for name, v in metrics.items()}
+    n = mean_of_shards(there.sum())
+    return {name: (v * there).sum() / n if v.shape == there.shape else v.mean() for name, v in metrics.items()}
 
 
 def _mean(values: Tensor, axes: Axes, batch: Drawn) -> Tensor:
@@ -446,7 +463,7 @@ def _mean(values: Tensor, axes: Axes, batch: Drawn) -> Tensor:
         there = cast("Sequences", batch).mask[:, -values.shape[1] :].to(values.dtype)
         if batch.weight is not None:
             there = there * batch.weight[:, None]
-        return (values * there).sum() / there.sum().clamp(min=1e-30)
+        return (values * there).sum() / mean_of_shards(there.sum()).clamp(min=1e-30)
     if axes == "member sample":
         values = values.sum(0)
     return values.mean() if batch.weight is None else (values * batch.weight).mean()

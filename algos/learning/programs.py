@@ -285,7 +285,7 @@ class Programs:
 def programs_of(learner: Learner, *, compiled: bool) -> Programs | None:
     """What runs a learner's steps as programs: on a GPU they are captured. None: they run as they stand."""
     on_gpu = on_accelerator(learner.device)
-    if learner.algorithm.reads_values is not None or not (on_gpu or compiled):
+    if learner.algorithm.reads_values is not None or learner.ranks is not None or not (on_gpu or compiled):
         return None
     return Programs(learner, compiled=compiled, graphs=CudaGraphs(learner.device) if on_gpu else None)
 

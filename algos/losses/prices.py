@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..networks.sharding import whole_batch
+
 
 def price_loss(price: Tensor, excess: Tensor, least: float, most: float) -> Tensor:
     """-price · excess of each sample, as `excess`; 0 for all where a step would lead the price further beyond a bound.
@@ -18,5 +20,5 @@ def price_loss(price: Tensor, excess: Tensor, least: float, most: float) -> Tens
         most: Bound from above.
     """
     level = price.detach()
-    leaves = torch.where(excess.mean() > 0, level >= most, level <= least)
+    leaves = torch.where(whole_batch(excess.detach()).mean() > 0, level >= most, level <= least)
     return torch.where(leaves, torch.zeros_like(excess), -price * excess)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ...data.random import fold, normal, uniform
+from .sharding import drawn_whole
 
 Drawn = TypeVar("Drawn")
 
@@ -34,11 +35,12 @@ class Pass:
     _drawn: dict[int, Any] = field(default_factory=dict)  # by layer, see `once`
 
     def uniform(self, shape: tuple[int, ...], name: str | None = None) -> Tensor:
-        """Uniform draws of this pass at the address `name`; without one, at their position among those that have none."""
-        return uniform(self._address(name), shape, self.dtype)
+        """Uniform draws for samples at the address `name` of this pass; without one, at their position among those without."""
+        address = self._address(name)
+        return drawn_whole(shape, lambda whole: uniform(address, whole, self.dtype))
 
     def normal(self, shape: tuple[int, ...], name: str | None = None) -> Tensor:
-        """Standard normal draws, addressed in the same way."""
+        """Standard normal draws for weights, which all samples see, addressed in the same way."""
         return normal(self._address(name), shape, self.dtype)
 
     def once(self, layer: object, draw: Callable[[], Drawn]) -> Drawn:

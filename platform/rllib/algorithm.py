@@ -57,7 +57,7 @@ class RllibAlgorithm:
     presets: ClassVar[Mapping[str, Any]] = {}
     models_dynamics: ClassVar[bool] = False
     dtype = "float32"
-    compile_graph = False
+    compile_graph = data_parallel = False
 
     def __init__(self, name: str, settings: Mapping[str, Any], *, seed: int = 0, device: str | None = None) -> None:
         self.name, self.seed, self.step = name, seed, 0

@@ -145,7 +145,7 @@ def test_copies_spread_over_devices_within_parallel_alone(monkeypatch: pytest.Mo
         assert [clone(dqn).device.get_id() for _ in range(4)] == [2, 0, 1, 2]
         assert pickle.loads(pickle.dumps(dqn)).device == Device(2)  # to a worker process it goes as it is
     assert [copy.deepcopy(dqn).device.get_id(), clone(d3ray.DQN(use_gpu=Device(1))).device.get_id()] == [2, 1]
-    assert repr(dqn) == "DQN(seed=0, device=Device(2), dtype='float32', compile_graph=False)"
+    assert repr(dqn) == "DQN(seed=0, device=Device(2))"
 
 
 def test_devices_are_picked_by_their_numbers() -> None:
