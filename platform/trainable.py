@@ -32,12 +32,13 @@ from ray import tune
 from ray.train._internal.session import _TrainingResult  # pyright: ignore[reportPrivateUsage]
 
 from ..algos.saving.checkpoint import read_checkpoint, write_checkpoint
-from ..data.errors import D3rayError, StorageError, speaking_of_configs
+from ..data.errors import ConfigError, D3rayError, StorageError, speaking_of_configs
 from ..data.uris import label, without_secrets
 from .settings.algorithms import check_name, subject_names
 from .storage.experiments import Trial
 from .storage.folders import Folder
 from .storage.writer import Writer
+from .worker.peers import PeerDiedError, begin_trial
 from .worker.trial_config import TrialConfig
 from .worker.trial_run import Rows, TrialRun, note_failure
 
@@ -92,7 +93,7 @@ class Training(tune.Trainable):
         if self.run is not None or self._failure is not None:
             return
         try:
-            self.run = TrialRun(self._told)
+            self.run = begin_trial(self._told)
             self._iteration = -(-self.run.step // self._told.n_steps_per_epoch)
         except Exception as error:
             if self._told.folder is None:
@@ -112,10 +113,18 @@ class Training(tune.Trainable):
         if "seed" in config:
             given["seeds"] = (config["seed"],)
         given["algorithm"] = {"name": self.algorithm, **given.get("algorithm", {})}
-        wanted = self.trial_resources.required_resources if self.trial_resources else None
+        reserved = self.trial_resources
+        wanted = reserved.required_resources if reserved else None
         given.setdefault("threads", max(1, int((wanted or {}).get("CPU", 1))))
-        if wanted is not None:  # what Tune reserved, whose GPU is looked for as that of d3ray's own trials is
+        if (
+            reserved is not None and wanted is not None
+        ):  # what Tune reserved, whose GPU is looked for as that of d3ray's own trials is
             given["resources"] = {"cpu": wanted.get("CPU", 0.0), "gpu": wanted.get("GPU", 0.0)}
+            if (n := max(bundle.get("GPU", 0.0) for bundle in reserved.bundles)) > 1:
+                raise ConfigError(
+                    f"d3ray/{self.algorithm} has {n:g} GPUs in one bundle, and each trains in a process of its own: reserve "
+                    f"tune.PlacementGroupFactory([{{'CPU': 1, 'GPU': 1}}] * {n:g}, strategy='STRICT_PACK')."
+                )
             if not wanted.get("GPU"):
                 given.setdefault("device", "cpu")
         return TrialConfig.checked(given, title=f"d3ray/{self.algorithm}")
@@ -139,6 +148,8 @@ class Training(tune.Trainable):
             if run.done:
                 run.finish()
             return {**_result(run, rows), "done": run.done}
+        except PeerDiedError:  # as if this process had died: Tune starts the trial again, from its newest checkpoint
+            raise
         except Exception as error:
             self._say_failed(run.config, error)
             return {"step": run.step, "done": True, "failed": str(error)}

@@ -124,6 +124,8 @@ def _resources(config: Mapping[str, Any]) -> Any:
     from ray.tune import PlacementGroupFactory
 
     wanted = config["trial"]["resources"]
+    if (n := int(wanted["gpu"])) > 1:  # one process a GPU, on one node
+        return PlacementGroupFactory([{"CPU": wanted["cpu"] / n, "GPU": 1}] * n, strategy="STRICT_PACK")
     actors = [{"CPU": wanted["actor_cpu"]}] * int(wanted["actors"]) if wanted.get("actor_cpu") else []
     return PlacementGroupFactory([{"CPU": wanted["cpu"], "GPU": wanted["gpu"]}, *actors])
 

@@ -21,8 +21,8 @@ from ...data.errors import ConfigError, D3rayError, StorageError
 from ..cluster.gpus import ran_out
 from ..storage.experiments import PACKAGES, Trial
 from ..storage.folders import Folder
+from ..worker.peers import begin_trial
 from ..worker.trial_config import TrialConfig, what_to_lower
-from ..worker.trial_run import TrialRun
 
 SECONDS = 30.0  # that a probe may take once its workers are up
 _START = 90.0  # that those may take at most
@@ -105,10 +105,12 @@ class Probe:
     def begin(self, config: Mapping[str, Any]) -> dict[str, float]:
         """Sets a trial up and warms it up."""
         begin, self.told = time.monotonic(), config
+        if hasattr(self, "_run"):
+            self._run.close()
         settings = TrialConfig.checked(config, title="trial")
         source = Trial(Folder(str(settings.folder)))
         own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
-        self._run = TrialRun(settings.model_copy(update={"folder": own.folder.name}))
+        self._run = begin_trial(settings.model_copy(update={"folder": own.folder.name}))
         if self._run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._run.device)
         self._data, self._evaluators = self._run.prepare()
@@ -122,8 +124,7 @@ class Probe:
     def _train(self, n: int) -> float:
         """Seconds of a gradient step, over some, with what every epoch asks for. RLlib may do more of them than are asked for."""
         run, begin, first = self._run, time.perf_counter(), self._run.subject.step
-        for epoch in run.subject.fitter(self._data, n, run.config.n_steps_per_epoch):
-            rows = epoch.metrics if isinstance(epoch.metrics, list) else [epoch.metrics]
+        for rows in run.train(self._data, n):
             self._row |= rows[0]
         return (time.perf_counter() - begin) / max(run.subject.step - first, 1)
 
@@ -225,9 +226,11 @@ def probe(
             there is no room for a worker.
     """
     import ray
+    from ray.util.placement_group import remove_placement_group
 
     begin = time.monotonic()
-    workers = [_worker(programs[k % len(programs)], node) for k in range(side)]
+    gangs: list[Any] = [_gang(programs[k % len(programs)], node) for k in range(side)]
+    workers = [_worker(programs[k % len(programs)], node, gang) for k, gang in enumerate(gangs)]
     try:
         ready = {worker.ready.remote(): worker for worker in workers}
         done, _ = ray.wait(list(ready), num_returns=side, timeout=_START / 2)
@@ -259,17 +262,34 @@ def probe(
             raise StorageError(f"A trial was not through its first updates after the {seconds:g} s of a probe: there is no plan.")
         return [large.get(k) or (_median(several) if several else None) for k, several in enumerate(found)]
     finally:
-        for worker in workers:
+        for worker, gang in zip(workers, gangs, strict=True):
             ray.kill(worker)
+            if gang is not None:
+                remove_placement_group(gang)
 
 
-def _worker(config: Mapping[str, Any], node: str) -> Any:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+def _gang(config: Mapping[str, Any], node: str) -> Any:
+    """Room on the node for the processes of a trial that has several GPUs; None: it is one process."""
+    from ray.util.placement_group import placement_group
 
     wanted = config["resources"]
-    actor: Any = ray.remote(num_cpus=wanted["cpu"], num_gpus=wanted["gpu"], max_restarts=0)(Probe)
-    return actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)).remote()
+    if (n := int(wanted["gpu"])) <= 1:
+        return None
+    parts: list[dict[str, float]] = [{"CPU": wanted["cpu"] / n, "GPU": 1.0}] * n
+    return placement_group(parts, strategy="STRICT_PACK", bundle_label_selector=[{"ray.io/node-id": node}] * n)
+
+
+def _worker(config: Mapping[str, Any], node: str, gang: Any) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+    wanted, n = config["resources"], max(1, int(config["resources"]["gpu"]))
+    if gang is None:
+        where: Any = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    else:
+        where = PlacementGroupSchedulingStrategy(gang, placement_group_capture_child_tasks=True)
+    actor: Any = ray.remote(num_cpus=wanted["cpu"] / n, num_gpus=wanted["gpu"] / n, max_restarts=0)(Probe)
+    return actor.options(scheduling_strategy=where).remote()
 
 
 def _round(

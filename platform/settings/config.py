@@ -19,7 +19,7 @@ from .plugins import import_plugins, located
 
 if TYPE_CHECKING:
     from ...algos.base import Algorithm
-
+from ...algos.learning.ranks import alone
 
 EVALUATED = ("evaluation/", "holdout/", "scorers/")  # what metrics that nothing but an evaluation gives begin with
 ScorerName = Literal[
@@ -104,7 +104,9 @@ class ResourcesConfig(Config):
 
     cpu: float = setting(1.0, "CPUs of a trial, also its number of threads", gt=0)
     gpu: Annotated[float, Field(ge=0)] | Literal["auto"] = setting(
-        0.0, "GPUs of a trial; a fraction shares one; auto: the share that its memory asks for, as a first one shows"
+        0.0,
+        "GPUs of a trial; a fraction shares one; several train one model together, each on its shard of every batch; auto: the "
+        "share that its memory asks for, as a first one shows",
     )
     actor_cpu: float = setting(1.0, "CPUs of each of a trial's actors, where it has some: online.actors", ge=0)
     grow_to: int | None = setting(
@@ -213,7 +215,27 @@ class ExperimentConfig(Conditions, _Subject):
             self._check_rllib()
         if self.is_online and self.resources.gpu == "auto":
             raise ConfigError(f"resources.gpu is auto, which is for what learns from data: {self.algorithm.name} needs a number.")
+        if self.resources.gpu != "auto" and self.resources.gpu > 1:
+            self._check_several_gpus(self.resources.gpu)
         return self
+
+    def _check_several_gpus(self, n: float) -> None:
+        """One model is trained on them together, which not every algorithm can."""
+        name, said = self.algorithm.name, f"resources.gpu is {n:g}"
+        if n != int(n):
+            raise ConfigError(f"{said}: a trial has a part of one GPU, or whole ones, as {int(n)} or {int(n) + 1}.")
+        if is_rllib(name) or self.is_online:
+            why = "RLlib's learner has one GPU" if is_rllib(name) else "it learns while it acts, in one process"
+            raise ConfigError(f"{said}, and {name} trains on one: {why}. Choose 1 or a part of it.")
+        algorithm = self.make_algorithm(self.seeds[0])
+        settings = algorithm.check_settings()
+        if (why := alone(algorithm, settings)) is not None:
+            raise ConfigError(f"{said}, and {name} trains on one: {why}. Choose 1 or a part of it.")
+        if algorithm.compile_graph:
+            raise ConfigError(f"{said}, and compile_graph is for one: leave it out.")
+        if settings.batch_size % int(n):
+            fits = settings.batch_size // int(n) * int(n) or int(n)
+            raise ConfigError(f"{said}, among which a batch_size of {settings.batch_size} cannot be shared evenly: choose {fits}.")
 
     @property
     def is_online(self) -> bool:

@@ -42,6 +42,11 @@ class TrialConfig(Config):
     perturbed: tuple[str, ...] = Field((), description="coefficients that exploits change: they are metrics then")
     folder: str | None = Field(None, description="the trial's folder; None: whoever asked for the trial keeps its checkpoints")
 
+    @property
+    def n_processes(self) -> int:
+        """Processes that train one model together: one for each of several GPUs."""
+        return max(1, int(self.resources.get("gpu", 0.0)))
+
 
 def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
     """What the worker of a trial is told: JSON, without credentials. What decides the trial's results its folder says.

@@ -6,7 +6,8 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -41,6 +42,22 @@ Rows = list[dict[str, float]]  # metrics, one dictionary a seed
 _PROGRAM = ("n_steps", "n_steps_per_epoch", "seeds", "evaluation", "dataset", "device", "threads", "folder", "plugins")
 
 
+class Peers(Protocol):
+    """Other processes that train the model of a trial with it."""
+
+    def training(self, step: int, n_steps: int) -> AbstractContextManager[None]:
+        """Has them train from a gradient step on, while what is within trains as many; raises what one of them raised."""
+        ...
+
+    def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Has them go on from a state."""
+        ...
+
+    def close(self) -> None:
+        """Ends them."""
+        ...
+
+
 class TrialRun:
     """One trial: some seeds of a configuration, trained epoch by epoch.
 
@@ -52,8 +69,8 @@ class TrialRun:
         goes_on: Whether a resume goes on from there: the whole experiment was cancelled, and not this trial.
     """
 
-    def __init__(self, config: TrialConfig) -> None:
-        self.config = config
+    def __init__(self, config: TrialConfig, peers: Peers | None = None) -> None:
+        self.config, self._peers = config, peers
         self.writer: Writer | None = None
         self._experiment: Folder | None = None
         self.failed: dict[int, dict[str, Any]] = {}
@@ -67,9 +84,10 @@ class TrialRun:
         self.goes_on = False
         self._exploited = 0  # how many of the exploits that were decided are done
         self._epochs: Iterator[Rows] | None = None
+        self._followed: Any = None  # what a peer trains on
         self._evaluators: list[Returns | HeldOut] = []
         self._system = SystemMetrics() if config.system_metrics else None
-        torch.set_num_threads(config.threads)
+        torch.set_num_threads(max(1, config.threads // config.n_processes))
         keep_freed_memory()
         check_gpu(config.resources.get("gpu", 0.0), config.device)
         self.device = pick_device(config.device)
@@ -78,7 +96,7 @@ class TrialRun:
         import_plugins(config.plugins)
         self.dataset = open_dataset(config.dataset, mapped=not streams(config.algorithm))
         self.subject: Subject = make_subject(
-            config.algorithm,
+            {**config.algorithm, "data_parallel": True} if config.n_processes > 1 else config.algorithm,
             config.seeds,
             config.device,
             self.dataset,
@@ -113,7 +131,8 @@ class TrialRun:
         """Trains an epoch, and commits a checkpoint where one is due. Metrics, one dictionary a seed, `step` the logging step."""
         if self._epochs is None:
             self._epochs = self._start()
-        rows = next(self._epochs)
+        with self._together(self._left_of_epoch()):
+            rows = next(self._epochs)
         system = self._system() if self._system is not None else {}
         for k, (seed, metrics) in enumerate(zip(self.config.seeds, rows, strict=True)):
             metrics["step"] = float(self.step)
@@ -158,14 +177,45 @@ class TrialRun:
         for one in self.subject.fitter(train, left, self.config.n_steps_per_epoch, evaluators):
             yield one.metrics if isinstance(one.metrics, list) else [one.metrics]
 
+    def _left_of_epoch(self) -> int:
+        """Gradient steps of the epoch that comes."""
+        within = self.config.n_steps_per_epoch
+        return min(self.config.n_steps - self.step, within - self.subject.step % within)
+
+    def _together(self, n_steps: int) -> AbstractContextManager[None]:
+        """Within it gradient steps are done, by peers too where there are some."""
+        return contextlib.nullcontext() if self._peers is None else self._peers.training(self.subject.step, n_steps)
+
+    def train(self, data: Any, n_steps: int) -> Iterator[Rows]:
+        """Gradient steps of which nothing is kept, as a plan is made from; metrics as `epoch` has them."""
+        with self._together(n_steps):
+            for one in self.subject.fitter(data, n_steps, self.config.n_steps_per_epoch):
+                yield one.metrics if isinstance(one.metrics, list) else [one.metrics]
+
+    def follow(self, step: int, n_steps: int) -> None:
+        """Trains as rank 0 of its group does, from a gradient step on: nothing is measured or kept."""
+        if self._followed is None:
+            self._followed = self._split()[0]
+        if step != self.subject.step:
+            self.subject.fit_.learner.step = step
+        for _ in self.subject.fitter(self._followed, n_steps, self.config.n_steps_per_epoch):
+            pass
+
+    def _split(self) -> tuple[Any, Any]:
+        """What is trained on, and what is held out, if something is."""
+        train = cast("Any", self.dataset)
+        if self.config.evaluation is None or not self.config.evaluation.holdout:
+            return train, None
+        return train.split(self.config.evaluation.holdout, seed=0)  # the same for every seed, so that seeds compare
+
     def prepare(self) -> tuple[Any, dict[str, Every]]:
         """What is trained on, and the evaluators by name."""
-        config, train, found = self.config.evaluation, cast("Any", self.dataset), dict[str, Every]()
+        config, found = self.config.evaluation, dict[str, Every]()
+        train, test = self._split()
         if config is None:
             return train, found
         when = config.every or self.config.n_steps_per_epoch, self.config.n_steps, self.offset
         if config.holdout:
-            train, test = train.split(config.holdout, seed=0)  # the same for every seed, so that seeds compare
             if streams(self.config.algorithm):  # else looking at it would map all of the data
                 test = in_memory(test)
             held_out = HeldOut(test)
@@ -241,6 +291,8 @@ class TrialRun:
             self.subject.set_params(**{name: meta["config"][name] for name in _coefficients(self._settings())})
         self.offset = (trial["logging_step"] if reached is None else reached) - self.subject.step
         self._epochs = None
+        if self._peers is not None:
+            self._peers.load(*self.subject.state())
 
     def _adopted(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """A state of another trial with this trial's seeds and coefficients."""
@@ -264,6 +316,8 @@ class TrialRun:
         What follows is a `load`: weights are not this trial's yet.
         """
         before, now = other._settings(), self._settings()
+        if self._peers is not None or other._peers is not None:  # peers are told of states, not of learners
+            return False
         same = all(getattr(self.config, n) == getattr(other.config, n) for n in _PROGRAM) and type(before) is type(now)
         if not same or not isinstance(other.subject, Algorithm | Stack) or not hasattr(other.subject, "fit_") or other.failed:
             return False
@@ -382,6 +436,8 @@ class TrialRun:
     def close(self) -> None:
         """Closes environments and ends the loop; nothing is trained or measured afterwards."""
         self._end_epochs()
+        if self._peers is not None:
+            self._peers.close()
         if hasattr(self.subject, "close"):  # RLlib's algorithms have processes and threads of their own
             self.subject.close()  # pyright: ignore[reportAttributeAccessIssue]
         if self._system is not None:
