@@ -113,19 +113,16 @@ class Training(tune.Trainable):
         if "seed" in config:
             given["seeds"] = (config["seed"],)
         given["algorithm"] = {"name": self.algorithm, **given.get("algorithm", {})}
-        reserved = self.trial_resources
-        wanted = reserved.required_resources if reserved else None
-        given.setdefault("threads", max(1, int((wanted or {}).get("CPU", 1))))
-        if (
-            reserved is not None and wanted is not None
-        ):  # what Tune reserved, whose GPU is looked for as that of d3ray's own trials is
-            given["resources"] = {"cpu": wanted.get("CPU", 0.0), "gpu": wanted.get("GPU", 0.0)}
+        if (reserved := self.trial_resources) is not None:
+            cpu, gpu = (reserved.required_resources.get(kind, 0.0) for kind in ("CPU", "GPU"))
             if (n := max(bundle.get("GPU", 0.0) for bundle in reserved.bundles)) > 1:
                 raise ConfigError(
                     f"d3ray/{self.algorithm} has {n:g} GPUs in one bundle, and each trains in a process of its own: reserve "
                     f"tune.PlacementGroupFactory([{{'CPU': 1, 'GPU': 1}}] * {n:g}, strategy='STRICT_PACK')."
                 )
-            if not wanted.get("GPU"):
+            given["resources"] = {"cpu": cpu, "gpu": gpu}  # its GPU is looked for as that of d3ray's own trials is
+            given.setdefault("threads", max(1, int(cpu)))
+            if not gpu:
                 given.setdefault("device", "cpu")
         return TrialConfig.checked(given, title=f"d3ray/{self.algorithm}")
 

@@ -19,7 +19,6 @@ from .plugins import import_plugins, located
 
 if TYPE_CHECKING:
     from ...algos.base import Algorithm
-from ...algos.learning.ranks import alone
 
 EVALUATED = ("evaluation/", "holdout/", "scorers/")  # what metrics that nothing but an evaluation gives begin with
 ScorerName = Literal[
@@ -221,6 +220,8 @@ class ExperimentConfig(Conditions, _Subject):
 
     def _check_several_gpus(self, n: float) -> None:
         """One model is trained on them together, which not every algorithm can."""
+        from ...algos.learning.ranks import alone  # it imports torch, without which experiments can be looked at
+
         name, said = self.algorithm.name, f"resources.gpu is {n:g}"
         if n != int(n):
             raise ConfigError(f"{said}: a trial has a part of one GPU, or whole ones, as {int(n)} or {int(n) + 1}.")
