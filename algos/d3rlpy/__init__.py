@@ -13,6 +13,7 @@ from ..environments import datasets as datasets
 from ..saving.saving import load
 from . import algos as algos
 from . import dataset as dataset
+from . import distributed as distributed
 from . import dynamics as dynamics
 from . import envs as envs
 from . import logging as logging

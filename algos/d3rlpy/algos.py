@@ -10,6 +10,7 @@ from ..registry import algorithm_class
 from ..saving.d3_settings import ALGORITHMS, settings_for
 from . import models, preprocessing
 from .constants import device_of, drawn_seed
+from .distributed import agreed_seed
 from .explorers import ConstantEpsilonGreedy as ConstantEpsilonGreedy
 from .explorers import Explorer as Explorer
 from .explorers import LinearDecayEpsilonGreedy as LinearDecayEpsilonGreedy
@@ -74,14 +75,13 @@ class LearnableConfig:
 
         Args:
             device: False: the CPU; True: the first GPU; a number or a name.
-            enable_ddp: Refused; see docs/migrating.md.
+            enable_ddp: Whether the processes of `distributed` train it together, each on its shard of every batch.
 
         Raises ConfigError.
         """
-        if enable_ddp:
-            raise ConfigError("enable_ddp is not here: a sweep brings every GPU its own seeds; see docs/migrating.md.")
         settings = settings_in_d3rlpys_words(self.name, self.params)
-        made = algorithm_of(self.name)(**settings, device=device_of(device), seed=drawn_seed())
+        seed = agreed_seed(drawn_seed()) if enable_ddp else drawn_seed()
+        made = algorithm_of(self.name)(**settings, device=device_of(device), seed=seed, data_parallel=enable_ddp)
         made.config = self
         return made
 

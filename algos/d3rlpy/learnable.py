@@ -45,7 +45,6 @@ _NAMES: Mapping[str, Mapping[str, str]] = {  # what d3rlpy calls our metrics, by
     "IQL": {"value_loss": "v_loss", "critic_loss": "q_loss"},
 }
 _THEIRS = {name: words for names, words in _NAMES.items() for name in names.split()}
-_NOT_HERE = "a learner trains all its seeds on one device, and a sweep brings every GPU its own: see docs/migrating.md."
 
 
 class Learnable(Algorithm):
@@ -104,7 +103,7 @@ class Learnable(Algorithm):
             evaluators: By name, called after an epoch with (algorithm, dataset).
             callback: Called after a gradient step with (algorithm, epoch, steps done since the call).
             epoch_callback: The same after an epoch.
-            enable_ddp: Refused.
+            enable_ddp: Whether the processes of `distributed` train it together; to be said in `create` too.
             n_epochs: Of d3rlpy's first versions, as those that follow: epochs, each as long as there are batches in the data.
             eval_episodes: What scorers look at.
             scorers: By name, called after an epoch with (algorithm, eval_episodes).
@@ -119,8 +118,8 @@ class Learnable(Algorithm):
         Raises:
             ConfigError: a setting cannot be used; DataError: the data are of the wrong kind; StorageError: logs cannot be written.
         """
-        if enable_ddp:
-            raise ConfigError(f"enable_ddp is not here: {_NOT_HERE}")
+        if enable_ddp and not self.data_parallel:
+            raise ConfigError("enable_ddp is said in fit, and in create it was not: say it there, before networks are made.")
         self._take_picker(dataset)
         data = trained_on(self, opened(dataset))
         n_steps, per_epoch = self._steps(data, n_steps, n_steps_per_epoch, n_epochs)

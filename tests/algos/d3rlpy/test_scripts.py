@@ -442,7 +442,6 @@ def test_params_of_d3rlpys_own_are_read() -> None:
         (lambda: d3rlpy.algos.DQNConfig(learnin_rate=1.0), "'learnin_rate'"),
         (lambda: d3rlpy.algos.DQNConfig(q_func_factory="qrr"), "q_func_factory is 'qrr', which d3rlpy has not; did you mean 'qr'"),
         (lambda: d3rlpy.algos.TACRConfig, "no 'TACRConfig'"),
-        (lambda: d3rlpy.algos.DQNConfig().create(enable_ddp=True), "enable_ddp is not here"),
         (lambda: d3rlpy.dataset.create_fifo_replay_buffer(10), "needs to know its spaces"),
     ],
 )
