@@ -85,7 +85,9 @@ def benchmark_work(config: SuiteConfig, data: Obtained) -> Work:
         config=cells[0].config,  # what is said of how trials run is the same in all of them
         configuration=config.protocol(),
         datasets={places[label]: about for label, about in datasets.items()},
-        proposer=lambda experiment, spent: Listed(cell_trials(experiment, config, cells, datasets), lambda: spent.is_over),
+        proposer=lambda experiment, spent, groups: Listed(
+            cell_trials(experiment, config, cells, datasets, groups), lambda: spent.is_over
+        ),
         limits=config.budget,
         data=_about(config),
         tags={
@@ -106,7 +108,11 @@ def _check(cell: Cell, data: Data) -> None:
 
 
 def cell_trials(
-    experiment: Experiment, config: SuiteConfig, cells: Sequence[Cell], datasets: Mapping[str, Mapping[str, Any]]
+    experiment: Experiment,
+    config: SuiteConfig,
+    cells: Sequence[Cell],
+    datasets: Mapping[str, Mapping[str, Any]],
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> list[Trial]:
     """The trials of cells, created where they are not there, the first seeds of all cells first.
 
@@ -115,6 +121,7 @@ def cell_trials(
         config: The suite.
         cells: Those whose data are there.
         datasets: The description of each by label.
+        groups: Seeds of each trial of a cell; None: as the suite says.
 
     Raises:
         ConfigError: a cell was begun with other settings or other data, or the suite lacks one that was begun.
@@ -141,7 +148,8 @@ def cell_trials(
                     "it has now."
                 )
         numbered.append((next(free) if begun is None or begun.number is None else begun.number, cell))
-    return [_trial(experiment, config, number, cell, seeds, datasets) for seeds in config.groups() for number, cell in numbered]
+    each = config.groups() if groups is None else groups
+    return [_trial(experiment, config, number, cell, seeds, datasets) for seeds in each for number, cell in numbered]
 
 
 def _trial(

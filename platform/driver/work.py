@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...data.uris import without_secrets
@@ -26,7 +26,7 @@ class Work:
         config: Name, storage, resources, and what else trials have in common.
         configuration: What decides the results, JSON; a resumed experiment must have the same.
         datasets: Description of each dataset (`describe_dataset`) by place.
-        proposer: Makes who says which trials there are, of the experiment and what was spent.
+        proposer: Makes who says which trials there are, of the experiment, what was spent, and the seeds of each trial.
         scheduler: Makes Tune's scheduler.
         also: What every trial's worker is told beside its `trial_config`.
         data: The description of the experiment's own data; None: the first of `datasets`.
@@ -34,12 +34,13 @@ class Work:
         limits: What it may spend before nothing new begins; None: that is not counted.
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
         asked: The job and its settings as they were given (`settings.config.asked`): with them another process goes on.
+        undivided: Why seeds that train as one stack may not be split, a clause; empty: they may.
     """
 
     config: ExperimentConfig
     configuration: Mapping[str, Any]
     datasets: Mapping[str, Mapping[str, Any]]
-    proposer: Callable[[Experiment, Spent], Proposer]
+    proposer: Callable[[Experiment, Spent, Sequence[Sequence[int]]], Proposer]
     scheduler: Callable[[Experiment], TrialScheduler | None] = lambda experiment: None
     also: Mapping[str, Any] = field(default_factory=dict[str, Any])
     data: Mapping[str, Any] | None = None
@@ -47,6 +48,17 @@ class Work:
     limits: Limits | None = None
     max_concurrent: int | None = None
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    undivided: str = ""
+
+    def propose(self, experiment: Experiment, spent: Spent) -> Proposer:
+        """Who says which trials there are."""
+        return self.proposer(experiment, spent, self.config.groups())
+
+    def stacked(self, seeds_per_trial: int | None) -> Work:
+        """The same with stacks of so many seeds; None: of as many as it has. Its `configuration` stays what was asked for."""
+        if seeds_per_trial is None:
+            return self
+        return replace(self, config=self.config.model_copy(update={"seeds_per_trial": seeds_per_trial}))
 
     def told(self, trial: Trial, *, in_full: bool = False) -> dict[str, Any]:
         """What the worker of a trial is told: JSON.

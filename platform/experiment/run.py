@@ -18,7 +18,7 @@ from ..driver.trials import prepare_environment, run_trials
 from ..driver.work import Work
 from ..places import open_place
 from ..planning.models import with_kept_model
-from ..planning.packing import pack
+from ..planning.packing import has_begun, pack
 from ..results.experiment import ExperimentResult, collect, conclude
 from ..results.progress import OnProgress, Progress
 from ..settings.config import ExperimentConfig, asked
@@ -73,7 +73,7 @@ def train_work(config: ExperimentConfig) -> Work:
         config=config,
         configuration={**decided, "seeds": list(config.seeds), "seeds_per_trial": config.seeds_per_trial},
         datasets={config.dataset_place: about},
-        proposer=lambda experiment, _: Listed([experiment.trial(decided, seeds) for seeds in config.groups()]),
+        proposer=lambda experiment, _, groups: Listed([experiment.trial(decided, seeds) for seeds in groups]),
         asked=asked("train", config, ExperimentConfig),
     )
 
@@ -118,7 +118,8 @@ def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgre
         for one in experiment.trials():
             one.give_up_after(config.retries)
         spent = Spent(experiment.folder, work.limits)
-        proposer = work.proposer(experiment, spent) if trial is None else Listed([_taken_up(experiment, trial)])
+        work = work.stacked(experiment.seeds_per_trial)
+        proposer = work.propose(experiment, spent) if trial is None else Listed([_taken_up(experiment, trial)])
         with Delivery(tracking, experiment, experiment.trials(), MetricFiles(experiment, config.loggers)) as delivery:
             if proposer.has_more():
                 _train(work, experiment, proposer, spent, delivery, on_progress, trial, waiting)
@@ -170,11 +171,16 @@ def _train(
     for trial in experiment.trials():
         if not trial.is_settled and only in (None, trial.identity):
             trial.reopen()
+    kept = only is not None or has_begun(work, experiment)
     experiment.folder.forget([trial.folder for trial in experiment.trials() if trial.is_settled])
     waiting("starting Ray" if is_own_ray() else "joining the Ray cluster")
     with ray_session():
         waiting("preparing data and workers")
-        packed = pack(work)
+        packed = pack(work, kept=kept)
+        if (size := packed.config.seeds_per_trial) != work.config.seeds_per_trial:
+            experiment.split(size)
+            proposer = packed.propose(experiment, spent)
+            delivery.look_anew()
         recorded = {place: about["fingerprint"] for place, about in work.datasets.items()}
         wanted, grows = packed.config.wanted, packed.config.resources.grow_to is not None
         prepare_node_maps(*recorded, resources=wanted, recorded=recorded, mapped=not work.streams, grows=grows)

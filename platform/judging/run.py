@@ -127,13 +127,14 @@ def _work(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept]) -> Wo
         config=first,
         configuration={**decided[0], "algo": [one.path for one in kept], "seeds": list(first.seeds)},
         datasets={first.dataset_place: about},
-        proposer=lambda experiment, _: Listed(
+        proposer=lambda experiment, *_: Listed(
             [
                 experiment.trial(each, first.seeds, title=f"FQE of {one.label}", tags={"d3ray.judged": one.source})
                 for one, each in zip(kept, decided, strict=True)
             ]
         ),
         asked=asked("judge", settings, JudgeSettings),
+        undivided="a policy is judged by all seeds of its FQE together",
     )
 
 

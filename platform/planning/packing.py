@@ -1,15 +1,20 @@
-"""How many trials share a GPU: from the memory that one was seen to need."""
+"""How many trials share a GPU, and how many seeds a trial has: from the memory that one was seen to need."""
 
 from __future__ import annotations
 
+import logging
 import math
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ...data.errors import ConfigError
 from ..driver.node_maps import first_nodes, prepare_node_maps
 from ..driver.work import Work
-from ..worker.trial_config import program
-from .probe import Measured, probe
+from ..storage.experiments import Experiment, Trial
+from ..words import size_text
+from ..worker.trial_config import program, what_to_lower
+from .probe import Measured, TooLargeError, probe
 from .rehearsal import proposed, rehearsal
 
 HEAD_ROOM = 0.1  # of a GPU's memory that a pack leaves free: allocators round up, and later steps may need a little more
@@ -17,12 +22,18 @@ _SECONDS = 20.0  # that measuring may take
 _KINDS = 8  # of trials that are measured at most
 
 
-def pack(work: Work) -> Work:
+def pack(work: Work, *, kept: bool = False, tell: Callable[[str], None] | None = None) -> Work:
     """The work with the share of a GPU that its trials need in place of `gpu: auto`. Ray must be initialised.
 
     A trial of each of the first kinds is trained for some steps on a GPU of its own, as many kinds as there is time for; the one
-    that needs most decides. One that a whole GPU is too small for does not: its trials fail by themselves. Where no node has a GPU,
+    that needs most decides. Where a whole GPU is too small for a stack of seeds, `seeds_per_trial` is halved, and they are measured
+    again. A kind that does not fit with one seed either decides nothing: its trials fail by themselves. Where no node has a GPU,
     and none will, trials get none.
+
+    Args:
+        work: Whose trials.
+        kept: Whether stacks have to stay as they are, for trials were begun with them.
+        tell: Called with a sentence for the user where stacks are split; None: it is logged.
 
     Raises:
         ConfigError, DataError, StorageError: what a trial would raise in its first seconds, or a whole GPU is too small for every
@@ -42,12 +53,97 @@ def pack(work: Work) -> Work:
     prepare_node_maps(*work.datasets, resources={"CPU": cpu, "GPU": 1}, mapped=not work.streams)
     with rehearsal(alone) as experiment:
         sample, _ = proposed(alone, experiment, 64)
-        kinds = {program(told): told for told in (alone.told(trial, in_full=True) for trial in sample)}
-        chosen = list(kinds.values())[:_KINDS]
-        side = min(int(has["GPU"]), int(has["CPU"] / cpu), len(chosen))
-        found = probe(chosen, side=max(side, 1), node=node, seconds=_SECONDS)
-    most = max(one.gpu_memory for one in found if isinstance(one, Measured))
-    return _with_gpu(work, share(most, int(has["CPU"] / cpu / has["GPU"])))
+        first: dict[str, Trial] = {}
+        for trial in sample:
+            first.setdefault(program(alone.told(trial)), trial)
+        trials = list(first.values())[:_KINDS]
+
+        def measured(n: int, before: Sequence[_Seen]) -> _Seen:
+            told = [alone.told(_part(experiment, trial, n), in_full=True) for trial in trials]
+            if before:  # there may not be time for all: what was too large comes first
+                told.sort(key=lambda one: _kind(one) not in before[-1].large)
+            side = min(int(has["GPU"]), int(has["CPU"] / cpu), len(told))
+            return _measured(told, max(side, 1), node)
+
+        seen = [measured(max(len(trial.seeds) for trial in trials), ())]
+        while (last := seen[-1]).large and last.n_seeds > 1 and not (kept or work.undivided):
+            seen.append(measured((last.n_seeds + 1) // 2, seen))
+    if last.memory is None:
+        raise _too_large(last, work.undivided, kept=kept)
+    fits = next(one for one in seen if one.large.keys() <= last.large.keys())  # the largest stacks that smaller ones do not better
+    if fits is not seen[0]:
+        work = work.stacked(fits.n_seeds)
+        (tell or logging.getLogger("d3ray").warning)(_was_split(seen[0], fits.n_seeds))
+    assert fits.memory is not None
+    return _with_gpu(work, share(fits.memory, int(has["CPU"] / cpu / has["GPU"])))
+
+
+def has_begun(work: Work, experiment: Experiment) -> bool:
+    """Whether an experiment that packs itself has trials that were begun, so that their stacks have to stay."""
+    return work.config.resources.gpu == "auto" and any(trial.is_begun for trial in experiment.trials())
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What kinds of trial were seen to need.
+
+    Attributes:
+        n_seeds: Of the largest.
+        memory: The part of a GPU's that the one had that needs most; None: a whole GPU is too small for every one.
+        large: Why a whole GPU is too small, by kind, its seeds not counted.
+        algorithm: Of the first.
+    """
+
+    n_seeds: int
+    memory: float | None
+    large: Mapping[str, TooLargeError]
+    algorithm: Mapping[str, Any]
+
+
+def _measured(told: Sequence[Mapping[str, Any]], side: int, node: str) -> _Seen:
+    """Trains trials for some steps, one of each kind."""
+    kinds = list({program(one): one for one in told}.values())
+    n_seeds, algorithm = max(len(one["seeds"]) for one in kinds), told[0]["algorithm"]
+    try:
+        found = probe(kinds, side=side, node=node, seconds=_SECONDS)
+    except TooLargeError as error:
+        return _Seen(n_seeds, None, dict.fromkeys(map(_kind, kinds), error), algorithm)
+    large = {_kind(one): why for one, why in zip(kinds, found, strict=True) if isinstance(why, TooLargeError)}
+    return _Seen(n_seeds, max(one.gpu_memory for one in found if isinstance(one, Measured)), large, algorithm)
+
+
+def _part(experiment: Experiment, trial: Trial, n: int) -> Trial:
+    """A trial of the first `n` seeds of another."""
+    told: dict[str, Any] = {"dataset": trial.dataset, "number": trial.number, "choice": trial.choice}
+    return experiment.trial(trial.configuration, trial.seeds[:n], **told)
+
+
+def _kind(told: Mapping[str, Any]) -> str:
+    return program({**told, "seeds": ()})
+
+
+def _too_large(seen: _Seen, undivided: str, *, kept: bool) -> ConfigError:
+    """Why nothing can be trained, with what to do about it."""
+    n, name = seen.n_seeds, seen.algorithm["name"]
+    if n > 1 and kept:
+        return ConfigError(
+            f"{name}: a whole GPU has too little memory for a trial of {n} seeds, and trials were begun with as many, so they are "
+            "not split: go on where a GPU is larger, or begin anew with --replace or another name."
+        )
+    if n > 1 and undivided:
+        lower = what_to_lower(n, seen.algorithm, "the number of seeds")
+        return ConfigError(
+            f"{name}: a whole GPU has too little memory for a trial, and its seeds are not split, for {undivided}: {lower}."
+        )
+    return next(iter(seen.large.values()))
+
+
+def _was_split(seen: _Seen, n: int) -> str:
+    """What a user is told of stacks that were split."""
+    size = max(one.gpu_bytes for one in seen.large.values())
+    gpu = f"a GPU of {size_text(size)}" if size else "a whole GPU"
+    into = f"stacks of {n}" if n > 1 else "trials of one seed"
+    return f"Stacks of {seen.n_seeds} seeds do not fit into {gpu}: they are split into {into}."
 
 
 def _with_gpu(work: Work, gpu: float) -> Work:

@@ -34,7 +34,7 @@ from .estimate import (
     trial_seconds,
     until_spent,
 )
-from .packing import pack
+from .packing import has_begun, pack
 from .probe import SECONDS, Measured, TooLargeError, probe
 from .rehearsal import proposed, rehearsal
 
@@ -131,10 +131,11 @@ def plan(
         ConfigError, DataError, StorageError: what the work itself would raise before it trains; or no node came up to measure on.
     """
     prepare_environment()
-    begin = time.monotonic()
+    begin, told = time.monotonic(), list[str]()
     with ray_session():
         ray_seconds = time.monotonic() - begin
-        work = pack(work)
+        work, kept = _as_begun(work) if resume else (work, False)
+        work = pack(work, kept=kept, tell=told.append)
         wanted = {"CPU": work.config.resources.cpu, "GPU": float(work.config.resources.gpu)}
         nodes = _nodes(first_nodes(wanted))
         to_come = _to_come(nodes, work)
@@ -192,7 +193,10 @@ def plan(
         at_most=at_most,
         gpu_share=float(work.config.resources.gpu),
         probed={"seconds": probed.seconds, "side": probed.side, "kinds": probed.n_measured, "of_kinds": len(probed.found)},
-        notes=_notes(probed, len(nodes), len(to_come), len(trials), n_trials, endless, _short(probed, configs, paper.at_once)),
+        notes=[
+            *told,
+            *_notes(probed, len(nodes), len(to_come), len(trials), n_trials, endless, _short(probed, configs, paper.at_once)),
+        ],
     )
 
 
@@ -268,6 +272,15 @@ def _trials(sample: Sequence[Trial], n_configurations: int) -> int:
     each = Counter(trial.number for trial in sample)
     whole = list(each.values())[:-1] or list(each.values())
     return round(n_configurations * sum(whole) / len(whole))
+
+
+def _as_begun(work: Work) -> tuple[Work, bool]:
+    """The work with the stacks that its experiment has, and whether those have to stay; as it is where there is no experiment."""
+    try:
+        begun = Experiment.look(work.config.storage_place, work.config.experiment)
+    except StorageError:
+        return work, False
+    return work.stacked(begun.seeds_per_trial), has_begun(work, begun)
 
 
 def _left(work: Work, sample: Sequence[Trial]) -> dict[str, int]:

@@ -53,6 +53,8 @@ class Measured:
 class TooLargeError(ConfigError):
     """A kind of trial that needs more of a GPU's memory than it was given."""
 
+    gpu_bytes: int = 0  # all the memory of that GPU; 0: nobody could ask it
+
 
 def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[str, float] | D3rayError]:
     """A phase that gives back what a user can mend, memory that is too small included.
@@ -75,7 +77,10 @@ def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[st
         share, name = told["resources"]["gpu"], told["algorithm"]["name"]
         gpu = "a whole GPU" if share >= 1 else f"{share:g} of a GPU"
         lower = what_to_lower(len(told["seeds"]), told["algorithm"])
-        return TooLargeError(f"{name}: {gpu} has too little memory for a trial: {lower}.")
+        large = TooLargeError(f"{name}: {gpu} has too little memory for a trial: {lower}.")
+        if torch.cuda.is_available():
+            large.gpu_bytes = torch.cuda.mem_get_info()[1]
+        return large
 
     return called
 

@@ -46,7 +46,7 @@ def proposed(work: Work, experiment: Experiment, most: int) -> tuple[list[Trial]
         experiment: Where they are created.
         most: As many as are wanted.
     """
-    proposer, trials = work.proposer(experiment, Spent(experiment.folder, None)), list[Trial]()
+    proposer, trials = work.propose(experiment, Spent(experiment.folder, None)), list[Trial]()
     while len(trials) < most:
         try:
             trial = proposer.next()

@@ -4,6 +4,7 @@
     experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run
     settings.json             the job and its settings as they were given last, and where: what goes on with it needs no more
     state.json                RUNNING, FINISHED, FAILED or KILLED
+    stacks.json               how many seeds a trial has, where the stacks that were asked for were split
     cancelled.json            somebody wants it to stop: every trial does at its next epoch, and no other begins
     faults.log                what Ray said of faults that were survived
     lock                      held by the command that runs the experiment
@@ -54,6 +55,7 @@ CHOICE = "choice.json"  # in a trial's folder; see `Trial.choice`
 _CANCELLED = "cancelled.json"
 _SETTINGS = "settings.json"
 _REPLACED = "replaced.json"
+_STACKS = "stacks.json"
 _KEPT = ("lock", _REPLACED)  # what outlives an experiment that is deleted
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 
@@ -120,6 +122,11 @@ class Trial:
         """Whether there is nothing left to do: every seed finished, or failed in a way that would come again."""
         ended = self.status
         return len(ended) == len(self.seeds) and all(e["status"] == "FINISHED" or e.get("final") for e in ended.values())
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a worker has had it, it has ended, or the tracking server knows of it."""
+        return bool(self.worker or self.status or self.delivered)
 
     @property
     def committed(self) -> int:
@@ -327,6 +334,18 @@ class Experiment:
     def settings(self) -> dict[str, Any] | None:
         """`job`, `config` and `working_directory`; None where an earlier version began it."""
         return self.folder.read_json(_SETTINGS)
+
+    @property
+    def seeds_per_trial(self) -> int | None:
+        """How many seeds a trial has, where stacks were split; None: as many as its configuration says."""
+        kept = self.folder.read_json(_STACKS)
+        return None if kept is None else int(kept["seeds_per_trial"])
+
+    def split(self, seeds_per_trial: int) -> None:
+        """Keeps that trials have so many seeds, and deletes those that there are, none of which was begun. Raises StorageError."""
+        for trial in self.trials():  # first: a command that is killed in between splits again
+            trial.folder.remove()
+        self.folder.write_json(_STACKS, {"seeds_per_trial": seeds_per_trial})
 
     def cancel(self) -> None:
         """Asks whoever runs it to stop: what was begun commits its epoch, and a resume goes on from there. Raises StorageError."""

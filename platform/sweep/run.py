@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..results.progress import OnProgress
 from ..settings.config import ExperimentConfig, asked
 from ..storage.experiments import Experiment, Trial
 from .config import SweepConfig
+from .scheduler_config import COMPARES
 from .schedulers import make_scheduler, told
 from .search_space import ALGORITHM, DATASET, Configuration, applied
 from .searchers import Past, Searcher, make_searcher
@@ -52,6 +53,7 @@ class Search:
         datasets: The description of each dataset by place.
         searcher: Who proposes configurations.
         spent: What was spent so far.
+        groups: Seeds of each trial of a configuration; None: as the config says.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class Search:
         datasets: Mapping[str, Mapping[str, Any]],
         searcher: Searcher,
         spent: Spent,
+        groups: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self._config, self._experiment, self._datasets, self._searcher = config, experiment, datasets, searcher
-        self._spent = spent
+        self._spent, self._groups = spent, config.groups() if groups is None else groups
         self._most = config.max_configurations(searcher.end)
         self._status: dict[str, dict[int, dict[str, Any]]] = {}  # how trials ended, by identity; only what is not to be tried again
         self._members: dict[int, list[Trial]] = {}  # trials by number
@@ -83,7 +86,7 @@ class Search:
         number, config = proposal.number, proposal.config
         decided, about = config.configuration(), self._datasets[config.dataset_place]
         trials = list[Trial]()
-        for seeds in self._config.groups():
+        for seeds in self._groups:
             trial = self._experiment.trial(decided, seeds, dataset=about, number=number, choice=proposal.choice)
             trials.append(trial)
             if trial.dataset["fingerprint"] != about["fingerprint"]:
@@ -201,12 +204,13 @@ def sweep_work(config: SweepConfig) -> Work:
         config=config,
         configuration=config.decided(searcher.end),
         datasets=datasets,
-        proposer=lambda experiment, spent: Search(config, experiment, datasets, searcher, spent),
+        proposer=lambda experiment, spent, groups: Search(config, experiment, datasets, searcher, spent, groups),
         limits=config.budget,
         scheduler=lambda experiment: make_scheduler(config.scheduler, config, experiment, config.objective, spaces, population),
         also={"objective": config.objective.model_dump(mode="json"), **told(config.scheduler, list(spaces))},
         max_concurrent=config.searcher.max_concurrent,
         asked=asked("sweep", config, SweepConfig),
+        undivided="" if config.scheduler.name == "none" else f"scheduler {config.scheduler.name} {COMPARES}",
     )
 
 

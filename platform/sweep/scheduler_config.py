@@ -12,6 +12,8 @@ from ...data.config import Config, by_name, setting
 from ...data.errors import ConfigError, did_you_mean
 from ..settings.config import EVALUATED, ExperimentConfig
 
+COMPARES = "compares configurations over all their seeds"  # so these have to be in one trial
+
 
 class _Scheduler(Config):
     """What all have."""
@@ -26,8 +28,7 @@ class _Scheduler(Config):
         """Raises ConfigError where this scheduler cannot work with an experiment's steps and seeds."""
         if self.name != "none" and experiment.seeds_per_trial < len(experiment.seeds):
             raise ConfigError(
-                f"scheduler: {self.name} compares configurations over all their seeds: set seeds_per_trial to "
-                f"{len(experiment.seeds)}, or leave it away."
+                f"scheduler: {self.name} {COMPARES}: set seeds_per_trial to {len(experiment.seeds)}, or leave it away."
             )
 
 

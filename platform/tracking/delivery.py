@@ -64,6 +64,10 @@ class Delivery:
         self.files.forget(trial)
         self.trials.setdefault(trial.identity, trial)
 
+    def look_anew(self) -> None:
+        """Looks after the trials that there are now: those that were there before anything began may have been split."""
+        self.trials = {trial.identity: trial for trial in self.experiment.trials()}
+
     def start(self, *, runs: bool) -> None:
         """Creates the MLflow runs, and says that the experiment `runs`. Raises ServerAwayError: later it would be tried again."""
         if runs:

@@ -95,9 +95,9 @@ def program(config: Mapping[str, Any]) -> str:
     return json.dumps({**kept, "algorithm": algorithm, "seeds": len(config["seeds"])}, sort_keys=True, default=str)
 
 
-def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any]) -> str:
-    """What a user may lower where a trial runs out of memory."""
+def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any], stack: str = "seeds_per_trial") -> str:
+    """What a user may lower where a trial runs out of memory; `stack` says how many seeds it has."""
     batch = algorithm.get("batch_size")
-    cures = [f"seeds_per_trial ({n_seeds} seeds are stacked)"] * (n_seeds > 1)
+    cures = [f"{stack} ({n_seeds} seeds are stacked)"] * (n_seeds > 1)
     cures += [f"algorithm.batch_size ({batch})"] * (batch is not None)
     return f"lower {' or '.join(cures) or 'what it computes with'}"

@@ -173,7 +173,7 @@ def test_a_budget_begins_nothing_new(tmp_path: Path, data: Obtained) -> None:
     config, now = suite(tmp_path, seeds_per_trial=1), [0.0]
     with rehearsal(benchmark_work(config, data)) as experiment:
         spent = Spent(experiment.folder, Limits(hours=1), lambda: now[0])
-        proposer = benchmark_work(config, data).proposer(experiment, spent)
+        proposer = benchmark_work(config, data).propose(experiment, spent)
         first = proposer.next()
         assert first is not None
         spent.began(first.identity)

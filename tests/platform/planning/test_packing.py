@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -179,6 +180,34 @@ class Hungry(DQN):
         return all(one["attempt"] == self.attempt for one in whole)
 """
 
+MEETING = """
+'''Meeting notes which GPUs it was given and sees, and waits until as many trials are at work as the file `meeting` says.'''
+import json, os, time, uuid
+from pathlib import Path
+import ray
+from d3ray import DQN
+from d3ray.algos.registry import register_algorithm
+
+HERE = Path(__file__).parent
+
+@register_algorithm
+class Meeting(DQN):
+    met = False
+
+    def schedule(self, step):
+        if not self.met:
+            self.met, (name, n) = True, (HERE / "meeting").read_text().split()
+            seen = {"given": [str(gpu) for gpu in ray.get_gpu_ids()], "sees": os.environ["CUDA_VISIBLE_DEVICES"].split(",")}
+            place, end = HERE / name, time.monotonic() + 120
+            place.mkdir(exist_ok=True)
+            (place / uuid.uuid4().hex).write_text(json.dumps(seen))
+            while len(list(place.iterdir())) < int(n):
+                if time.monotonic() > end:
+                    raise RuntimeError("the others did not come")
+                time.sleep(0.02)
+        return super().schedule(step)
+"""
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -189,13 +218,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     arrays = rng.normal(size=(400, 4)).astype(np.float32), rng.integers(0, 2, 400), np.ones(400, np.float32), ends
     Dataset.from_arrays(*arrays, name="tiny").write(folder / "tiny")
     (folder / "hungry_plugin.py").write_text(PLUGIN)
+    (folder / "meeting_plugin.py").write_text(MEETING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
         patch.syspath_prepend(folder)
         patch.setenv(BY_NAME_ONLY, "1")
         with ray_session(address="local", num_cpus=4, num_gpus=4):
             yield folder
-    sys.modules.pop("hungry_plugin", None)
+    for name in ("hungry_plugin", "meeting_plugin"):
+        sys.modules.pop(name, None)
 
 
 def config(place: Path, **changes: Any) -> ExperimentConfig:
@@ -239,6 +270,26 @@ def test_trials_that_run_out_of_memory_go_on_with_a_whole_gpu_each_on_its_own(pl
     assert all(a != b for a, b in together)  # at the same time nobody else has the same device
     trial = next((place / "results/hungry/trials").iterdir())
     assert json.loads((trial / "resources.json").read_text()) == {"gpu": 1.0}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("n_trials", "gpu", "on_each"), [(4, 1.0, 1), (8, 0.5, 2)])
+def test_trials_of_four_gpus_each_see_their_own(place: Path, n_trials: int, gpu: float, on_each: int) -> None:
+    """All are at work at the same time: none of them ends before the last of them has begun."""
+    algorithm = {"name": "Meeting", "encoder": {"hidden_units": [16]}, "batch_size": 8}
+    more: dict[str, Any] = {"n_steps": 1, "n_steps_per_epoch": 1, "seeds": range(n_trials), "seeds_per_trial": 1}
+    name = f"meeting-{n_trials}"
+    (place / "meeting").write_text(f"{name} {n_trials}")
+    settings = config(
+        place, name=name, algorithm=algorithm, plugins=("meeting_plugin",), resources={"cpu": 0.5, "gpu": gpu}, **more
+    )
+    result = run_experiment(settings)
+    assert [(seed.status, seed.reason) for seed in result.seeds] == [("FINISHED", "")] * n_trials
+    seen = [json.loads(file.read_text()) for file in (place / name).iterdir()]
+    assert len(seen) == n_trials
+    assert all(one["sees"] == one["given"] and len(one["sees"]) == 1 for one in seen)
+    assert Counter(one["sees"][0] for one in seen) == dict.fromkeys("0123", on_each)
 
 
 @pytest.mark.long
