@@ -22,7 +22,7 @@ from d3ray.platform.benchmark.run import BenchmarkResult, benchmark_work, cell_t
 from d3ray.platform.benchmark.suite import SUITES, SuiteConfig
 from d3ray.platform.driver.budget import Spent
 from d3ray.platform.experiment.checks import describe_dataset
-from d3ray.platform.planning.rehearsal import rehearsal
+from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.results.experiment import collect
 from d3ray.platform.settings.config import Limits
 from d3ray.platform.storage.experiments import Experiment
@@ -140,6 +140,14 @@ def test_the_first_seeds_of_all_cells_come_first(tmp_path: Path, data: Obtained)
     with rehearsal(benchmark_work(config, data)) as experiment:
         found = [(trial.tags["d3ray.cell"], trial.seeds) for trial in trials(experiment, config, data)]
     assert found == [(name, seeds) for seeds in ((0, 1), (2, 3)) for name in ("BC", "TD3PlusBC", "IQL")]
+
+
+def test_stacks_that_are_split_are_trials_of_fewer_seeds(tmp_path: Path, data: Obtained) -> None:
+    work = benchmark_work(suite(tmp_path, seeds=[0, 1, 2]), data).stacked(2)
+    with rehearsal(work) as experiment:
+        found, _ = proposed(work, experiment, 100)
+        made = [(trial.tags["d3ray.cell"], trial.seeds) for trial in found]
+    assert made == [(name, seeds) for seeds in ((0, 1), (2,)) for name in ("BC", "TD3PlusBC", "IQL")]
 
 
 def test_algorithms_may_be_added_and_nothing_else_changed(tmp_path: Path, data: Obtained) -> None:

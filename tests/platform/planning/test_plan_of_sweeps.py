@@ -173,12 +173,13 @@ def test_a_kind_that_is_too_large_is_named_and_the_others_are_planned(plan: Any)
 def test_one_greedy_value_does_not_stop_a_sweep_that_packs_itself(place: Path) -> None:
     changes: dict[str, Any] = {"resources": {"cpu": 1, "gpu": "auto"}, "seeds": (0, 1)}
     mixed = sweep(place, search={"algorithm.batch_size": {"choice": [64, 8]}}, **changes)
-    assert pack(sweep_work(mixed)).config.resources.gpu == 1.0  # of a GPU that shows nothing each trial gets a whole one
+    packed = pack(sweep_work(mixed)).config
+    assert packed.resources.gpu == 1.0  # of a GPU that shows nothing each trial gets a whole one
+    assert packed.seeds_per_trial == 2  # one seed of the greedy value does not fit either
     greedy = sweep(place, search={"algorithm.batch_size": {"choice": [64]}}, **changes)
     with pytest.raises(ConfigError) as refused:
         pack(sweep_work(greedy))
     assert str(refused.value) == (
-        "Greedy: a whole GPU has too little memory for a trial: lower seeds_per_trial (2 seeds are stacked) or "
-        "algorithm.batch_size (64)."
+        "Greedy: a whole GPU has too little memory for a trial: lower algorithm.batch_size (64)."  # with one seed, at last
     )
     assert not (place / "results").exists()

@@ -23,6 +23,7 @@ from d3ray.platform.planning import packing, plan, probe
 from d3ray.platform.planning.around import Tracked
 from d3ray.platform.planning.packing import pack
 from d3ray.platform.planning.probe import Measured, Probe, TooLargeError
+from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.sweep.config import SweepConfig
@@ -166,6 +167,10 @@ def test_the_kind_that_needs_most_decides_how_stacks_are_split(place: Path, aske
     packed = pack(sweep_work(sweep(place, 4, 100, 300)))
     assert asked == [[(100, 4), (300, 4)], [(300, 2), (100, 2)]]  # what was too large is measured first
     assert (packed.config.seeds_per_trial, packed.config.resources.gpu) == (2, 1.0)
+    with rehearsal(packed) as experiment:
+        made, _ = proposed(packed, experiment, 10)
+        found = [(trial.configuration["algorithm"]["batch_size"], trial.seeds) for trial in made]
+    assert found == [(batch, seeds) for batch in (100, 300) for seeds in ((0, 1), (2, 3))]
 
 
 def test_a_kind_that_never_fits_splits_no_others(place: Path, asked: list[Any]) -> None:
