@@ -11,6 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from uuid import uuid4
@@ -78,8 +79,8 @@ def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[st
         gpu = "a whole GPU" if share >= 1 else f"{share:g} of a GPU"
         lower = what_to_lower(len(told["seeds"]), told["algorithm"])
         large = TooLargeError(f"{name}: {gpu} has too little memory for a trial: {lower}.")
-        if torch.cuda.is_available():
-            large.gpu_bytes = torch.cuda.mem_get_info()[1]
+        with suppress(RuntimeError):  # where CUDA itself found no memory to begin with, it tells nothing either
+            large.gpu_bytes = torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0
         return large
 
     return called

@@ -15,8 +15,10 @@ from d3ray import Dataset, DiscreteBC, experiments
 from d3ray.algos.testing import maker
 from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.judging.policies import keep
+from d3ray.platform.judging.run import _work as judging_work
 from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
+from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.worker.trial_config import TrialConfig
@@ -74,6 +76,15 @@ def test_a_training_of_fqe_that_was_cut_off_ends_as_one_that_was_not(tmp_path: P
             run.epoch()
         ended.append((tmp_path / name / "checkpoints/step-000000100/tensors.safetensors").read_bytes())
     assert ended[0] == ended[1]
+
+
+def test_seeds_of_fqe_stay_in_one_trial(asked: Callable[..., dict[str, Any]]) -> None:
+    settings = JudgeSettings.checked(asked("there"))
+    work = judging_work(settings, Dataset.open(settings.dataset), keep(settings.sources, settings.storage_place, None))
+    assert work.undivided == "a policy is judged by all seeds of its FQE together"
+    with rehearsal(work.stacked(1)) as experiment:
+        (trial,) = proposed(work.stacked(1), experiment, 10)[0]
+        assert trial.seeds == (0, 1)
 
 
 @pytest.mark.slow

@@ -252,7 +252,11 @@ def test_workers_that_run_out_of_memory_are_asked_again_with_fewer_seeds(place: 
     assert told == ["Stacks of 5 seeds do not fit into a whole GPU: they are split into stacks of 3."]  # these show no memory
 
 
-def test_a_worker_that_ran_out_tells_how_much_memory_its_gpu_has() -> None:
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_worker_that_ran_out_tells_how_much_memory_its_gpu_has(tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> tuple[int, int]:
+        raise torch.AcceleratorError("CUDA error: out of memory")
+
     @probe._given_back
     def phase(_: Probe) -> dict[str, float]:
         raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -260,6 +264,8 @@ def test_a_worker_that_ran_out_tells_how_much_memory_its_gpu_has() -> None:
     measuring = Probe()
     measuring.told = {"resources": {"gpu": 1}, "algorithm": {"name": "DQN", "batch_size": 32}, "seeds": [0, 1]}
     with pretend(Card(total=GPU_BYTES)):
+        if not tells:
+            monkeypatch.setattr(torch.cuda, "mem_get_info", full)
         found = phase(measuring)
     assert isinstance(found, TooLargeError)
-    assert found.gpu_bytes == GPU_BYTES
+    assert found.gpu_bytes == GPU_BYTES * tells
