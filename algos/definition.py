@@ -168,7 +168,8 @@ class Definition:
             d3rlpy's first versions, is another name of it, of which True is `Device(0)`.
         dtype: "float32" or "float64".
         compile_graph: Whether gradient steps are compiled for this machine at the first one, which takes some tens of seconds and
-            makes the others faster; d3rlpy's word. It changes results by rounding only.
+            makes the others faster; d3rlpy's word. None: where that pays, in a training of 50,000 steps and more. It changes
+            results by rounding only.
         data_parallel: Whether the processes of torch.distributed's group train one model together, each on its shard of every
             batch. It changes results by rounding only.
     """
@@ -181,13 +182,14 @@ class Definition:
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
     recurrent: ClassVar[tuple[str, ...]] = ()  # networks that act, where encoders may be recurrent; empty: none may
+    gains_compiled: ClassVar[bool] = True  # whether compiled steps are faster on a CPU: benchmarks/results/programs.md
     reads_values: ClassVar[str | None] = None  # why an update waits for the device, which no program of tensors can
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 
     seed: int
     device: AnyDevice
     dtype: str
-    compile_graph: bool
+    compile_graph: bool | None
     data_parallel: bool
 
     @property
@@ -287,7 +289,7 @@ class Definition:
         seed: int = 0,
         device: AnyDevice = None,
         dtype: str = "float32",
-        compile_graph: bool = False,
+        compile_graph: bool | None = None,
         data_parallel: bool = False,
         **settings: Any,
     ) -> None:
@@ -351,9 +353,9 @@ class Definition:
 
     def check_settings(self) -> AlgorithmConfig:
         """The config that the settings make. Raises ConfigError in one sentence."""
-        for name in ("compile_graph", "data_parallel"):
-            if not isinstance(given := getattr(self, name), bool):  # it may come from a file
-                raise ConfigError(f"{self.name}: {name} is {given!r}; choose True or False.")
+        for name, known in {"compile_graph": (None, True, False), "data_parallel": (True, False)}.items():
+            if not any((given := getattr(self, name)) is one for one in known):  # it may come from a file
+                raise ConfigError(f"{self.name}: {name} is {given!r}; choose {' or '.join(map(str, known[-2:]))}.")
         if self.dtype not in ("float32", "float64"):
             raise ConfigError(f"{self.name}: dtype is {self.dtype!r}; choose 'float32' or 'float64'.")
         config = self.Config.checked({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)

@@ -20,7 +20,7 @@ from ..nets import Hyper, Nets
 from ..recurrence import ports_of
 from .divergence import Divergence
 from .learner import Learner
-from .programs import programs_of
+from .programs import compiling_pays, programs_of
 from .scaling import Scaling
 from .setup import config_for_dataset, config_for_spaces, seen_spec
 from .sources import Sources
@@ -68,7 +68,7 @@ class Fit:
         self.learner = Learner(
             algorithm, config, lambda: algorithm.networks(spec, config), self.seeds, rows=rows, guests=guests, **kind
         )
-        self.programs = programs_of(self.learner, compiled=algorithm.compile_graph)
+        self.programs = programs_of(self.learner, compiled=algorithm.compile_graph is True)
         self.scaling = Scaling(config, spec, self.dtype, self.device)
         self.sources = Sources(algorithm, config, spec, self.learner)
         self.ports = ports_of(algorithm, self.learner.modules, spec, config)
@@ -128,11 +128,18 @@ class Fit:
             )
         source = self.sources.augmented(self.sampler(given))
         end = self.learner.step + n_steps
+        if self.algorithm.compile_graph is None and compiling_pays(self.algorithm, self.device, end):
+            self.compile()
         while self.learner.step < end and not self.stopped:
             done, within = divmod(self.learner.step, n_steps_per_epoch)
             if not within:
                 source.between_epochs(done + 1)
             yield done + 1, self.advance(source, min(end, (done + 1) * n_steps_per_epoch))
+
+    def compile(self) -> None:
+        """Has steps compiled from here on; for this nothing happens yet."""
+        if self.programs is None or not self.programs.compiled:
+            self.programs = programs_of(self.learner, compiled=True)
 
     def advance(self, source: Source, stop: int) -> list[dict[str, float]]:
         """Gradient steps until the learner's step is `stop`, or a callback stops them; the means over them."""

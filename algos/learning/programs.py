@@ -12,9 +12,11 @@ What a step's number decides, which kinds of update are due, is unrolled: `patte
 from __future__ import annotations
 
 import shutil
+import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,12 +26,14 @@ from torch.utils import _pytree as pytree  # it has no public name yet
 from torch.utils._triton import has_triton
 
 from ...data.batch import Drawn
-from ...data.errors import ConfigError, reason
+from ...data.errors import reason
 from ...data.sampling import Steps
 from ...data.tracing import traced
+from ..definition import Definition
 from .learner import Learner
 from .recording import Recording
 
+PAYS = 50_000  # steps of a training after which the seconds of compiling are won back, by every page: results/programs.md
 LONGEST = 32  # steps of a program: beyond some tens a launch costs nothing beside what it launches
 _LARGEST = 256 << 20  # bytes that the batches of a program may take
 _AROUND = 1024  # steps of which it is counted how many have which kinds of update
@@ -112,12 +116,12 @@ class Programs:
 
     Args:
         learner: Whose steps.
-        compiled: Whether steps are compiled.
+        compiled: Whether steps are compiled; an attribute, False once they cannot be.
         graphs: What captures work on the learner's device; None: nothing is captured, as on a CPU.
     """
 
     def __init__(self, learner: Learner, *, compiled: bool, graphs: Graphs | None) -> None:
-        self._learner, self._compiled, self._graphs = learner, compiled, graphs
+        self._learner, self.compiled, self._graphs = learner, compiled, graphs
         self._source: Any = None
         self._most = 0  # steps of the source's that are drawn together
         self._units: dict[tuple[Hashable, ...], _Unit] = {}
@@ -143,14 +147,17 @@ class Programs:
             return False
         kinds, period = pattern(learner.algorithm.schedule, learner.step, min(most, self._most))
         key = "drawn", kinds, getattr(source, "fixed", None), learner.arrangement
-        part = kinds[:period] if self._compiled and period else kinds
-        unit = ("drawn", part, *key[2:]) if self._compiled and period else None
+        part = kinds[:period] if self.compiled and period else kinds
+        unit = ("drawn", part, *key[2:]) if self.compiled and period else None
         self._do(key, unit, lambda: self.steps(part, source), len(part), len(kinds) // len(part))
         return True
 
     def feed(self, batch: Drawn) -> None:
         """One gradient step on a batch."""
         learner = self._learner
+        if not self.compiled and self._graphs is None:
+            learner.update(batch)
+            return
         kinds = learner.algorithm.schedule(learner.step)
         leaves, tree = pytree.tree_flatten(batch)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -162,7 +169,7 @@ class Programs:
                 there += [torch.empty_like(tensor) for tensor in tensors]
             _copy(there, tensors)
             tensors, batch = there, _with_tensors(leaves, tree, there)
-        self._do(key, key if self._compiled and self._is_often(kinds) else None, lambda: self.fed(kinds, batch), 1, 1, tensors)
+        self._do(key, key if self.compiled and self._is_often(kinds) else None, lambda: self.fed(kinds, batch), 1, 1, tensors)
 
     # ---- inside
 
@@ -221,10 +228,7 @@ class Programs:
         replay(learner)
 
     def _unit(self, unit: tuple[Hashable, ...], work: Callable[[], None], arguments: Sequence[Tensor]) -> _Unit | None:
-        """Work, compiled; it is not done yet. None where it cannot be compiled, which is said, and steps are captured all the same.
-
-        Raises ConfigError where they would not be captured either.
-        """
+        """Work, compiled; it is not done yet. None where it cannot be compiled, which is said."""
         if unit in self._units:
             return self._units[unit]
         learner, before = self._learner, self._learner.counts.copy()
@@ -236,11 +240,10 @@ class Programs:
         try:
             run = recording.compiled([] if learner.errors is None else [learner.errors])
         except Exception as error:
-            why = f"cannot be compiled for {learner.device} ({reason(error)}){_cure(learner.device)}"
-            if self._graphs is None:
-                raise ConfigError(f"{learner.algorithm.name} {why}; compile_graph=False trains without.") from error
-            self._compiled = False
-            self._say(f"{why}; its steps are captured, and not compiled")
+            self.compiled = False
+            lacks = f": it needs {missing}" if (missing := lacking(learner.device)) else ""
+            how = "run as they stand" if self._graphs is None else "are captured, and not compiled"
+            self._say(f"cannot be compiled for {learner.device} ({reason(error)}){lacks}; its steps {how}")
             return None
         return self._units.setdefault(unit, _Unit(run, tally))
 
@@ -312,11 +315,20 @@ def pattern(schedule: Callable[[int], tuple[str, ...]], step: int, most: int) ->
     return (tuple(kinds[: period << times.bit_length() - 1]), period) if times else ((kinds[0],), 0)
 
 
-def _cure(device: torch.device) -> str:
-    """What a machine needs to compile for a device, where that is missing."""
+def compiling_pays(algorithm: Definition, device: torch.device, n_steps: int) -> bool:
+    """Whether a training of so many steps in all is done earlier when its steps are compiled, which a machine can do."""
+    gains = device.type != "cpu" or algorithm.gains_compiled
+    return n_steps >= PAYS and gains and not algorithm.data_parallel and lacking(device) is None
+
+
+def lacking(device: torch.device) -> str | None:
+    """What a machine needs to compile for a device and has not; None: it can."""
     if device.type != "cpu":
-        return "" if has_triton() else ": it needs Triton, which comes with torch's builds for CUDA and is not here"
-    return "" if shutil.which("c++") or shutil.which("g++") or shutil.which("clang++") else ": it needs a C++ compiler"
+        return None if has_triton() else "Triton, which comes with torch's builds for CUDA and is not here"
+    if not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        return "a C++ compiler"
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    return None if headers.exists() else f"Python's headers, as of Debian's python3-dev: there is no {headers}"
 
 
 def _with_tensors(leaves: Sequence[Any], tree: pytree.TreeSpec, tensors: Sequence[Tensor]) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot, softplus
+from torch.nn.functional import softplus
 
 from ...data.errors import ConfigError, DataError
 from ...data.spec import Box, Discrete, Spec
@@ -14,6 +14,7 @@ from .encoders import Encoder
 from .layers import Linear
 from .perceptrons import PerceptronConfig
 from .training import current_training
+from .vectors import one_hot
 
 _LATEST = 0.01  # share of a step's error that enters the running one
 _BETTER = 0.99  # an error below this share of the lowest so far counts as lower: Janner et al. 2019, the authors' code

@@ -76,13 +76,13 @@ def _entries(leaf: Leaf) -> int:
 def _vector(leaf: Leaf | None, part: Tensor) -> Tensor:
     match leaf:
         case Discrete():
-            return _one_hot(part, leaf.n)
+            return one_hot(part, leaf.n)
         case MultiDiscrete():
-            return torch.cat([_one_hot(part[:, k], n) for k, n in enumerate(leaf.nvec)], -1)
+            return torch.cat([one_hot(part[:, k], n) for k, n in enumerate(leaf.nvec)], -1)
         case _:
             return part.reshape(part.shape[0], -1) if part.ndim != 2 else part
 
 
-def _one_hot(number: Tensor, n: int) -> Tensor:
-    """[B] whole numbers, as floats, to [B, n]."""
-    return (number[:, None] == torch.arange(n, dtype=number.dtype, device=number.device)).to(number.dtype)
+def one_hot(number: Tensor, n: int) -> Tensor:
+    """[..., n] of whole numbers [...] of any type, in theirs; no value is read, as torch's own does."""
+    return (number[..., None] == torch.arange(n, dtype=number.dtype, device=number.device)).to(number.dtype)

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import torch
 
+from ...algos.learning.programs import PAYS
 from ...data.errors import ConfigError, D3rayError, StorageError
 from ..cluster.gpus import ran_out
 from ..storage.experiments import PACKAGES, Trial
@@ -25,6 +26,7 @@ from ..storage.folders import Folder
 from ..worker.peers import begin_trial
 from ..worker.trial_config import TrialConfig, what_to_lower
 
+_COMPILING = 240.0  # seconds that the first steps may take beside, where they are compiled
 SECONDS = 30.0  # that a probe may take once its workers are up
 _START = 90.0  # that those may take at most
 _WARM_UP = 8  # gradient steps before any is timed
@@ -110,7 +112,18 @@ class Probe:
     @_given_back
     def begin(self, config: Mapping[str, Any]) -> dict[str, float]:
         """Sets a trial up and warms it up."""
-        begin, self.told = time.monotonic(), config
+        self.told = config
+        setup = self._set_up(config)
+        if self._compiles:
+            setup = self._set_up(config)  # what was compiled for the first lies on the machine now, for the trials too
+        n = max(1, min(_WARM_UP, int(1.0 / self._train(1))))
+        self._train(n)
+        self._guess = self._train(n)
+        return {"setup": setup}
+
+    def _set_up(self, config: Mapping[str, Any]) -> float:
+        """Seconds to set a trial up and to do its first gradient step."""
+        begin = time.monotonic()
         if hasattr(self, "_run"):
             self._run.close()
         settings = TrialConfig.checked(config, title="trial")
@@ -121,11 +134,14 @@ class Probe:
             torch.cuda.reset_peak_memory_stats(self._run.device)
         self._data, self._evaluators = self._run.prepare()
         self._train(1)
-        setup = time.monotonic() - begin
-        n = max(1, min(_WARM_UP, int(1.0 / self._train(1))))
-        self._train(n)
-        self._guess = self._train(n)
-        return {"setup": setup}
+        if self._compiles:
+            self._train(_WARM_UP)  # other kinds of step, which are compiled too
+        return time.monotonic() - begin
+
+    @property
+    def _compiles(self) -> bool:
+        programs = getattr(self._run.subject.fit_, "programs", None)
+        return programs is not None and programs.compiled
 
     def _train(self, n: int) -> float:
         """Seconds of a gradient step, over some, with what every epoch asks for. RLlib may do more of them than are asked for."""
@@ -309,8 +325,9 @@ def _round(
 
     found: list[dict[str, Any]] = [{} for _ in workers]
     large: dict[int, TooLargeError] = {}
+    patience = _COMPILING if any(map(_may_compile, programs)) else 0.0
 
-    def everyone(phase: str, arguments: Sequence[Any] = ()) -> dict[int, Any] | None:
+    def everyone(phase: str, until: float, arguments: Sequence[Any] = ()) -> dict[int, Any] | None:
         asked = {
             k: getattr(worker, phase).remote(*([arguments[k]] if arguments else []))
             for k, worker in enumerate(workers)
@@ -318,7 +335,7 @@ def _round(
         }
         if not asked:
             return {}
-        _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=max(deadline - time.monotonic(), 0.1))
+        _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=max(until - time.monotonic(), 0.1))
         return None if late else dict(zip(asked, ray.get(list(asked.values())), strict=True))
 
     least, most = _TRAINING
@@ -326,7 +343,9 @@ def _round(
         begin = time.monotonic()
         share = min(max((deadline - begin) / rounds / 3, least), most)
         arguments = {"begin": programs, "train": [share] * len(workers)}.get(phase, ())
-        answers = everyone(phase, arguments)
+        answers = everyone(phase, deadline + (patience if phase == "begin" else 0.0), arguments)
+        if patience and phase == "begin":  # what was compiled is kept, so the trials do not do it again: it is not counted
+            deadline = max(deadline, time.monotonic() + SECONDS / 2)
         if answers is None:
             if phase in ("begin", "train"):
                 return [large.get(k) for k in range(len(workers))]
@@ -341,6 +360,11 @@ def _round(
             else:
                 found[k].update(answer)
     return [large.get(k, one) for k, one in enumerate(found)]
+
+
+def _may_compile(config: Mapping[str, Any]) -> bool:
+    asked = config["algorithm"].get("compile_graph")
+    return asked is True or (asked is None and config["n_steps"] >= PAYS)
 
 
 _LATE = {"commit": "a checkpoint", "finish": "the writing of the policies", "evaluate": "an evaluation"}

@@ -17,6 +17,7 @@ from ...algos.config import AlgorithmConfig
 from ...algos.devices import pick_device
 from ...algos.judging.evaluators import Scores
 from ...algos.judging.held_out import HeldOut
+from ...algos.learning.programs import compiling_pays
 from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
@@ -105,6 +106,9 @@ class TrialRun:
             actor_cpu=config.resources.get("actor_cpu", 1.0),
             plugins=config.plugins,
         )
+        own = self._algorithm
+        if own.compile_graph is None:  # by all of its steps, however few are left
+            own.compile_graph = compiling_pays(own, self.device, config.n_steps)
         if config.folder is not None:
             self._take_up(Trial(Folder(config.folder)))
 

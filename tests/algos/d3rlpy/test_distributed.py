@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import d3ray.d3rlpy as d3rlpy
+from d3ray import d3rlpy
 from d3ray.data.errors import ConfigError
 
 SCRIPT = """
