@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, model_validator
 
@@ -44,7 +44,11 @@ class AlgorithmConfig(Config):
     )
     augmentation: Augmentations = setting((), "how observations are changed at random while training: names or settings, in order")
     n_augmentations: int = setting(1, "copies of a batch, each augmented for itself; their losses are averaged", gt=0)
-    mixed_precision: bool = setting(False, "whether encoders run in bfloat16 while training; parameters stay float32")
+    matmul_precision: Literal["float32", "bfloat16", "tf32"] = setting(
+        "float32",
+        "what products are computed in while training: bfloat16 in encoders, tf32 (of GPUs) everywhere; parameters stay float32",
+        formerly={"mixed_precision": {"float32": False, "bfloat16": True}},
+    )
 
     @model_validator(mode="after")
     def _check_scalers(self) -> Self:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 from torch import Tensor, nn
 
 from ..data.batch import Batch, Drawn
+from ..data.config import in_present_words
 from ..data.dataset import Dataset
 from ..data.errors import ConfigError, did_you_mean
 from ..data.sampling import PrioritizedSampling, StreamSampling
@@ -303,7 +304,7 @@ class Definition:
                 "n_steps is the number of gradient steps here; the n-step return is td_steps, which is set.", stacklevel=2
             )
             settings["td_steps"] = settings.pop("n_steps")
-        fields = self.Config.model_fields
+        settings, fields = in_present_words(self.Config, settings), self.Config.model_fields
         for name in settings:
             if name not in fields:
                 raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, fields)}")
@@ -365,8 +366,9 @@ class Definition:
             )
         if isinstance(config.sampler, StreamSampling) and isinstance(self.wants(config), Opens):
             raise ConfigError(f"{self.name} looks at its data in an order of its own, which cannot stream: leave sampler out.")
-        if config.mixed_precision and self.dtype != "float32":
-            raise ConfigError(f"{self.name}: mixed_precision is of bfloat16 and float32, and dtype is {self.dtype!r}: choose one.")
+        if config.matmul_precision != "float32" and self.dtype != "float32":
+            given = f"matmul_precision is {config.matmul_precision!r}, beside which all else is float32"
+            raise ConfigError(f"{self.name}: {given}, and dtype is {self.dtype!r}: choose one.")
         check_recurrence(self.name, self.recurrent, config)
         return config
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from .errors import ConfigError, did_you_mean
 
+Former = Mapping[str, Mapping[str, Any]]  # a former name of a setting, and what was written there for a value that it has now
 
-def setting(default: Any, description: str, *, source: str = "", since: str = "", **limits: Any) -> Any:
+
+def setting(
+    default: Any, description: str, *, source: str = "", since: str = "", formerly: Former | None = None, **limits: Any
+) -> Any:
     """A field of a config.
 
     Args:
@@ -18,9 +23,10 @@ def setting(default: Any, description: str, *, source: str = "", since: str = ""
         description: What it means.
         source: The paper, table or file that the default comes from.
         since: The version of d3ray that it came with, where its config is older; see `recorded`.
+        formerly: What it was called, and what was written there for each value that it could have; see `in_present_words`.
         **limits: As pydantic's `Field`.
     """
-    about: Any = {name: text for name, text in (("source", source), ("since", since)) if text}
+    about: Any = {name: said for name, said in (("source", source), ("since", since), ("formerly", formerly)) if said}
     return Field(default, description=description, json_schema_extra=about or None, **limits)
 
 
@@ -34,7 +40,9 @@ class Config(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _in_full(cls, value: Any) -> Any:
-        return {cls.shorthand: value} if isinstance(value, str | int) and cls.shorthand else value
+        if isinstance(value, str | int) and cls.shorthand:
+            return {cls.shorthand: value}
+        return in_present_words(cls, value) if isinstance(value, dict) else value
 
     @classmethod
     def checked(cls, settings: Mapping[str, Any], *, title: str | None = None) -> Self:
@@ -49,10 +57,42 @@ class Config(BaseModel):
             raise ConfigError(explain(cls, error, title or cls.title or cls.__name__.removesuffix("Config"))) from None
 
 
+def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a config, of which those that had another name once are under the one that they have now.
+
+    Raises ConfigError where one is given by both names, or as something that it could not be.
+    """
+    found = dict(settings)
+    for name, field in config.model_fields.items():
+        for former, written in _formerly(field).items():
+            if former not in found:
+                continue
+            value = found.pop(former)
+            if name in found:
+                raise ConfigError(f"{former} is called {name} now, and both are given: leave {former} out.")
+            now = [one for one, was in written.items() if was == value]
+            if not now:
+                known = " or ".join(f"{one!r}, which was {was!r}" for one, was in written.items())
+                raise ConfigError(f"{former} is {value!r}; it is called {name} now: write {known}.")
+            found[name] = now[0]
+    return found
+
+
+def former_names(config: type[BaseModel]) -> list[str]:
+    """Names that settings of a config had once."""
+    return [former for field in config.model_fields.values() for former in _formerly(field)]
+
+
+def _formerly(field: FieldInfo) -> Former:
+    about = field.json_schema_extra
+    return cast("Former", about.get("formerly", {})) if isinstance(about, dict) else {}
+
+
 def recorded(config: Config) -> dict[str, Any]:
     """The settings as JSON, without those that came later than their config and have their defaults.
 
-    So what was recorded before there was such a setting is the same as what is recorded now.
+    So what was recorded before there was such a setting is the same as what is recorded now. A setting that was renamed since is
+    recorded by its former name, where its value had a word there.
     """
     found = config.model_dump(mode="json")
     for name, field in type(config).model_fields.items():
@@ -61,6 +101,10 @@ def recorded(config: Config) -> dict[str, Any]:
             del found[name]
         elif isinstance(value, Config):
             found[name] = recorded(value)
+        for former, written in _formerly(field).items():
+            if (word := str(value)) in written:
+                del found[name]
+                found[former] = written[word]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...data.config import in_present_words
 from ...data.errors import ConfigError, did_you_mean
 from ..definition import RUN
 from ..registry import algorithm_class
@@ -36,8 +37,9 @@ def settings_in_d3rlpys_words(name: str, given: dict[str, Any]) -> dict[str, Any
 
     Raises ConfigError where there is no such setting, or a part is not here; the sentence names it.
     """
-    theirs, ours, fields = dict[str, Any](), dict[str, Any](), algorithm_class(name).Config.model_fields
-    for key, value in given.items():
+    config = algorithm_class(name).Config
+    theirs, ours, fields = dict[str, Any](), dict[str, Any](), config.model_fields
+    for key, value in in_present_words(config, given).items():
         word = _FIRST.get(key, key)
         own = models.own_encoder(value)
         if own is not None:
@@ -101,7 +103,8 @@ class _InAllWords(type):
         run = {name: given.pop(name) for name in (*RUN, "use_gpu", "n_steps") if name in given}
         if (rollouts := getattr(given.get("dynamics"), "rollouts", None)) is not None:  # its `MOPO` says how it generates
             given.setdefault("rollouts", rollouts)
-        fields = cls.Config.model_fields  # pyright: ignore[reportAttributeAccessIssue]
+        config = cls.Config  # pyright: ignore[reportAttributeAccessIssue]
+        given, fields = in_present_words(config, given), config.model_fields
         if not any(name in _FIRST or name.endswith("_factory") or name not in fields for name in given):
             return super().__call__(**given, **run)  # d3ray's own words, as copies are made with
         run.setdefault("seed", drawn_seed())

@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack, cast
 from torch import Tensor
 
 from ...data.batch import Drawn
+from ...data.config import in_present_words
 from ...data.dataset import Dataset
 from ...data.episodes import Episode, action_size, observation_shape
 from ...data.errors import ConfigError, did_you_mean
@@ -305,7 +306,7 @@ class Estimator(Definition):
             ConfigError: there is no such argument; or, once there are networks, it would change and is no coefficient, or a value
                 is out of range. Nothing is set then.
         """
-        known = self.get_params()
+        params, known = in_present_words(self.Config, params), self.get_params()
         for name in params:
             if name not in known:
                 raise ConfigError(f"{self.name} has no setting {name!r}{did_you_mean(name, known)}")

@@ -9,9 +9,11 @@ keys and batches carry a leading axis and the same loss runs under `torch.func.v
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -27,7 +29,7 @@ from ...data.tracing import host_may_look, untraced
 from ..config import AlgorithmConfig
 from ..definition import Axes, Definition, Loss, Network, axes_of
 from ..nets import Ahead, Hyper, Nets, Parameters
-from ..networks.precision import mixed_precision
+from ..networks.precision import encoders_in_bfloat16, has_tensor_float, products_in_tensor_float
 from ..networks.q_functions import bootstrap_mask
 from ..networks.sharding import Shard, mean_of_shards, shard_under_way
 from ..optimizers import where_held
@@ -65,7 +67,7 @@ class Learner(TrainingState):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(algorithm, config, build, seeds, rows=rows, guests=guests, device=device, dtype=dtype)
-        self.mixed_precision = config.mixed_precision
+        self.matmul_precision = config.matmul_precision
         self.ranks = ranks_of(algorithm, config)  # the processes that share its batches; None: this one alone
         self._shard: Shard | None = None  # this process's part of the batch under way
         keys = torch.stack([root_key(seed, self.device) for seed in self.seeds])
@@ -85,7 +87,20 @@ class Learner(TrainingState):
 
     def _precision(self) -> AbstractContextManager[None]:
         """What losses are computed in."""
-        return mixed_precision(self.device.type) if self.mixed_precision else nullcontext()
+        return encoders_in_bfloat16(self.device.type) if self.matmul_precision == "bfloat16" else nullcontext()
+
+    def products(self) -> AbstractContextManager[None]:
+        """What products of a gradient step are computed in; to be held wherever kernels of one are chosen, captured or launched."""
+        return products_in_tensor_float() if self._tensor_float else nullcontext()
+
+    @cached_property
+    def _tensor_float(self) -> bool:
+        """Whether steps run in TensorFloat-32; the first one says so where that is set and not there."""
+        if self.matmul_precision != "tf32" or has_tensor_float(self.device):
+            return self.matmul_precision == "tf32"
+        lacking = f"{self.device} has no TF32, which NVIDIA's GPUs have from Ampere on"
+        warnings.warn(f"{self.algorithm.name} trains in float32: {lacking}.", stacklevel=2)
+        return False
 
     # ---- the verbs
 
@@ -219,8 +234,9 @@ class Learner(TrainingState):
         self._calls.clear()
         if self._members:
             batch = cast("Batch", batch).with_extra(kept=self._kept_by_members(batch.index))
-        for kind in kinds:
-            getattr(self.algorithm, kind)(self, batch)
+        with self.products():
+            for kind in kinds:
+                getattr(self.algorithm, kind)(self, batch)
         total = self._sums.get("")
         # Once a row's losses are not finite, their sum stays so: the count stops at its first bad step.
         self._good += 1 if total is None else total.isfinite()

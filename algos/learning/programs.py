@@ -186,6 +186,20 @@ class Programs:
         learner = self._learner
         if self._shown != learner.step:
             self._clock.fill_(learner.step)
+        with learner.products():  # of what is compiled the products are chosen here, and outside of any step
+            self._done(key, unit, work, times, arguments)
+        learner.passed(steps * times)
+        self._shown = learner.step
+
+    def _done(
+        self,
+        key: tuple[Hashable, ...],
+        unit: tuple[Hashable, ...] | None,
+        work: Callable[[], None],
+        times: int,
+        arguments: Sequence[Tensor],
+    ) -> None:
+        """Does that work, compiled and captured as far as it can be."""
         if unit is None:
             self._replayed(key, work)
         elif (known := self._unit(unit, work, arguments)) is None:
@@ -195,11 +209,9 @@ class Programs:
 
             def again() -> None:
                 for _ in range(times):
-                    known(learner, arguments)
+                    known(self._learner, arguments)
 
             self._replayed(key, again)
-        learner.passed(steps * times)
-        self._shown = learner.step
 
     def _replayed(self, key: tuple[Hashable, ...], work: Callable[[], None]) -> None:
         """Does work: by its graph where it was done before, and something captures graphs."""

@@ -115,7 +115,7 @@ class ProbabilisticEnsemble(Algorithm):
         "gamma": "one step has no discount",
         "td_steps": "it learns single steps",
         "n_elites": "all members are trained; it says how many count afterwards",
-        "mixed_precision": "what follows differs from what was seen by less than bfloat16 can tell",
+        "matmul_precision": "what follows differs from what was seen by less than bfloat16 can tell",
         "terminated_steps_look_no_further": "what was seen after an end is learned like all else",
         "bootstraps_by_the_batchs_discount": "nothing is bootstrapped; of the discount it sees where the MDP ended",
     }

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.config import setting
+from ...data.config import in_present_words, setting
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
@@ -410,7 +410,9 @@ class OnlineRun:
         if online is None:
             raise ConfigError(f"{place} holds a saved algorithm and no online run: d3ray.load opens it.")
         mine = asked or {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
-        _check_same(place, online["algorithm"], mine)
+        theirs, mine = (in_present_words(algorithm.Config, one) for one in (online["algorithm"], mine))
+        online = {**online, "algorithm": theirs}
+        _check_same(place, theirs, mine)
         algorithm.load_state(tensors, meta)
         run = cls(
             algorithm, env, buffer, begin=int(online["begin"]), **{"capacity": online["environment"]["capacity"], **arguments}

@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any
 
 from ...algos.registry import algorithm_class
+from ...data.config import former_names, recorded
 from ...data.errors import ConfigError, D3rayError, did_you_mean
 from ..rllib.names import is_rllib
 from ..settings.algorithms import check_name, make_algorithm, subject_names
@@ -182,7 +183,8 @@ def _check_words(name: str, space: Space) -> None:
 def _fields(algorithm: str) -> list[str]:
     if is_rllib(algorithm):
         return list(make_algorithm({"name": algorithm}, seed=0).check_settings().model_dump())
-    return ["preset", *algorithm_class(algorithm).Config.model_fields]
+    config = algorithm_class(algorithm).Config
+    return ["preset", *config.model_fields, *former_names(config)]
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -241,7 +243,8 @@ def _put(settings: dict[str, Any], name: str, value: Any) -> None:
 
 def current(config: ExperimentConfig, names: Iterable[str]) -> Configuration:
     """What an experiment says for the names of a configuration."""
-    settings = config.make_algorithm(config.seeds[0]).check_settings().model_dump(mode="json")
+    checked = config.make_algorithm(config.seeds[0]).check_settings()
+    settings = {**recorded(checked), **checked.model_dump(mode="json")}  # also by the names that settings had once
     found: Configuration = {}
     for name in names:
         rest = name.partition(".")[2]

@@ -29,6 +29,8 @@ class Card:
     """A GPU, and what this process has of its memory: bytes."""
 
     name: str = "Pretended H200"
+    major: int = 9  # of what it can do
+    minor: int = 0
     total: int = 100 * GIB
     others: int = 0  # taken by other processes
     allocated: int = 0

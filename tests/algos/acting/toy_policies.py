@@ -19,7 +19,7 @@ from d3ray.data.config import setting
 from d3ray.data.spec import Spec, space_columns
 
 UNUSED = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at") | {
-    "mixed_precision": "it has no encoder"
+    "matmul_precision": "it has no encoder"
 }
 
 

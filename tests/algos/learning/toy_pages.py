@@ -220,7 +220,7 @@ class ToyFQE(Algorithm):
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {
         "scalers_act_once": "the policy that is judged sees raw observations, and knows no data that were scaled",
-        "mixed_precision": "there is no encoder",
+        "matmul_precision": "there is no encoder",
     }
     policies: Sequence[nn.Module] = ()
 
@@ -270,7 +270,7 @@ class ToyNoisy(Algorithm):
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {
         **dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "imitation looks at no rewards"),
-        "mixed_precision": "there is no encoder",
+        "matmul_precision": "there is no encoder",
     }
     has_td_errors: ClassVar = False
 

@@ -1,4 +1,4 @@
-"""Mixed precision: encoders in bfloat16, everything else in float32, alone and in a stack."""
+"""What products are computed in: encoders in bfloat16 and everything else in float32, alone and in a stack; or in TF32."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from d3ray.algos.stack import Stack
 from d3ray.data.errors import ConfigError
 
 DATA = testing.tiny_dataset(discrete=False)
+MIXED = "TD3: matmul_precision is 'bfloat16', beside which all else is float32, and dtype is 'float64': choose one"
 PRODUCTS = ("addmm", "mm", "bmm", "baddbmm")
 
 
@@ -53,7 +54,7 @@ def gradients(algorithm: Any) -> list[torch.Tensor]:
 def test_hidden_layers_run_in_bfloat16_and_gradients_are_close(stacked: bool) -> None:
     exact = gradients(made(stacked=stacked))
     with Products() as products:
-        near = gradients(made(stacked=stacked, mixed_precision=True))
+        near = gradients(made(stacked=stacked, matmul_precision="bfloat16"))
     types = {width: {dtype for dtype, w in products.seen if w == width} for width in (24, 20, 3)}
     assert torch.bfloat16 in types[24]
     assert torch.bfloat16 in types[20]
@@ -65,7 +66,7 @@ def test_hidden_layers_run_in_bfloat16_and_gradients_are_close(stacked: bool) ->
 
 
 def test_parameters_and_optimisers_stay_float32_and_policies_act_in_it() -> None:
-    mixed, full = made(stacked=False, mixed_precision=True).fit(DATA, 20), made(stacked=False).fit(DATA, 20)
+    mixed, full = made(stacked=False, matmul_precision="bfloat16").fit(DATA, 20), made(stacked=False).fit(DATA, 20)
     assert {tensor.dtype for name, tensor in mixed.state()[0].items() if not name.startswith("hyper/")} == {torch.float32}
     name, gap = testing.largest_difference(mixed.state()[0], full.state()[0])
     assert 0 < gap < 0.05, name
@@ -74,15 +75,15 @@ def test_parameters_and_optimisers_stay_float32_and_policies_act_in_it() -> None
     assert {dtype for dtype, _ in products.seen} == {torch.float32}
 
 
-def test_mixed_precision_keeps_the_contract() -> None:
-    make = testing.maker(TD3, mixed_precision=True)
+def test_bfloat16_keeps_the_contract() -> None:
+    make = testing.maker(TD3, matmul_precision="bfloat16")
     testing.check_resumes_bit_for_bit(make)
     testing.check_update_reads_no_value(make)
 
 
 def test_float64_and_bfloat16_do_not_mix() -> None:
-    with pytest.raises(ConfigError, match="TD3: mixed_precision is of bfloat16 and float32, and dtype is 'float64': choose one"):
-        TD3(mixed_precision=True, dtype="float64").fit(DATA, 1)
+    with pytest.raises(ConfigError, match=MIXED):
+        TD3(matmul_precision="bfloat16", dtype="float64").fit(DATA, 1)
 
 
 class Sums(TorchDispatchMode):
@@ -99,7 +100,7 @@ class Sums(TorchDispatchMode):
 
 
 def test_no_product_is_converted_to_have_its_bias() -> None:
-    algorithm = made(stacked=True, mixed_precision=True)
+    algorithm = made(stacked=True, matmul_precision="bfloat16")
     with Sums() as sums:
         gradients(algorithm)
     assert set(sums.added) == {torch.bfloat16}

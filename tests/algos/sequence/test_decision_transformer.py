@@ -345,7 +345,7 @@ def test_dicts_images_and_layers_in_bfloat16() -> None:
     data = Dataset.from_arrays(seen, action, reward, np.arange(n) % 10 == 9)
     pixel = {"name": "pixel", "filters": [[4, 4, 2]], "feature_size": 8}
     encoder = {"name": "keys", "encoders": {"image": pixel}, "hidden_units": [16], "last_activation": "none"}
-    settings = {"context": 3, "batch_size": 4, "mixed_precision": True, "observation_scaler": {"image": "pixel"}}
+    settings = {"context": 3, "batch_size": 4, "matmul_precision": "bfloat16", "observation_scaler": {"image": "pixel"}}
     made = DecisionTransformer(encoder=encoder, **settings).fit(data, 2, 2)
     wrapper = made.as_stateful_wrapper(1.0)
     for t in range(5):

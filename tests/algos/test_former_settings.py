@@ -1,0 +1,89 @@
+"""Settings that had another name once: what was written with it is read, in Python and from files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.base import clone
+
+from d3ray.algos import testing
+from d3ray.algos.actor_critic.td3_plus_bc import TD3PlusBC
+from d3ray.algos.online.run import OnlineRun
+from d3ray.algos.registry import make_algorithm
+from d3ray.algos.values.dqn import DQN
+from d3ray.d3rlpy import algos as like_d3rlpy
+from d3ray.data.errors import ConfigError
+
+DATA = testing.tiny_dataset(discrete=False)
+PRESENT = {True: "bfloat16", False: "float32"}
+
+
+@pytest.mark.parametrize("was", [True, False])
+def test_the_former_name_is_understood(was: bool) -> None:
+    made = [
+        TD3PlusBC(mixed_precision=was),
+        TD3PlusBC.from_preset("paper", mixed_precision=was),
+        TD3PlusBC(matmul_precision="tf32").set_params(mixed_precision=was),
+        clone(TD3PlusBC(mixed_precision=was)),
+        make_algorithm({"name": "TD3PlusBC", "preset": "paper", "mixed_precision": was}),
+        like_d3rlpy.DQN(mixed_precision=was),
+        like_d3rlpy.DQNConfig(mixed_precision=was).create(),
+    ]
+    assert {one.check_settings().matmul_precision for one in made} == {PRESENT[was]}
+    assert TD3PlusBC.Config.checked({"mixed_precision": was}).matmul_precision == PRESENT[was]
+    assert like_d3rlpy.DQN(mixed_precision=was).get_params() == like_d3rlpy.DQN(matmul_precision=PRESENT[was]).get_params()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"mixed_precision": "tf32"},
+            r"^mixed_precision is 'tf32'; it is called matmul_precision now: write 'float32', which was False or 'bfloat16', which "
+            r"was True\.$",
+        ),
+        (
+            {"mixed_precision": False, "matmul_precision": "tf32"},
+            r"^mixed_precision is called matmul_precision now, and both are given: leave mixed_precision out\.$",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TD3PlusBC(**settings)
+    with pytest.raises(ConfigError, match=f"TD3PlusBC: {said[1:]}"):
+        TD3PlusBC.Config.checked(settings, title="TD3PlusBC")
+
+
+def in_former_words(config: dict[str, Any]) -> dict[str, Any]:
+    """A config as it was written before."""
+    was = {name: value for name, value in config.items() if name != "matmul_precision"}
+    return {**was, "mixed_precision": config["matmul_precision"] == "bfloat16"}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_state_that_was_written_before_goes_on(precision: str) -> None:
+    make = testing.maker(TD3PlusBC, matmul_precision=precision)
+    tensors, meta = make(seed=1).fit(DATA, 4, 4).state()
+    again = make(seed=1).load_state(tensors, {**meta, "config": in_former_words(meta["config"])})
+    assert again.config_.matmul_precision == precision
+    where, gap = testing.largest_difference(again.fit(DATA, 4, 4).state()[0], make(seed=1).fit(DATA, 8, 4).state()[0])
+    assert gap == 0, where
+
+
+def test_an_online_run_that_was_written_before_goes_on() -> None:
+    make = testing.maker(DQN, matmul_precision="bfloat16")
+    run = OnlineRun(make(seed=1), "CartPole-v1")
+    for _ in range(3):
+        run.step()
+    tensors, meta = run.state()
+    run.close()
+    online = {**meta["online"], "algorithm": in_former_words(meta["online"]["algorithm"])}
+    before = {**meta, "config": in_former_words(meta["config"]), "online": online}
+    for asked in (None, online["algorithm"]):
+        again = OnlineRun.going_on(tensors, before, make(seed=1), "CartPole-v1", asked=asked)
+        assert again.state()[1] == meta
+        again.close()
+    with pytest.raises(ConfigError, match="was begun with matmul_precision 'bfloat16', not 'float32'"):
+        OnlineRun.going_on(tensors, before, testing.maker(DQN)(seed=1), "CartPole-v1")
