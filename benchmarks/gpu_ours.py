@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from gpu_side import Contender, most_allocated, wait_for
 
 from d3ray.algos.online.run import OnlineRun
@@ -13,6 +14,7 @@ from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
 
 N_ENVS = 8
+UPDATES = 20  # after which precisions are compared
 
 
 class Ours(Contender):
@@ -20,6 +22,22 @@ class Ours(Contender):
 
     subject: Any
     dataset: Dataset | None = None
+
+    def begin(self, work: Mapping[str, Any], device: str, data: Mapping[str, str], rows: int) -> dict[str, float]:
+        """As any; where products are not in float32, also how far its parameters are from those of float32 after a few updates."""
+        found = super().begin(work, device, data, rows)
+        return found | ({"gap": self.gap(work)} if work["plain"] else {})
+
+    def gap(self, work: Mapping[str, Any]) -> float:
+        """The norm of the difference of all parameters over that of the parameters, of one seed that is captured."""
+        assert self.dataset is not None
+        mine = algorithm_class(work["algorithm"])(seed=0, device=self.device, **work["ours"])
+        ends = list[torch.Tensor]()
+        for one in (mine, mine.unfitted().set_params(matmul_precision="float32")):
+            state = one.fit(self.dataset, UPDATES).state()[0]
+            ends.append(torch.cat([t.double().flatten() for name, t in state.items() if name.startswith("live/")]))
+        other, plain = ends
+        return float((other - plain).norm() / plain.norm())
 
     def build(self, work: Mapping[str, Any], device: str, data: Mapping[str, str], rows: int) -> None:
         self.device = device

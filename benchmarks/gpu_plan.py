@@ -30,7 +30,7 @@ ASSUMED = {
     "host": (10e-6, "s that the host needs to start an operation, autograd, vmap and Python included"),
     "kernel": (3e-6, "s that an operation takes on the device at least"),
     "float32": (20e12, "floating-point operations/s in matrix products of these sizes (a third of an H100's or H200's best)"),
-    "bfloat16": (200e12, "the same in bfloat16, which `mixed_precision` uses (a fifth of their best)"),
+    "bfloat16": (200e12, "the same in bfloat16, which `matmul_precision=bfloat16` uses (a fifth of their best)"),
     "evaluation": (1.0, "s of the host for an evaluation of one seed: ten episodes of at most 1,000 steps, ten at a time"),
 }
 KINDS = ("float32", "bfloat16")
@@ -67,7 +67,7 @@ class Work:
 
 def count(cell: Cell, seeds: tuple[int, ...], dataset: Dataset, kind: str) -> Work:
     """The work of an update of one cell, where training is half way: warm-ups are over."""
-    choice = cell.config.algorithm.model_dump() | {"mixed_precision": kind == "bfloat16"}
+    choice = cell.config.algorithm.model_dump() | {"matmul_precision": kind}
     config = cell.config.model_copy(update={"algorithm": AlgorithmChoice(**choice)})
     stack = Stack(config.make_algorithm(seeds[0]), seeds)
     stack.fit(dataset, n_steps=1, n_steps_per_epoch=1, show_progress=False)
@@ -119,7 +119,7 @@ def main() -> None:
     text = [
         f"# `{options.suite}` on one accelerator, on paper",
         "",
-        f"About **{hours['float32']:.0f} GPU hours** in float32 and **{hours['bfloat16']:.0f}** with `mixed_precision`, "
+        f"About **{hours['float32']:.0f} GPU hours** in float32 and **{hours['bfloat16']:.0f}** in bfloat16, "
         f"{options.processes} trials side by side: the longer of what the device takes, used by one trial at a time, and of what "
         f"{options.processes} cores of the host take. {seeds} Most of the device's time is that of operations so small that they "
         f"fill a fraction of it: where those of several trials run at once, as with CUDA's MPS, the host's "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Work:
         contenders: who does it.
         targets: of d3ray.
         unit: of the rates.
+        plain: the label of the same work in float32, which it is compared with; "": it is in float32.
     """
 
     label: str
@@ -71,6 +72,7 @@ class Work:
     contenders: tuple[str, ...] = (*OURS, *PEERS)
     targets: tuple[Target, ...] = ()
     unit: str = "updates/s"
+    plain: str = ""
 
     def told(self, contender: str) -> dict[str, Any]:
         """What its process is told."""
@@ -90,6 +92,12 @@ def _one(label: str, *targets: Target, seeds: int = 1, contenders: tuple[str, ..
     named = label if seeds == 1 else f"{label}, {seeds} seeds"
     unit = "updates/s" if seeds == 1 else "seed-updates/s"
     return Work(named, algorithm, ours, LARGE, seeds=seeds, contenders=contenders, targets=targets, unit=unit)
+
+
+def _in(precision: str) -> Work:
+    """TD3+BC whose products are in another precision."""
+    plain = _one("TD3+BC", contenders=OURS)
+    return replace(plain, label=f"TD3+BC in {precision}", ours={**LARGE, "matmul_precision": precision}, plain=plain.label)
 
 
 ALL = (*OURS, *PEERS, *PROGRAMS)
@@ -136,6 +144,8 @@ ROWS: dict[str, Work] = {
         contenders=("d3ray",),
         unit="steps/s",
     ),
+    "td3+bc-tf32": _in("tf32"),
+    "td3+bc-bfloat16": _in("bfloat16"),
 }
 TRIALS = "trials"  # the other row: four shares of a GPU through Ray
 FRAME_ROWS = 10_000

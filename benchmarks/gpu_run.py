@@ -85,6 +85,7 @@ class Cell:
     def told(self) -> dict[str, Any]:
         """What is kept of it."""
         kept = {"work": self.work.label, "contender": self.contender, "unit": self.work.unit, "seeds": self.work.seeds}
+        kept |= {"plain": self.work.plain} if self.work.plain else {}
         return {**kept, "reason": self.reason, **self.found, "runs": self.runs}
 
 

@@ -66,9 +66,19 @@ def row(cells: Sequence[Found], found: Found, *, judge: bool) -> list[str]:
     if "untraced" in found:
         traced[0] = f"– {found['untraced']}"
     memory = "" if found.get("memory_mib") is None else f"{found['memory_mib']:,.0f}"
-    speed = f"{spread(rates(found))} {found['unit'].removesuffix('/s')}" + (f"; then {found['reason']}" if found["reason"] else "")
+    speed = f"{spread(rates(found))} {found['unit'].removesuffix('/s')}{beside_float32(cells, found)}"
+    speed += f"; then {found['reason']}" if found["reason"] else ""
     first, control = f"{found['first']:.1f} ({found['ready']:.0f})", spread([run["control_ms"] for run in found["runs"]], 1)
     return [*who, speed, over, judged(cells, found, judge=judge), first, *traced, memory, control]
+
+
+def beside_float32(cells: Sequence[Found], found: Found) -> str:
+    """What another precision gains over float32, and what it costs."""
+    if not found.get("plain"):
+        return ""
+    same = [one for one in cells if (one["work"], one["contender"]) == (found["plain"], found["contender"]) and one["runs"]]
+    gain = f"; {spread(ratios(found, same[0]), 2)} × float32" if same else ""
+    return f"{gain}; parameters {found['gap']:.1e} off after 20 updates" if "gap" in found else gain
 
 
 def trial_lines(trials: Found, *, judge: bool) -> list[str]:

@@ -156,7 +156,7 @@ def _bfloat16(study: Study) -> Study:
     return replace(
         study,
         name=f"{study.name}-bfloat16",
-        algorithm={**study.algorithm, "mixed_precision": True},
+        algorithm={**study.algorithm, "matmul_precision": "bfloat16"},
         at_least=(study.name, 0.95),
         note="The same with encoders in bfloat16.",
     )

@@ -46,8 +46,8 @@ class Fits:
         names += ("imitator_encoder",) if self.ours["name"] in IMITATORS else ()
         return {**self.ours, **dict.fromkeys(names, nets), **self._run()}
 
-    def _run(self) -> dict[str, bool]:
-        return {**({"mixed_precision": True} if self.mixed else {}), **({"compile_graph": True} if self.compiled else {})}
+    def _run(self) -> dict[str, Any]:
+        return {**({"matmul_precision": "bfloat16"} if self.mixed else {}), **({"compile_graph": True} if self.compiled else {})}
 
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
@@ -242,9 +242,7 @@ class Mixed:
     @contextmanager
     def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
         settings, n = self.fits.settings(), self.fits.n
-        mixed, whole = (
-            Updates(label, {**settings, "mixed_precision": on}, n) for label, on in (("bfloat16", True), ("float32", False))
-        )
+        mixed, whole = (Updates(precision, {**settings, "matmul_precision": precision}, n) for precision in ("bfloat16", "float32"))
         with both(bench, device, bench.hopper()[0], mixed, whole) as (a, b):
             at_least = self.at_least if device != "cpu" or has_bfloat16() else None
             yield [Row(f"{self.fits.label}: bfloat16 and float32", "updates/s", a, b, at_least=at_least)]

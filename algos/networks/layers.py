@@ -56,7 +56,7 @@ class Linear(nn.Module):
 def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Gives x W + b. A CPU adds b in place: as fast as within the product, and faster under `vmap`, which takes those apart.
 
-    In mixed precision it adds b in bfloat16, like all of a product; else the whole product would be converted there and back.
+    Of an encoder in bfloat16 it adds b in that, like all of a product; else the whole product would be converted there and back.
     """
     if not x.is_cuda or x.ndim != weight.ndim:
         product = x @ weight

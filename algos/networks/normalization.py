@@ -37,7 +37,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.to(self.weight.dtype)  # in mixed precision it comes in bfloat16
+        x = x.to(self.weight.dtype)  # of an encoder in bfloat16 it comes so
         now = current_training()
         mean, var = self.running_mean, self.running_var
         if now is not None:
@@ -72,7 +72,7 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.to(self.weight.dtype)  # in mixed precision it comes in bfloat16
+        x = x.to(self.weight.dtype)  # of an encoder in bfloat16 it comes so
         n = _shown(x, self.weight, self.images)
         if self.images:
             size = self.features * x.shape[-2] * x.shape[-1]

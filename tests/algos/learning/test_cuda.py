@@ -83,6 +83,23 @@ def test_compiled_steps_are_eager_ones_to_rounding(name: str, dtype: str, most: 
     assert gap < most, where
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["captured", "compiled"])
+@pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
+def test_other_precisions_of_products_stay_near(name: str, precision: str, compiled: bool) -> None:
+    """And what products are computed in is afterwards what it was before."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    wide: Any = {"hidden_units": (128, 128)}
+    encoders: Any = dict.fromkeys(("encoder",) if name == "DQN" else ("actor_encoder", "critic_encoder"), wide)
+    states = list[dict[str, Tensor]]()
+    for chosen in ("float32", precision):
+        made = MAKERS[name](seed=1, device=GPU, compile_graph=compiled, matmul_precision=chosen, **encoders)
+        made.fit(data_for(MAKERS[name]), 20, 100)
+        states.append({n: t for n, t in state(made).items() if n.startswith("live/")})
+    where, gap = largest_difference(*states)
+    assert 0 < gap < 0.05, where
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
 def test_what_was_saved_there_goes_on_here(name: str, tmp_path: Path) -> None:
     make, dataset = MAKERS[name], data_for(MAKERS[name])
     make(dtype="float64", seed=1, device=GPU).fit(dataset, 9, 6).save(tmp_path / "saved")
