@@ -60,7 +60,7 @@ class Config(BaseModel):
 def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a config, of which those that had another name once are under the one that they have now.
 
-    Raises ConfigError where one is given by both names, or as something that it could not be.
+    Raises ConfigError where its two names are given unlike values, or the former one something that it could not be.
     """
     found = dict(settings)
     for name, field in config.model_fields.items():
@@ -68,13 +68,14 @@ def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> di
             if former not in found:
                 continue
             value = found.pop(former)
-            if name in found:
-                raise ConfigError(f"{former} is called {name} now, and both are given: leave {former} out.")
             now = [one for one, was in written.items() if was == value]
             if not now:
                 known = " or ".join(f"{one!r}, which was {was!r}" for one, was in written.items())
                 raise ConfigError(f"{former} is {value!r}; it is called {name} now: write {known}.")
-            found[name] = now[0]
+            if found.setdefault(name, now[0]) != now[0]:
+                raise ConfigError(
+                    f"{former} is {value!r}, which is called {name} {now[0]!r} now, and {name} is {found[name]!r}: say one of them."
+                )
     return found
 
 

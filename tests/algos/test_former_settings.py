@@ -27,6 +27,7 @@ def test_the_former_name_is_understood(was: bool) -> None:
         TD3PlusBC(matmul_precision="tf32").set_params(mixed_precision=was),
         clone(TD3PlusBC(mixed_precision=was)),
         make_algorithm({"name": "TD3PlusBC", "preset": "paper", "mixed_precision": was}),
+        TD3PlusBC(mixed_precision=was, matmul_precision=PRESENT[was]),
         like_d3rlpy.DQN(mixed_precision=was),
         like_d3rlpy.DQNConfig(mixed_precision=was).create(),
     ]
@@ -45,7 +46,8 @@ def test_the_former_name_is_understood(was: bool) -> None:
         ),
         (
             {"mixed_precision": False, "matmul_precision": "tf32"},
-            r"^mixed_precision is called matmul_precision now, and both are given: leave mixed_precision out\.$",
+            r"^mixed_precision is False, which is called matmul_precision 'float32' now, and matmul_precision is 'tf32': say one "
+            r"of them\.$",
         ),
     ],
 )
