@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
@@ -53,6 +53,13 @@ class Network:
     target: bool = False
     optimizer: Optimizer = ADAM
     groups: tuple[Group, ...] = ()
+
+    def parts(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Names of parameters by the prefix of the group that steps them; "" is of the rest, or of all."""
+        found: dict[str, list[str]] = {"": []} | {group.prefix: [] for group in self.groups}
+        for name in names:
+            found[next((group.prefix for group in self.groups if name.startswith(group.prefix)), "")].append(name)
+        return found
 
 
 Axes = Literal["sample", "member sample", "sample step", "batch"]

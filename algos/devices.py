@@ -69,6 +69,39 @@ AnyDevice = str | int | Device | None
 """What `Definition` takes for a device; True and False are among the integers."""
 
 
+class GpuTooSmallError(ConfigError):
+    """A GPU has too little memory for what is to be trained there, whatever its losses compute.
+
+    Attributes:
+        lacking: What is needed and what is there, a clause.
+    """
+
+    def __init__(self, name: str, lacking: str, n_seeds: int) -> None:
+        self.lacking = lacking
+        fewer = f"stack fewer seeds than {n_seeds} or " if n_seeds > 1 else ""
+        super().__init__(f"{name} is too large for this GPU, for {lacking}: {fewer}make its networks smaller.")
+
+
+def check_room(name: str, needed: int, device: torch.device, n_seeds: int) -> None:
+    """Looks whether a GPU has the bytes that an algorithm needs at least: the process's share, or of a whole one what is free.
+
+    Raises:
+        GpuTooSmallError: it has not.
+    """
+    if device.type != "cuda":
+        return
+    device = find_device(device)  # the share of a device without an index is refused
+    free, total = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    there = int(share * total) if share < 1 else free + torch.cuda.memory_reserved(device)  # what this process has it may use again
+    if needed > there:
+        from ..data.doctor.estimate import in_words  # which brings what reads data
+
+        which = f"a share of {share:g} is {in_words(there)}" if share < 1 else f"{in_words(there)} are free"
+        has = f"{torch.cuda.get_device_name(device)} has {in_words(total)}, of which {which}"
+        raise GpuTooSmallError(name, f"it needs at least {in_words(needed)} of memory and {has}", n_seeds)
+
+
 def pick_device(device: AnyDevice | torch.device) -> torch.device:
     """The device that `Definition` describes, with its index.
 

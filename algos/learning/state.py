@@ -12,8 +12,10 @@ from torch.func import stack_module_state
 from ...data.errors import ConfigError
 from ..config import AlgorithmConfig
 from ..definition import Definition, Network
+from ..devices import check_room
 from ..nets import Hyper, Parameters
 from ..optimizers import RowOptimizer
+from .memory import least_bytes
 
 Named = dict[str, Parameters]  # by network
 
@@ -35,6 +37,7 @@ class TrainingState:
 
     Raises:
         ConfigError: guests of two rows are built otherwise, or have a name that is given; or there is no network to hold.
+        GpuTooSmallError: they need more of a GPU's memory than there is; nothing was taken then.
     """
 
     def __init__(
@@ -52,7 +55,9 @@ class TrainingState:
         self.algorithm, self.seeds, self.dtype, self.device = algorithm, tuple(seeds), dtype, torch.device(device)
         self.stacked = len(self.seeds) > 1
         self.step: int = 0
-        built = [self._build(build, seed) for seed in self.seeds]
+        first = self._build(build, self.seeds[0])
+        check_room(algorithm.name, least_bytes(first, len(self.seeds), dtype), self.device, len(self.seeds))
+        built = [self._placed(first), *(self._placed(self._build(build, seed)) for seed in self.seeds[1:])]
         self.networks = built[0]
         self.modules: dict[str, nn.Module] = {name: network.module for name, network in built[0].items()}
         self._targets: dict[str, nn.Module] = {n: copy.deepcopy(w.module) for n, w in built[0].items() if w.target}
@@ -74,7 +79,7 @@ class TrainingState:
         return (len(self.seeds),) if self.stacked else ()
 
     def _build(self, build: Callable[[], Mapping[str, Network]], seed: int) -> dict[str, Network]:
-        """Initial weights are a function of the seed alone: torch's own initialisers, with its generator set and put back."""
+        """A seed's networks on the host, whose weights are a function of it alone: torch's generator is set and put back."""
         generator = torch.default_generator  # the CPU's alone: torch.manual_seed would seed accelerators too
         kept = generator.get_state()
         generator.manual_seed(seed)
@@ -86,6 +91,11 @@ class TrainingState:
             for path, layer in network.module.named_modules():
                 if hasattr(layer, "path"):
                     layer.path = path  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+        return networks
+
+    def _placed(self, networks: dict[str, Network]) -> dict[str, Network]:
+        """Moves networks to where they are trained."""
+        for network in networks.values():
             network.module.to(self.device, self.dtype)
         return networks
 
@@ -141,9 +151,8 @@ class TrainingState:
     def _set_up_optimizers(self, name: str, network: Network) -> dict[str, RowOptimizer]:
         """By the prefix of the parameters that each steps; "" is the rest, or all."""
         rows = len(self.seeds) if self.stacked else None
-        parts: dict[str, Parameters] = {"": {}} | {group.prefix: {} for group in network.groups}
-        for parameter, tensor in self.live[name].items():
-            parts[next((group.prefix for group in network.groups if parameter.startswith(group.prefix)), "")][parameter] = tensor
+        live = self.live[name]
+        parts = {prefix: {name: live[name] for name in names} for prefix, names in network.parts(live).items()}
         holds = name in self.held
         made = {"": RowOptimizer(network.optimizer, parts[""], self.values[network.rate], rows, holds=holds)}
         for group in network.groups:

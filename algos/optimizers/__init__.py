@@ -2,6 +2,7 @@
 
 from .config import ADAM, SGD, Adam, AdamW, Group, Muon, Optimizer, RMSprop
 from .rows import RowOptimizer, where_held
+from .rules import remembered
 from .schedules import Cosine, Linear, Schedule, WarmUp
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "RowOptimizer",
     "Schedule",
     "WarmUp",
+    "remembered",
     "where_held",
 ]

@@ -61,6 +61,12 @@ def rules(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Rule]:
             raise TypeError(f"no optimiser: {config!r}")
 
 
+def remembered(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """How many tensors of a parameter's shape the optimiser keeps of each, by name; arguments as `rules`'s."""
+    names = list(shapes)
+    return {names[place]: len(rule.slots) for rule in rules(config, shapes) for place in rule.which}
+
+
 def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
     """Whether it is the weight of an affine layer: [in, out] or [members, in, out]. A normalisation's is [members, 1, size]."""
     return name.endswith("weight") and (len(shape) == 2 or (len(shape) == 3 and shape[1] > 1))

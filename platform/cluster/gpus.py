@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...algos.devices import GpuTooSmallError
 from ...data.errors import ConfigError
 from ..surroundings import gpu_names
 
@@ -48,9 +49,9 @@ def check_gpu(wanted: float, device: str | None = None) -> None:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that a GPU's memory was too small, also where CUDA and its libraries take theirs, beside torch's."""
+    """Whether an error says that a GPU's memory is too small, found before or when it is taken, by torch, CUDA or its libraries."""
     words = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError) or (
+    return isinstance(error, torch.OutOfMemoryError | GpuTooSmallError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )
 

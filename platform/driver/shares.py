@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..storage.experiments import Trial
-from ..worker.trial_config import note_share, program, what_to_lower
+from ..worker.trial_config import note_share, program, too_little
 
 
 class Shares:
@@ -29,9 +29,12 @@ class Shares:
         if 0 < had < 1:
             self._needed[_kind(told)] = min(1.0, 2 * had)
             return True
-        lower = what_to_lower(len(trial.seeds), trial.configuration["algorithm"])
-        reason = f"a whole GPU has too little memory for it: {lower}"
-        trial.settle({seed: {**one, "reason": reason} if one.get("out_of_memory") else one for seed, one in status.items()})
+        algorithm = trial.configuration["algorithm"]
+        for seed, one in status.items():
+            if one.get("out_of_memory"):
+                reason = too_little("a whole GPU", len(trial.seeds), algorithm, one.get("lacking"))
+                status[seed] = {**one, "reason": reason}
+        trial.settle(status)
         return False
 
 

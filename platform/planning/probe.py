@@ -24,7 +24,7 @@ from ..cluster.gpus import ran_out
 from ..storage.experiments import PACKAGES, Trial
 from ..storage.folders import Folder
 from ..worker.peers import begin_trial
-from ..worker.trial_config import TrialConfig, what_to_lower
+from ..worker.trial_config import TrialConfig, too_little
 
 _COMPILING = 240.0  # seconds that the first steps may take beside, where they are compiled
 SECONDS = 30.0  # that a probe may take once its workers are up
@@ -70,17 +70,16 @@ def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[st
     def called(probe: Probe, *arguments: Any) -> dict[str, float] | D3rayError:
         try:
             return phase(probe, *arguments)
-        except D3rayError as error:
-            return error
-        except RuntimeError as error:
+        except (D3rayError, RuntimeError) as error:
             if not ran_out(error):
+                if isinstance(error, D3rayError):
+                    return error
                 raise
-            told = probe.told
+            told, lacking = probe.told, getattr(error, "lacking", None)
         probe.forget()  # what it holds would count against the next, and the error's frames hold it as long as they are there
         share, name = told["resources"]["gpu"], told["algorithm"]["name"]
         gpu = "a whole GPU" if share >= 1 else f"{share:g} of a GPU"
-        lower = what_to_lower(len(told["seeds"]), told["algorithm"])
-        large = TooLargeError(f"{name}: {gpu} has too little memory for a trial: {lower}.")
+        large = TooLargeError(f"{name}: {too_little(gpu, len(told['seeds']), told['algorithm'], lacking)}.")
         with suppress(RuntimeError):  # where CUDA itself found no memory to begin with, it tells nothing either
             large.gpu_bytes = torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0
         return large

@@ -95,9 +95,29 @@ def program(config: Mapping[str, Any]) -> str:
     return json.dumps({**kept, "algorithm": algorithm, "seeds": len(config["seeds"])}, sort_keys=True, default=str)
 
 
-def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any], stack: str = "seeds_per_trial") -> str:
-    """What a user may lower where a trial runs out of memory; `stack` says how many seeds it has."""
+def too_little(gpu: str, n_seeds: int, algorithm: Mapping[str, Any], lacking: str | None) -> str:
+    """A clause that a GPU, as "a whole GPU", has too little memory for a trial, and what to lower.
+
+    Args:
+        gpu: What the trial had.
+        n_seeds: Of the trial.
+        algorithm: Its settings.
+        lacking: What a `GpuTooSmallError` says: no batch is so small that networks would fit; None: they did.
+    """
+    why = "" if lacking is None else f", for {lacking}"
+    return f"{gpu} has too little memory for it{why}: {what_to_lower(n_seeds, algorithm, networks=lacking is not None)}"
+
+
+def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any], stack: str = "seeds_per_trial", *, networks: bool = False) -> str:
+    """What a user may lower where a trial runs out of memory.
+
+    Args:
+        n_seeds: Of the trial.
+        algorithm: Its settings.
+        stack: What says how many seeds it has.
+        networks: Whether its networks alone do not fit, whatever the batch.
+    """
     batch = algorithm.get("batch_size")
     cures = [f"{stack} ({n_seeds} seeds are stacked)"] * (n_seeds > 1)
-    cures += [f"algorithm.batch_size ({batch})"] * (batch is not None)
+    cures += ["the size of its networks"] if networks else [f"algorithm.batch_size ({batch})"] * (batch is not None)
     return f"lower {' or '.join(cures) or 'what it computes with'}"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...algos.base import Algorithm
 from ...algos.config import AlgorithmConfig
-from ...algos.devices import pick_device
+from ...algos.devices import GpuTooSmallError, pick_device
 from ...algos.judging.evaluators import Scores
 from ...algos.judging.held_out import HeldOut
 from ...algos.learning.programs import compiling_pays
@@ -470,5 +470,7 @@ def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapp
     ended = {"status": "FAILED", "reason": reason.strip().rstrip("."), "step": max(writer.trial.committed, 0)}
     if ran_out(error):
         ended["out_of_memory"] = True  # the driver hands it out again with more of a GPU
+    if isinstance(error, GpuTooSmallError):
+        ended["lacking"] = error.lacking  # which it says where there is no more
     with contextlib.suppress(StorageError):  # the disk may be full for this too; then the driver says it
         writer.settle({seed: failed.get(seed, ended) for seed in writer.trial.seeds})

@@ -17,12 +17,14 @@ import ray
 import torch
 
 from d3ray import Dataset
+from d3ray.algos.devices import GpuTooSmallError
 from d3ray.platform.cluster.gpus import BY_NAME_ONLY
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import TrialQueue, TuneSearcher, slots
 from d3ray.platform.experiment.run import run_experiment, train_work
 from d3ray.platform.planning.packing import pack, share
+from d3ray.platform.planning.probe import Probe, TooLargeError, _given_back
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
@@ -84,8 +86,12 @@ def test_room_for_trials_on_a_cluster(monkeypatch: pytest.MonkeyPatch, cpu: floa
     assert slots({"cpu": cpu, "gpu": gpu}) == expected
 
 
-def out_of_memory(trial: Trial) -> None:
-    note_failure(Writer(trial), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), {})
+LACKING = "it needs at least 12 GB of memory and Pretended H200 has 10 GB, of which 10 GB are free"
+TOO_SMALL = GpuTooSmallError("DQN", LACKING, 2)
+
+
+def out_of_memory(trial: Trial, error: BaseException | None = None) -> None:
+    note_failure(Writer(trial), error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), {})
 
 
 @pytest.mark.parametrize(
@@ -95,6 +101,7 @@ def out_of_memory(trial: Trial) -> None:
         (torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (TOO_SMALL, True),
         (MemoryError("out of memory"), False),
     ],
 )
@@ -108,7 +115,17 @@ def told(trial: Trial) -> dict[str, Any]:
     return trial_config(CONFIG, trial)
 
 
-def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (None, ": lower seeds_per_trial (2 seeds are stacked) or algorithm.batch_size (32)"),
+        (TOO_SMALL, f", for {LACKING}: lower seeds_per_trial (2 seeds are stacked) or the size of its networks"),
+    ],
+    ids=["while it trains", "before it trains"],
+)
+def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_not(
+    tmp_path: Path, error: BaseException | None, why: str
+) -> None:
     made = (("a", (0, 1)), ("b", (2,)), ("c", (3, 4)), ("d", (5,)))
     greedy, modest, later, other = (Trial.create(Folder(tmp_path / name), DECIDED, seeds, DATA) for name, seeds in made)
 
@@ -123,7 +140,7 @@ def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_n
     queue.on_trial_complete("b")
     shares, name = [], "a"
     while True:
-        out_of_memory(greedy)
+        out_of_memory(greedy, error)
         queue.on_trial_complete(name)
         name += "a"
         again = queue.suggest(name)
@@ -133,7 +150,7 @@ def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_n
         shares.append(told(greedy)["resources"])
     assert greedy.retried == 0  # memory that a share was too small for costs none of the user's `retries`
     assert shares == [{"cpu": 1, "gpu": 0.6}, {"cpu": 1, "gpu": 1.0}]
-    reason = "a whole GPU has too little memory for it: lower seeds_per_trial (2 seeds are stacked) or algorithm.batch_size (32)"
+    reason = f"a whole GPU has too little memory for it{why}"
     assert {seed: ended["reason"] for seed, ended in greedy.status.items()} == {0: reason, 1: reason}
     Trial(greedy.folder).reopen()
     assert greedy.retried == 1  # what a whole GPU is too small for is a failure
@@ -141,6 +158,20 @@ def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_n
     assert [queue.suggest(name) for name in "de"] == [{"trial": told(later)}, {"trial": told(other)}]
     shares = [told(trial)["resources"]["gpu"] for trial in (greedy, modest, later, other)]
     assert shares == [1.0, 0.3, 1.0, 0.3]  # a stack of as many seeds is of its kind, and one of one seed is not
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_plan_names_who_does_not_fit(share: float) -> None:
+    @_given_back
+    def begin(_: Probe) -> dict[str, float]:
+        raise TOO_SMALL
+
+    probe = Probe()
+    probe.told = {"resources": {"gpu": share}, "algorithm": {"name": "DQN"}, "seeds": [0]}
+    found = begin(probe)
+    assert isinstance(found, TooLargeError)
+    gpu = "a whole GPU" if share == 1 else "0.25 of a GPU"
+    assert str(found) == f"DQN: {gpu} has too little memory for it, for {LACKING}: lower the size of its networks."
 
 
 PLUGIN = """

@@ -180,6 +180,6 @@ def test_one_greedy_value_does_not_stop_a_sweep_that_packs_itself(place: Path) -
     with pytest.raises(ConfigError) as refused:
         pack(sweep_work(greedy))
     assert str(refused.value) == (
-        "Greedy: a whole GPU has too little memory for a trial: lower algorithm.batch_size (64)."  # with one seed, at last
+        "Greedy: a whole GPU has too little memory for it: lower algorithm.batch_size (64)."  # with one seed, at last
     )
     assert not (place / "results").exists()

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from d3ray.algos.devices import GpuTooSmallError
 from d3ray.data.errors import ConfigError
 from d3ray.data.sampling.base import free_memory
-from d3ray.platform.cluster.gpus import BY_NAME_ONLY
+from d3ray.platform.cluster.gpus import BY_NAME_ONLY, ran_out
 from d3ray.platform.planning.probe import gpu_memory
 from d3ray.platform.worker.system_metrics import SystemMetrics
 from d3ray.platform.worker.trial_config import TrialConfig
@@ -80,6 +81,29 @@ def test_trials_that_are_spread_over_four_gpus_each_have_their_own(monkeypatch: 
         with pretend(*(Card() for _ in range(4))) as cards:
             assert trial(0.5).device == torch.device("cuda:0")
             assert [card.fraction for card in cards.every] == [0.5 if k == number else 1.0 for k in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "others", "said"),
+    [
+        (0.25, 0, "has 1 MB, of which a share of 0.25 is 250 kB"),
+        (0.25, 900_000, "has 1 MB, of which a share of 0.25 is 250 kB"),  # what its neighbours have is for them to give back
+        (1, 750_000, "has 1 MB, of which 250 kB are free"),
+    ],
+)
+def test_a_trial_that_cannot_fit_ends_before_it_takes_memory(gpu: float, others: int, said: str) -> None:
+    with pretend(Card(total=1_000_000, others=others)) as cards:
+        run = trial(gpu, seeds=(0, 1), algorithm={"name": "DiscreteBC", "encoder": {"hidden_units": (128, 64)}})
+        made: list[Any] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.nn.Module, "to", lambda module, *to: made.append(to))
+            with pytest.raises(GpuTooSmallError) as caught:
+                run.epoch()
+        # 128·4 + 128 + 64·128 + 64 + 2·64 + 2 = 9,026 parameters, gradients, and two moments each: 16 bytes, of two seeds
+        assert "it needs at least 289 kB of memory and Pretended H200 " in str(caught.value)
+        assert (made, cards.every[0].allocated) == ([], 0)
+        assert said in str(caught.value)
+        assert ran_out(caught.value)
 
 
 def test_a_gpu_that_is_not_there_ends_a_trial_before_its_data_are_opened() -> None:
