@@ -406,7 +406,7 @@ class OnlineRun:
         **arguments: Any,
     ) -> Self:
         """The run whose `state` it was; further arguments and errors as `resume`'s, `place` says where the state lay."""
-        online = meta.get("online")
+        online: Any = meta.get("online")
         if online is None:
             raise ConfigError(f"{place} holds a saved algorithm and no online run: d3ray.load opens it.")
         mine = asked or {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
