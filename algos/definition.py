@@ -32,6 +32,9 @@ Loss = Callable[[Nets, Any, Hyper], LossValue]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+COMPILED_FROM = 50_000
+"""Steps of a training that is done earlier when its gradient steps are compiled."""
+
 RUN = ("seed", "device", "dtype", "compile_graph", "data_parallel")
 """What an algorithm is given beside its settings: they belong to a run."""
 
@@ -190,7 +193,7 @@ class Definition:
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
     recurrent: ClassVar[tuple[str, ...]] = ()  # networks that act, where encoders may be recurrent; empty: none may
-    gains_compiled: ClassVar[bool] = True  # whether compiled steps are faster on a CPU: benchmarks/results/programs.md
+    compiled_from: ClassVar[int | None] = COMPILED_FROM  # the same on a CPU: benchmarks/results/programs.md; None: it gains nothing
     reads_values: ClassVar[str | None] = None  # why an update waits for the device, which no program of tensors can
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 

@@ -85,7 +85,7 @@ class CQL(SAC):
     """CQL, offline or online. Data: continuous actions in [-1, 1] after the action scaler. ω and κ depend on the reward's unit."""
 
     Config: ClassVar = CQLConfig
-    gains_compiled: ClassVar = False
+    compiled_from: ClassVar = None  # products bound it
     warm_up: ClassVar = "cloning_steps"
     exemptions: ClassVar = {
         **dict.fromkeys(OF_ALPHA, "only learn_alpha has an α"),

@@ -67,7 +67,7 @@ class MCQ(BehaviourModel, SAC):
     """MCQ, offline or online. Data: continuous actions in [-1, 1] after the action scaler, of a behaviour with some variety."""
 
     Config: ClassVar = MCQConfig
-    gains_compiled: ClassVar = False
+    compiled_from: ClassVar = None  # products bound it
     exemptions: ClassVar = {
         "terminated_steps_look_no_further": "critics are held at what the behaviour could do in s' too, which no reward follows",
     }

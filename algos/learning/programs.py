@@ -29,11 +29,10 @@ from ...data.batch import Drawn
 from ...data.errors import reason
 from ...data.sampling import Steps
 from ...data.tracing import traced
-from ..definition import Definition
+from ..definition import COMPILED_FROM, Definition
 from .learner import Learner
 from .recording import Recording
 
-PAYS = 50_000  # steps of a training after which the seconds of compiling are won back, by every page: results/programs.md
 LONGEST = 32  # steps of a program: beyond some tens a launch costs nothing beside what it launches
 _LARGEST = 256 << 20  # bytes that the batches of a program may take
 _AROUND = 1024  # steps of which it is counted how many have which kinds of update
@@ -329,8 +328,8 @@ def pattern(schedule: Callable[[int], tuple[str, ...]], step: int, most: int) ->
 
 def compiling_pays(algorithm: Definition, device: torch.device, n_steps: int) -> bool:
     """Whether a training of so many steps in all is done earlier when its steps are compiled, which a machine can do."""
-    gains = device.type != "cpu" or algorithm.gains_compiled
-    return n_steps >= PAYS and gains and not algorithm.data_parallel and lacking(device) is None
+    least = algorithm.compiled_from if device.type == "cpu" else COMPILED_FROM
+    return least is not None and n_steps >= least and not algorithm.data_parallel and lacking(device) is None
 
 
 def lacking(device: torch.device) -> str | None:

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import torch
 
-from ...algos.learning.programs import PAYS
+from ...algos.definition import COMPILED_FROM
 from ...data.errors import ConfigError, D3rayError, StorageError
 from ..cluster.gpus import ran_out
 from ..storage.experiments import PACKAGES, Trial
@@ -363,7 +363,7 @@ def _round(
 
 def _may_compile(config: Mapping[str, Any]) -> bool:
     asked = config["algorithm"].get("compile_graph")
-    return asked is True or (asked is None and config["n_steps"] >= PAYS)
+    return asked is True or (asked is None and config["n_steps"] >= COMPILED_FROM)
 
 
 _LATE = {"commit": "a checkpoint", "finish": "the writing of the policies", "evaluate": "an evaluation"}

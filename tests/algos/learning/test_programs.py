@@ -12,6 +12,7 @@ from torch import Tensor
 
 from d3ray.algos import testing
 from d3ray.algos.base import Algorithm
+from d3ray.algos.definition import Definition
 from d3ray.algos.learning import programs
 from d3ray.algos.learning.programs import LONGEST
 from d3ray.algos.learning.recording import Recording
@@ -155,7 +156,7 @@ def test_long_trainings_are_compiled_by_themselves(
     monkeypatch: pytest.MonkeyPatch, page: str, steps: int, asked: bool | None, lacks: str | None, compiled: bool
 ) -> None:
     """By the steps of a training in all, those before included: one that is resumed goes on as it began."""
-    monkeypatch.setattr(programs, "PAYS", 6)
+    monkeypatch.setattr(Definition, "compiled_from", 6)
     monkeypatch.setattr(programs, "lacking", lambda device: lacks)
     make = testing.maker(algorithm_class(page), compile_graph=asked)
     algorithm, data = make(), testing.data_for(make)
