@@ -11,8 +11,9 @@ from urllib.parse import unquote
 _URI = re.compile(r'(?i)\b([a-z][a-z0-9+.-]*://)([^\s"<>]+)')
 _USER = re.compile(r"[^/?#]*@|[^/:@]*:(?!\d*(?:[/?#]|$)).*@")  # the second: some take a password with a slash or a mark in it
 _CONTAINERS = ("abfs://", "abfss://")  # what stands before the @ of these is a container or an account
-_HARMLESS = {  # options of pyarrow's file systems; another one may be a key or a signature
+_HARMLESS = {  # options of pyarrow's file systems, and of MLflow's pages; another one may be a key or a signature
     *("region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"),
+    *("workflowType", "viewStateShareKey", "compareRunsMode"),
     *("blob_storage_authority", "dfs_storage_authority", "enable_tls", "default_bucket_location", "project_id"),
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from d3ray.jobs.command.console import say
 from d3ray.platform.results.mlflow_pages import view_links
 from d3ray.platform.tracking.place import keep_place
 from d3ray.platform.tracking.runs import Tracking
@@ -25,7 +26,9 @@ def tags(tracking: Tracking) -> dict[str, str]:
     return dict(tracking.client.get_experiment(tracking.experiment_id).tags)
 
 
-def test_an_experiment_has_views_with_its_metric_and_what_it_searches(tracking: Tracking, tmp_path: Path) -> None:
+def test_an_experiment_has_views_with_its_metric_and_what_it_searches(
+    tracking: Tracking, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = Case(tmp_path, "viewed")
     keep_place(case.experiment, tracking.place)
     case.experiment.configuration |= {
@@ -50,6 +53,9 @@ def test_an_experiment_has_views_with_its_metric_and_what_it_searches(tracking: 
     at = {**note, "uri": "https://me:secret@lab.example/mlflow/"}
     assert view_links(at)["curves"] == f"https://lab.example/mlflow/{page}-curves&compareRunsMode=CHART"
     assert view_links({}) == {}
+    for link in view_links(at).values():
+        say(link)
+        assert capsys.readouterr().out == f"{link}\n"  # with the view's key, which is no secret
     tracking.client.set_experiment_tag(tracking.experiment_id, "mlflow.note.content", "ours")
     keep_views(tracking, case.experiment)
     assert tags(tracking)["mlflow.note.content"] == "ours"  # a user's own
@@ -71,8 +77,10 @@ needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="the
 
 @pytest.mark.slow
 @needs_browser
-def test_a_browser_opens_the_table_and_the_curves(server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fresh one, which has never been told which pages of MLflow to show."""
+def test_a_browser_opens_the_table_and_the_curves(
+    server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fresh one, which has never been told which pages of MLflow to show, by the links as a terminal prints them."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server}")
     tracking = Tracking.open(str(tmp_path))
     case = Case(tmp_path, "viewed")
@@ -80,7 +88,10 @@ def test_a_browser_opens_the_table_and_the_curves(server: int, tmp_path: Path, m
     keep_views(tracking, case.experiment)
     case.train(10)
     case.deliver(tracking)
-    links = view_links(case.experiment.folder.read_json("tracking.json"))
+    links = dict[str, str]()
+    for name, link in view_links(case.experiment.folder.read_json("tracking.json")).items():
+        say(link)
+        links[name] = capsys.readouterr().out.strip()
     table = shown(links["table"], tmp_path / "profile")
     for heading in ("Model training", "evaluation/return", "algorithm", "seed"):
         assert heading in table, table
