@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ..data.batch import Batch
@@ -19,6 +20,7 @@ from .dynamics.settings import Dynamics, ModelRollouts
 from .nets import Hyper, Nets
 from .networks.q_functions import Bootstrap, Mean, QFunction, picked
 
+_FAR = 3.0  # corners of the Huber loss: rewards that spread further are far beyond it
 RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
 
 
@@ -50,8 +52,10 @@ class Critics(Algorithm):
     """
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
-        """Warns of returns that the Q-function cannot tell."""
+        """Warns of returns that the Q-function cannot tell, and of rewards whose mean it does not learn."""
         function = getattr(config, "q_function", None)
+        if isinstance(function, Mean) and function.is_huber(discrete="discrete" in self.action_kinds()):
+            self._warn_of_spread(config, dataset)
         if function is not None and (span := function.span):
             scaler = config.reward_scaler
             lowest, highest = range_of_returns(dataset, config.gamma, scaler and scaler.reward_transform())
@@ -63,6 +67,18 @@ class Critics(Algorithm):
                     stacklevel=2,
                 )
         return super().completed(config, dataset)
+
+    def _warn_of_spread(self, config: Any, dataset: Dataset) -> None:
+        rewards, scaler = dataset.statistics.reward, config.reward_scaler
+        ends = np.asarray([rewards.mean, rewards.mean + rewards.std])
+        low, high = ends if scaler is None else scaler.transform(ends).tolist()
+        if (spread := abs(float(high) - float(low))) > _FAR:
+            warnings.warn(
+                f"{self.name}: the rewards of {dataset.name!r} have a standard deviation of {spread:.3g}, and beyond errors of 1 "
+                "the Huber loss of its critic goes with their median and not with their mean: where large rewards are rare, worse "
+                f"actions look better. Set {named('q_function')} to {{name: mean, loss: squared}}, or to qr.",
+                stacklevel=2,
+            )
 
     def critic(self, learner: Verbs, batch: Batch) -> None:
         """The critics, down `critic_loss`."""

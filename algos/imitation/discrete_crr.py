@@ -1,6 +1,6 @@
 r"""Critic-regularised regression for discrete actions (DiscreteCRR): CRR whose comparisons are with all actions, and exact.
 
-    critic   L_Q = E[ Σ_i huber(r + γ Σ_a' π'(a'|s') Q'(s', a') - Q_i(s, a)) ]                           `DiscreteCRR.following`
+    critic   L_Q = E[ Σ_i (r + γ Σ_a' π'(a'|s') Q'(s', a') - Q_i(s, a))² ]                               `DiscreteCRR.following`
     actor    L_π = E[ -f(A(s, a)) log π(a|s) ],    π(a|s) = softmax_a g(s)                                      `CRR.actor_loss`
              A(s, a) = Q(s, a) - Σ_a' π(a'|s) Q(s, a'), or - max_a' Q(s, a')                             `DiscreteCRR.advantage`
              f(A) = 1 where A ≥ 0, else 0; or min(exp(A / β), w)                                            `DiscreteCRR.better`
@@ -14,9 +14,8 @@ Paper     Wang, Novikov, Zolna et al.: Critic Regularized Regression, NeurIPS 20
 Choices   1. A distributional critic goes towards the whole mixture of its actions' returns, weighed by π'.
           2. No action is better than the best of all, so that f counts A = 0 too: with `advantage_type="max"` and
              `weight_type="binary"` the best action is cloned where the data took it.
-          3. Huber's loss with its corner at 1, as every critic of discrete actions has it here and in d3rlpy 2.8.1; CRR squares.
-          4. The paper's other policy, weighed by the critic when it acts, is left out: the actor's own is what regression left.
-          5. Defaults and target networks as in `crr.py`: d3rlpy has CRR for continuous actions only.
+          3. The paper's other policy, weighed by the critic when it acts, is left out: the actor's own is what regression left.
+          4. Defaults and target networks as in `crr.py`: d3rlpy has CRR for continuous actions only.
 """
 
 from __future__ import annotations
@@ -26,15 +25,18 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ...data.batch import Batch
+from ...data.config import setting
 from ..actor_critic.shared import SoftmaxActor
 from ..critics import DiscreteCritics
 from ..nets import Nets
-from ..networks.q_functions import Values, picked, reduced
+from ..networks.q_functions import Mean, QFunction, Values, picked, reduced
 from .crr import CRR, RegularizedConfig
 
 
 class DiscreteCRRConfig(RegularizedConfig):
     """Settings of `DiscreteCRR`."""
+
+    q_function: QFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
 
 
 class DiscreteCRR(SoftmaxActor, DiscreteCritics, CRR):

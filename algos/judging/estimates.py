@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from ...data.errors import ConfigError, did_you_mean
 from . import bandits, importance
@@ -20,6 +21,7 @@ LEAST_ESS = 30.0  # effective episodes below which an estimate that stands on we
 HALF = 0.5  # share of episodes that count below which weights by step vary too much for intervals: see benchmarks/results/ope.md
 _FEWER = "Less than half of the episodes count effectively, and intervals of longer episodes then hold less often than they say."
 _VALUES = "The interval is that of other recordings; it does not hold the error of the values."
+_CRITIC = "The interval holds what chance in the logs makes of the values, and not what the critic has wrong."
 _APART = 3.0  # standard errors by which the mean ratio of probabilities may differ from 1
 
 
@@ -51,7 +53,7 @@ EPISODES: dict[str, Estimator] = {
     "WIS": Estimator(importance.weighted_importance_sampling),
     "PDIS": Estimator(importance.per_decision),
     "WPDIS": Estimator(importance.weighted_per_decision),
-    "DM": Estimator(importance.direct_method, weights=False, values=True, leans=True, caveat=_VALUES),
+    "DM": Estimator(importance.direct_method, weights=False, values=True, leans=True, caveat=_CRITIC),
     "DR": Estimator(importance.doubly_robust, values=True),
     "WDR": Estimator(importance.weighted_doubly_robust, values=True),
     "Switch-DR": Estimator(importance.switch_doubly_robust, values=True, leans=True, caveat=_VALUES),
@@ -213,7 +215,20 @@ def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: flo
     if found.ess is not None and found.ess < least_ess and not estimator.leans:
         return Estimate(ess=found.ess, setting=found.setting, refused=_too_few(logs, found.ess, least_ess))
     uneven = found.ess is not None and found.ess < HALF * len(logs.steps) and logs.steps.max() > 1
-    return replace(said.of(found), caveat=estimator.caveat or (_FEWER if uneven else None))
+    told = said.of(found)
+    if estimator.estimate is importance.direct_method:
+        told = _with_error_of_values(told, logs.value_error, said.level)
+    return replace(told, caveat=estimator.caveat or (_FEWER if uneven else None))
+
+
+def _with_error_of_values(told: Estimate, error: float, level: float) -> Estimate:
+    """The direct method's estimate, whose interval is that of first states, with what chance in the logs makes of values."""
+    assert told.value is not None
+    assert told.standard_error is not None
+    wide, within = float(norm.ppf((1 + level) / 2)) * error, told.interval
+    if within is not None:
+        within = told.value - math.hypot(told.value - within[0], wide), told.value + math.hypot(within[1] - told.value, wide)
+    return replace(told, interval=within, standard_error=math.hypot(told.standard_error, error))
 
 
 def _missing(estimator: Estimator, logs: Logs) -> str | None:

@@ -18,6 +18,8 @@ Choices   1. π is asked once for each observation of a dataset, before training
           5. With `value_bounds` what is bootstrapped is clipped, as to what rewards of the data allow. True values lie within, and
              critics that follow a policy to where data are lacking cannot run off. d3rlpy has nothing of the kind.
           6. The target is copied after steps C, 2C, …; d3rlpy 2.8.1 also after the first.
+          7. The square for discrete actions too, where d3rlpy has the Huber loss, which is no estimate of a mean: of episodes that
+             end by chance it finds another value.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from ..definition import LossValue, Network, Verbs, due, loss, transitions
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Values
+from ..networks.q_functions import Mean, QFunction, Values
 from ..optimizers import Adam, Optimizer
 from ..wants import Looks, Material, Transitions
 from .decisions import decisions, policy_of
@@ -70,8 +72,12 @@ class EvaluationConfig(CriticsConfig):
     )
     tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", source=D3RLPY, gt=0, le=1)
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
+    q_function: QFunction = setting(
+        Mean(loss="squared"), "what the critic estimates: mean, or a distribution of the return", source="choice 7"
+    )
     value_bounds: Literal["rewards"] | Bounds | None = setting(
-        None, "what Q'(s', π(s')) is clipped to: two numbers, or rewards: to what the data's allow; None: it is not"
+        None,
+        "what Q'(s', π(s')) is clipped to: two numbers, or rewards: to what the data's allow (at γ = 1 anything); None: it is not",
     )
 
 
@@ -104,11 +110,16 @@ class FQE(Critics):
         return Following(self, config, name, Transitions(config.batch_size, members=transitions(config).members))
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
-        """With bounds of values that follow from the rewards: of an episode that goes on for ever, or ends at once."""
-        if config.value_bounds == "rewards":
+        """With bounds of values that follow from the rewards: of an episode that goes on for ever, or ends at once.
+
+        Without a discount there are none, for what is judged may go on for longer than what was logged.
+        """
+        if config.value_bounds == "rewards" and config.gamma == 1 and dataset.episodes.steps.max() > 1:
+            config = config.model_copy(update={"value_bounds": None})
+        elif config.value_bounds == "rewards":
             ends = np.array([dataset.statistics.reward.min, dataset.statistics.reward.max])
             low, high = ends if config.reward_scaler is None else config.reward_scaler.transform(ends).numpy()
-            steps = 1 / (1 - config.gamma) if config.gamma < 1 else float(np.max(dataset.episodes.steps))
+            steps = 1 / (1 - config.gamma) if config.gamma < 1 else 1.0
             config = config.model_copy(update={"value_bounds": (min(0.0, float(low)) * steps, max(0.0, float(high)) * steps)})
         return super().completed(config, dataset)
 

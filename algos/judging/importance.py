@@ -81,7 +81,7 @@ def in_a_model(logs: Logs) -> Statistic:
 
 
 def direct_method(logs: Logs) -> Statistic:
-    """DM. Its interval is that of the first states alone: it does not hold the error of V."""
+    """DM. It varies as first states do; what V owes to chance is `Logs.value_error`."""
     return mean_of(logs, _first_values(logs))
 
 

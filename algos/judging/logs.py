@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -129,8 +130,9 @@ class Logs:
     @cached_property
     def possible(self) -> tuple[float, float]:
         """The least and the largest value that rewards like those logged allow, beyond the recording too where that counts."""
-        recorded = float(self.steps.max()) if self.final_value is None else np.inf
-        horizon = 1 / (1 - self.gamma) if self.gamma < 1 else recorded
+        # Without a discount others may gather more than was logged, for they may go on for longer.
+        undiscounted = 1.0 if self.final_value is None and self.steps.max() == 1 else np.inf
+        horizon = 1 / (1 - self.gamma) if self.gamma < 1 else undiscounted
         ends = min(float(self.reward.min()), 0.0), max(float(self.reward.max()), 0.0)
         return (ends[0] * horizon if ends[0] else 0.0), (ends[1] * horizon if ends[1] else 0.0)
 
@@ -182,6 +184,25 @@ class Logs:
     def has_values(self) -> bool:
         """Whether there is a Q and a V."""
         return self.value is not None
+
+    @cached_property
+    def value_error(self) -> float:
+        """Standard error of V at first states that chance in the logs leaves, where V solves its equations on them.
+
+        To first order it is that of Σ_t γ^t δ_t over what the judged policy would go through. Steps count by how much likelier it
+        takes their actions than the behaviour; that it comes to other states more often is not known, and not counted.
+        """
+        weight = np.ones(len(self.reward)) if self.policy_log_prob is None else np.exp(self.policy_log_prob)
+        if self.has_weights:
+            weight = np.exp(np.minimum(self.log_ratio, 700.0))
+        if not weight.any():  # nothing was logged that it would do
+            return math.inf
+        share = weight / weight.sum()
+        last = self.first + self.steps - 1
+        ended = share[last] if self.final_value is None else share[last] * (self.final_value == 0)
+        going = self.gamma * (1 - ended.sum())
+        horizon = max(self.total(self.discount).mean(), 1 / (1 - going) if going < 1 else math.inf)
+        return float(horizon * np.sqrt((share * self.surprise) @ (share * self.surprise)))
 
     @cached_property
     def surprise(self) -> np.ndarray:

@@ -196,10 +196,9 @@ def log_share(run: Run, seen: Tensor, action: Tensor) -> Tensor:
 
 
 def chosen_towards(run: Run, one: Sample, following: Tensor, n: int) -> Tensor:
-    """Σ_i huber(r + γ V - Q_i(s, a)), its corner at 1."""
+    """Σ_i (r + γ V - Q_i(s, a))²."""
     goal = (one.reward + one.discount * following).detach()
-    errors = [(goal - value).abs() for value in chosen(run, "live", one.observation, one.action, n)]
-    return sum(e**2 / 2 if e <= 1 else e - 0.5 for e in errors)
+    return sum((goal - value) ** 2 for value in chosen(run, "live", one.observation, one.action, n))
 
 
 def expected_value(run: Run, kind: str, seen: Tensor, values: Tensor) -> Tensor:

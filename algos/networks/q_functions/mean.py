@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
+from ....data.config import setting
 from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, picked, report
 from .heads import HeadConfig
 from .values import Values
 
 
 class Mean(HeadConfig):
-    """Q(s, a) = E[return]. Squared error for continuous actions; Huber, with its corner at 1, for discrete ones."""
+    """Q(s, a) = E[return].
+
+    Only the squared error estimates it. The Huber loss goes with a median beyond its corner: it is steadier while errors of
+    bootstrapping are larger than the noise of rewards, and wrong where that noise is larger than the corner.
+    """
 
     name: Literal["mean"] = "mean"
+    loss: Literal["squared", "huber"] | None = setting(
+        None, "squared, or huber with its corner at 1; null: squared for continuous actions, else huber", since="0.2"
+    )
+
+    def is_huber(self, *, discrete: bool) -> bool:
+        """Whether critics of such actions have the Huber loss."""
+        return (self.loss or self.critics()[discrete].usual) == "huber"
 
     def critics(self) -> tuple[type[MeanCritic], type[DiscreteMeanCritic]]:
         return MeanCritic, DiscreteMeanCritic
@@ -24,8 +36,11 @@ class Mean(HeadConfig):
 class _Number(Critic):
     """One atom."""
 
+    usual: ClassVar[Literal["squared", "huber"]]
+
     def __init__(self, config: Mean, spec: CriticSpec) -> None:
         super().__init__(spec)
+        self._loss = config.loss or self.usual
         self.head = config.head(self.encoder.features, spec, 1, self.several)
 
     def expected(self, features: Tensor) -> Tensor:
@@ -44,20 +59,21 @@ class _Number(Critic):
             return values.squeeze(-1)
         return picked(values, action if isinstance(action, Tensor) else action(values))
 
+    def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
+        """The loss of goal - Q_i(s, a) of every member and sample, [members, B]."""
+        value, expected = self._number(features, action), goal.mean
+        if self._loss == "squared":
+            return report((value - expected).square(), value, expected)
+        return report(huber_loss(value, expected.expand_as(value), reduction="none"), value, expected)
+
 
 class MeanCritic(ContinuousCritic, _Number):
     """Q_i(s, a), a number."""
 
-    def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
-        """(goal - Q_i(s, a))² of every member and sample, [members, B]."""
-        value, expected = self._number(features, action), goal.mean
-        return report((value - expected).square(), value, expected)
+    usual = "squared"
 
 
 class DiscreteMeanCritic(DiscreteCritic, _Number):
     """Q_i(s, ·), a number for each action."""
 
-    def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
-        """Huber loss of goal - Q_i(s, a) of every member and sample, [members, B]."""
-        value, expected = self._number(features, action), goal.mean
-        return report(huber_loss(value, expected.expand_as(value), reduction="none"), value, expected)
+    usual = "huber"

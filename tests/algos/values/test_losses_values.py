@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from d3ray.algos.values.discrete_bcq import DiscreteBCQ
 from d3ray.algos.values.discrete_cql import DiscreteCQL
 from d3ray.algos.values.discrete_sac import DiscreteSAC
 from d3ray.algos.values.double_dqn import DoubleDQN
+from d3ray.algos.values.dqn import DQN
 from d3ray.algos.values.nfq import NFQ
 from d3ray.data.dataset import Dataset
 
@@ -303,3 +306,16 @@ def test_presets():
     assert (paper.action_flexibility, paper.beta, paper.learning_rate, paper.optimizer.epsilon) == (0.3, 0.01, 6.25e-5, 1.5e-4)
     soft = DiscreteSAC.from_preset("d3rlpy").check_settings()
     assert (soft.batch_size, soft.n_critics, soft.target_update_interval, soft.tau) == (64, 2, 8000, 1.0)
+
+
+@pytest.mark.parametrize(("amount", "loss", "warns"), [(50.0, None, True), (1.0, None, False), (50.0, "squared", False)])
+def test_rewards_that_the_huber_loss_has_no_mean_of_are_told(amount: float, loss: Any, warns: bool) -> None:
+    rng, n = np.random.default_rng(0), 200
+    arrays = rng.normal(size=(n, 2)), rng.integers(0, 2, n), amount * (rng.random(n) < 0.2), np.ones(n, bool)
+    data = Dataset.from_arrays(*arrays, name="amounts")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        DQN(q_function={"name": "mean", "loss": loss}, encoder={"hidden_units": [8]}).build_with_dataset(data)
+    said = [str(one.message) for one in told if "Huber" in str(one.message)]
+    assert bool(said) is warns
+    assert all(one.startswith("DQN: the rewards of 'amounts' have a standard deviation of 2") for one in said)
