@@ -80,7 +80,9 @@ def test_what_no_rewards_of_the_logs_could_come_to_is_refused() -> None:
     # (100 · 2 · 0.9 · 1 + 1) / 2 = 90.5, where 1 / (1 - 0.9) = 10 is the most that rewards of 0 and 1 come to
     assert found["PDIS"].refused == "It comes to 90.5, and rewards like those logged allow 0 to 10."
     assert found["WPDIS"].refused is None
-    assert replace(logs, gamma=1.0).possible == (0.0, 2.0)
+    assert replace(logs, gamma=1.0).possible == (0.0, np.inf)  # others may go on for longer than what was logged
+    once = replace(logs, gamma=1.0, steps=np.ones(4, int))
+    assert once.possible == (0.0, 1.0)
     last = replace(logs, gamma=1.0, q_value=np.zeros(4), value=np.zeros(4), final_value=np.ones(2))
     assert last.possible == (0.0, np.inf)  # who knows for how long it goes on
 
