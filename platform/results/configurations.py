@@ -38,7 +38,7 @@ class ConfigurationResult:
     """A configuration."""
 
     number: int | None  # in a sweep or a benchmark
-    choice: dict[str, Any]  # what was searched, with the values that it has
+    choice: dict[str, Any]  # what was searched, with the values that it has, under PBT those that it has come to
     dataset: str  # as it was chosen, else its name
     outcome: Outcome | None  # None: some trial has not ended
     values: dict[int, float]  # the objective's metric where each seed ended; those that failed are left out
@@ -84,7 +84,7 @@ def read_configurations(trials: Iterable[Trial], objective: Objective) -> tuple[
     """The configurations of trials so far, in order of number. Raises StorageError."""
     found: list[ConfigurationResult] = []
     for members in by_configuration(trials):
-        statuses, choice = [trial.status for trial in members], members[0].choice or {}
+        statuses, choice = [trial.status for trial in members], members[0].choice_at_end
         ended = {seed: about for status in statuses for seed, about in status.items()}
         failed = {seed: str(about.get("reason", "")) for seed, about in ended.items() if about["status"] == "FAILED"}
         measured = {seed: about["metrics"] for seed, about in ended.items() if objective.metric in about.get("metrics", {})}

@@ -225,7 +225,7 @@ def read_results(storage: str, name: str, trial: str | None = None) -> Results:
                 members[0].dataset,
                 _id((settings.get("evaluation") or {}).get("environment")) or _id(members[0].dataset.get("environment")),
                 members[0].number,
-                members[0].choice or {},
+                members[0].choice_at_end,
             )
         )
     signs = [seed.last_sign for one in configurations for seed in one.seeds if seed.last_sign]

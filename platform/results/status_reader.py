@@ -154,7 +154,7 @@ class StatusReader:
         """What tells a trial's configuration from others: its number and what was chosen for it, or where they differ."""
         new = list(new)
         if all(trial.number is not None for trial in new):
-            chosen = self.experiment.folder.each(lambda trial: trial.choice or {}, new)
+            chosen = self.experiment.folder.each(lambda trial: trial.choice_at_end, new)
             self._labels |= {t.identity: (str(t.number), _chosen(choice)) for t, choice in zip(new, chosen, strict=True)}
             return
         keys = {i: json.dumps([t.dataset.get("fingerprint"), t.configuration], sort_keys=True) for i, t in self._about.items()}

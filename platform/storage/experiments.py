@@ -144,6 +144,15 @@ class Trial:
         """What was chosen for it, by dotted name, in a sweep or a benchmark; None elsewhere."""
         return self.folder.read_json(CHOICE)
 
+    @property
+    def choice_at_end(self) -> dict[str, Any]:
+        """`choice` with what a population has changed of it so far; empty where nothing was chosen."""
+        choice, reached = dict(self.choice or {}), self.committed
+        for exploit in self.folder.read_json("exploits.json") or []:
+            if exploit["step"] < reached:  # it has trained on with them
+                choice |= {f"algorithm.{name}": value for name, value in exploit["coefficients"].items()}
+        return choice
+
     def outbox(self, seed: int) -> Folder:
         """Where a seed's metrics lie."""
         return self.folder / "outbox" / f"seed-{seed}"

@@ -14,6 +14,7 @@ import torch
 from d3ray.data.errors import StorageError
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trials import run_trials
+from d3ray.platform.results.configurations import read_configurations
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.population import Population, coefficients, explore
 from d3ray.platform.sweep.scheduler_config import PBT
@@ -239,6 +240,21 @@ def test_the_worst_go_on_from_the_best_once_all_have_been_measured(tmp_path: Pat
     assert exploits_of(members.trials[1])[0].donor_step == 40
     assert members.report(0, 40, 0.95) == [(20, 3, 0.6)]
     assert members.report(3, 60, 0.0) == [(60, 0, 1.0)]  # 0 is the best now; its coefficient is 0.6 since step 20, and 1 the end
+
+
+def test_what_a_configuration_has_come_to_is_told_and_not_what_it_began_with(tmp_path: Path, data: Path) -> None:
+    members = Members(tmp_path, data, 4)
+    for k, score in ((1, 0.1), (3, 0.9), (2, 0.2)):
+        members.report(k, 20, score)
+    assert members.report(0, 20, 0.05) == [(20, 3, 0.6)]
+    first, last = members.trials[0], members.trials[3]
+    assert first.choice_at_end == (first.choice or {})  # decided, and nothing was trained with it yet
+    commit(first, 40, {0: 0.95})
+    commit(last, 40, {0: 0.9})
+    assert first.choice_at_end["algorithm.score"] == 0.6
+    told = {one.number: one.choice for one in read_configurations(members.trials, SCORE)}
+    assert told[first.number] == first.choice_at_end
+    assert told[last.number] == (last.choice or {})
 
 
 def test_a_population_stands_where_it_stood_after_a_restart(tmp_path: Path, data: Path) -> None:
