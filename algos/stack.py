@@ -17,7 +17,7 @@ from ..data.errors import ConfigError
 from ..data.seeds import checked_seed
 from .base import Algorithm
 from .learning.callbacks import Callback, Evaluator, Watching, check_arguments, watching
-from .learning.estimator import Estimator
+from .learning.estimator import Estimator, steps_to_do
 from .learning.fit import Fit
 from .learning.history import History
 from .learning.setup import trained_on
@@ -75,7 +75,7 @@ class Stack:
     def fit(
         self,
         dataset: Dataset | Sequence[Episode] | str | Path,
-        n_steps: int = 500_000,
+        n_steps: int | None = None,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,
         callbacks: Sequence[Callback] = (),
@@ -91,7 +91,7 @@ class Stack:
     def fitter(
         self,
         dataset: Dataset | Sequence[Episode] | str | Path,
-        n_steps: int = 500_000,
+        n_steps: int | None = None,
         n_steps_per_epoch: int = 10_000,
         evaluators: Mapping[str, Evaluator] | None = None,
         callbacks: Sequence[Callback] = (),
@@ -102,7 +102,7 @@ class Stack:
         Evaluators, callbacks and loggers get each seed that has not failed as an ordinary algorithm, in the order of the rows; a
         `callback` gets the stack, once a step. One that stops the training stops it for all seeds.
         """
-        dataset = trained_on(self.algorithm, dataset)
+        dataset, n_steps = trained_on(self.algorithm, dataset), steps_to_do(self.algorithm.name, n_steps)
         if not hasattr(self, "fit_"):
             algorithm = self.algorithm.unfitted()
             self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)

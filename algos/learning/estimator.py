@@ -45,6 +45,17 @@ from .transfer import copy_network, copy_optimizer, reset_optimizers
 N_STEPS, N_STEPS_PER_EPOCH = 500_000, 10_000  # d3rlpy's, its paper's training and its fit's default
 
 
+def steps_to_do(name: str, n_steps: int | None) -> int:
+    """Gradient steps of a fit; where none are given, 500,000, which is said."""
+    if n_steps is not None:
+        return n_steps
+    warnings.warn(
+        f"{name}: n_steps is not given, so it trains for {N_STEPS:,} gradient steps, hours on a CPU; stop it with Ctrl-C.",
+        stacklevel=4,
+    )
+    return N_STEPS
+
+
 class Estimator(Definition):
     """An algorithm that trains on data; `base.Algorithm` adds acting, environments and files.
 
@@ -209,9 +220,8 @@ class Estimator(Definition):
     def _steps(self, dataset: Any, n_steps: int | None, n_steps_per_epoch: int | None, n_epochs: int | None) -> tuple[int, int]:
         """Gradient steps to do, and those of an epoch."""
         if n_epochs is None:
-            given = (n_steps, N_STEPS), (n_steps_per_epoch, N_STEPS_PER_EPOCH)
-            n_steps, n_steps_per_epoch = (default if value is None else value for value, default in given)
-            return n_steps, n_steps_per_epoch
+            each = N_STEPS_PER_EPOCH if n_steps_per_epoch is None else n_steps_per_epoch
+            return steps_to_do(self.name, n_steps), each
         if n_steps is not None:
             raise ConfigError(f"n_epochs is {n_epochs} and n_steps {n_steps}: say how long to train by one of them.")
         if n_steps_per_epoch is None:

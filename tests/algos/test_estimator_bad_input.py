@@ -280,3 +280,12 @@ def test_every_dataset_is_checked_for_the_range_of_its_actions() -> None:
     made = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
     with pytest.raises(DataError, match=r"actions of 'tiny' lie from .* to .*: set action_scaler='min_max'"):
         made.fit(tiny_dataset(discrete=False, reach=5.0), 1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_fit_that_is_not_told_for_how_long_says_so_first(several: bool) -> None:
+    one = maker(d3ray.BC)()
+    made: Any = Stack(one, (0, 1)) if several else one
+    with pytest.warns(UserWarning, match=r"^BC: n_steps is not given, so it trains for 500,000 gradient steps"):
+        next(iter(made.fitter(CONTINUOUS, n_steps_per_epoch=2)))
+    assert made.step == 2
