@@ -15,8 +15,9 @@ from workers import serve, timed
 
 from d3ray.algos.environments.collect import collect
 from d3ray.algos.environments.make import make
-from d3ray.algos.registry import make_algorithm
+from d3ray.algos.registry import algorithm_class, make_algorithm
 from d3ray.algos.stack import Stack
+from d3ray.algos.testing import data_for, maker
 from d3ray.data.dataset import Dataset
 from d3ray.data.formats.registry import read
 from d3ray.data.mdp_dataset import MDPDataset
@@ -68,6 +69,13 @@ class Speed:
         self.algorithm = one if seeds == 1 else Stack(one, range(seeds))
         self.fit(warm)
 
+    def set_up_tiny(self, page: str) -> None:
+        """A page with tiny networks on tiny data, warm."""
+        make = maker(algorithm_class(page))
+        self.dataset, self.device = data_for(make), "cpu"
+        self.algorithm = make(seed=0)
+        self.fit(100)
+
     def fit(self, n: int) -> dict[str, float]:
         """A whole call of `fit`: draws, updates, metrics."""
         return timed(lambda: self.algorithm.fit(self.dataset, n_steps=n, n_steps_per_epoch=n, show_progress=False), self.device)
@@ -101,6 +109,6 @@ class Speed:
 
 if __name__ == "__main__":
     speed = Speed()
-    tasks = {name: getattr(speed, name) for name in ("set_up_fit", "fit", "draw_for_fit", "set_up_draws", "draw")}
+    tasks = {name: getattr(speed, name) for name in ("set_up_fit", "set_up_tiny", "fit", "draw_for_fit", "set_up_draws", "draw")}
     learning = {"learn": lambda dataset, **asked: learn(open_dataset(dataset), **asked), "learn_online": learn_online}
     serve({**tasks, **learning})

@@ -1,11 +1,12 @@
-"""What a change costs: the speed table's rows of whole `fit` calls, as the code is and as an earlier commit had it.
+"""What a change costs: an update of d3ray beside one of an earlier commit, for the pages of the speed table.
 
-    python benchmarks/speed_before.py COMMIT [--pairs 40] [--only td3-plus-bc …]
+    python benchmarks/speed_before.py COMMIT [--pairs 32] [--only TD3PlusBC …]
 
-Both run in processes of their own on the same arrays, one thread each, new ones every eight pairs, and are measured in turn: A B B
-A A B …, in seconds of the processor, which what else the machine does disturbs least. The table has the median ratio of the pairs,
-and the bound that it lies above with 95 % (by the sign test: neighbours on a shared machine make outliers). Rows of
-`results/speed_before.json` for the two commits are kept; one whose bound is below 0.97 is measured on, and all of its pairs count.
+Networks are tiny, so that nearly all of an update is d3ray's own work and not the products that both share; what it took longer is
+then held against an update of the speed table's row. Both run in processes of their own on one thread, new ones every eight pairs,
+and are measured in turn, A B B A A B …, in seconds of the processor, which what else the machine does disturbs least. Bounds are
+those of the median of pairs with 95 %, by the sign test: neighbours on a shared machine make outliers. Rows of
+`results/speed_before.json` for the two commits are kept.
 """
 
 from __future__ import annotations
@@ -19,63 +20,66 @@ from pathlib import Path
 from typing import Any
 
 from scipy.stats import binom
-from speed_bench import Bench
-from speed_rows import GROUPS, Fits
+from speed_rows import GROUPS, Beside, Fits
 from workers import HERE, Worker, machine, table
 
 RESULT = HERE / "results" / "speed_before.json"
 LEAST = 0.97
-SECONDS = 0.25  # of a measurement, about
+SECONDS = 0.3  # of a measurement, about
 EACH = 8  # pairs of two processes
 
 
-def compared(fits: Fits, bench: Bench, sides: dict[str, Path], pairs: int) -> dict[str, Any]:
-    """Updates a second of both, and their ratio."""
-    data = (bench.cartpole() if fits.discrete else bench.hopper())[0]
-    settings, n = {"compile_graph": False, **fits.settings()}, max(4, int(fits.n / 2 * SECONDS))
-    speeds: dict[str, list[float]] = {name: [] for name in sides}
+def compared(page: str, log: Path, sides: dict[str, Path], pairs: int) -> dict[str, list[float]]:
+    """Microseconds of an update of both, pair by pair."""
+    took: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(-(-pairs // EACH)):  # a process may be slower than its like for where its memory lies
-        workers = {name: Worker("ours.py", 1, bench.log, {"PYTHONPATH": str(place)}) for name, place in sides.items()}
+        workers = {name: Worker("ours.py", 1, log, {"PYTHONPATH": str(place)}) for name, place in sides.items()}
         with workers["now"], workers["before"]:
             for worker in workers.values():
-                worker("set_up_fit", dataset=data, algorithm=settings, device="cpu", warm=max(4, n // 4))
+                worker("set_up_tiny", page=page)
+            n = max(8, int(SECONDS / workers["now"]("fit", n=100)["cpu_seconds"] * 100))
             for k in range(EACH):
                 for name in ("now", "before") if k % 2 else ("before", "now"):
-                    speeds[name].append(n / workers[name]("fit", n=n)["cpu_seconds"])
-    medians = {name: statistics.median(found) for name, found in speeds.items()}
-    ratios = [a / b for a, b in zip(speeds["now"], speeds["before"], strict=True)]
-    return {"label": fits.label, **medians, "ratios": ratios}
+                    took[name].append(1e6 * workers[name]("fit", n=n)["cpu_seconds"] / n)
+    return took
 
 
-def bound(row: dict[str, Any]) -> float:
-    """What the median ratio lies above with 95 %."""
-    ratios = sorted(row["ratios"])
-    return ratios[max(int(binom.ppf(0.05, len(ratios), 0.5)) - 1, 0)]
+def longer(row: dict[str, list[float]]) -> tuple[float, float]:
+    """By how many microseconds an update is longer, the median of pairs, and what it lies below with 95 %."""
+    apart = sorted(now - before for now, before in zip(row["now"], row["before"], strict=True))
+    return statistics.median(apart), apart[min(int(binom.ppf(0.95, len(apart), 0.5)) + 1, len(apart) - 1)]
+
+
+def rates() -> dict[str, float]:
+    """Of each page the most updates a second that the speed table has of it on a CPU: there its own work weighs most."""
+    found: dict[str, float] = {}
+    for row in json.loads((HERE / "results" / "speed.json").read_text())["results"]:
+        group = GROUPS.get(row["group"])
+        if isinstance(group, Fits | Beside) and not row["group"].endswith("-compiled") and row["device"] == "cpu":
+            rate = statistics.median(one["per_second"] for one in row["runs"]["a"])
+            found[group.algorithm] = max(rate, found.get(group.algorithm, 0.0))
+    return found
 
 
 def written(known: dict[str, Any]) -> str:
     """The page of the results."""
     heads = [
-        "whole `fit` on one thread of a CPU",
-        "before, updates per CPU second",
+        "page",
+        "before, µs",
         "now",
-        "now : before",
-        "pairs",
-        f"at least (95 %), ≥ {LEAST:g}",
+        "longer by",
+        "at most",
+        "the table's row, updates/s",
+        f"now : before there, at least (≥ {LEAST:g})",
     ]
-    cells = [
-        [
-            row["label"],
-            f"{row['before']:.0f}",
-            f"{row['now']:.0f}",
-            f"{statistics.median(row['ratios']):.3f}",
-            f"{len(row['ratios'])}",
-            f"{bound(row):.3f}" + ("" if bound(row) >= LEAST else ": NOT met"),
-        ]
-        for row in known["rows"].values()
-    ]
+    cells: list[list[str]] = []
+    for page, row in known["rows"].items():
+        (median, most), rate = longer(row), known["rates"][page]
+        least = 1 / (1 + max(most, 0.0) * 1e-6 * rate)
+        numbers = [statistics.median(row["before"]), statistics.median(row["now"]), median, most, rate]
+        cells.append([page, *(f"{one:,.0f}" for one in numbers), f"{least:.3f}" + ("" if least >= LEAST else ": NOT met")])
     told = f"`python benchmarks/speed_before.py {known['before']}`: {known['now']} beside {known['before']}"
-    about = f"{told}, {known['machine']['cpu']}."
+    about = f"{told}, updates of tiny networks on one thread of {known['machine']['cpu']}."
     return "\n\n".join(["# Speed beside an earlier commit", about, table(heads, cells)]) + "\n"
 
 
@@ -89,39 +93,29 @@ def main() -> None:
     """Measures the rows that are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", help="the earlier one")
-    parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--only", nargs="*", help="names of rows; none: all")
+    parser.add_argument("--pairs", type=int, default=32)
+    parser.add_argument("--only", nargs="*", help="pages; none: all")
     asked = parser.parse_args()
     before, now = commit(asked.commit), commit("HEAD")
     known: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     if (known.get("before"), known.get("now")) != (before, now):
-        known = {"before": before, "now": now, "machine": machine(), "rows": {}}
-    rows = {name: group for name, group in GROUPS.items() if isinstance(group, Fits) and not group.mixed and not group.compiled}
+        known = {"before": before, "now": now, "machine": machine(), "rates": rates(), "rows": {}}
     with tempfile.TemporaryDirectory(prefix="d3ray-before-") as folder:
         places = {name: Path(folder) / name for name in ("before", "now")}
-        for name, place in places.items():
+        for place in places.values():
             place.mkdir()
-            if name == "now":
-                (place / "d3ray").symlink_to(HERE.parent)
-        subprocess.run(
-            ["git", "-C", str(HERE), "worktree", "add", "-q", "--detach", str(places["before"] / "d3ray"), before], check=True
-        )
+        (places["now"] / "d3ray").symlink_to(HERE.parent)
+        earlier = str(places["before"] / "d3ray")
+        subprocess.run(["git", "-C", str(HERE), "worktree", "add", "-q", "--detach", earlier, before], check=True)
         try:
-            bench = Bench(Path(folder), argparse.Namespace(threads=1, scale=1.0))
-            for name, fits in rows.items():
-                row = known["rows"].get(name)
-                if (row is None or bound(row) < LEAST) and (not asked.only or name in asked.only):
-                    found = compared(fits, bench, places, asked.pairs)
-                    found["ratios"] += row["ratios"] if row else []
-                    known["rows"][name] = found
-                    print(
-                        name, len(found["ratios"]), round(statistics.median(found["ratios"]), 3), round(bound(found), 3), flush=True
-                    )
+            for page in known["rates"]:
+                if page not in known["rows"] and (not asked.only or page in asked.only):
+                    known["rows"][page] = compared(page, Path(folder) / "workers.log", places, asked.pairs)
+                    print(page, *longer(known["rows"][page]), flush=True)
                     RESULT.write_text(json.dumps(known, indent=1) + "\n")
                     RESULT.with_suffix(".md").write_text(written(known))
         finally:
-            removed = ["git", "-C", str(HERE), "worktree", "remove", "--force", str(places["before"] / "d3ray")]
-            subprocess.run(removed, check=True)
+            subprocess.run(["git", "-C", str(HERE), "worktree", "remove", "--force", earlier], check=True)
 
 
 if __name__ == "__main__":
