@@ -70,7 +70,7 @@ class Critics(Algorithm):
 
     def _warn_of_spread(self, config: Any, dataset: Dataset) -> None:
         rewards, scaler = dataset.statistics.reward, config.reward_scaler
-        ends = np.asarray([rewards.mean, rewards.mean + rewards.std])
+        ends = np.cumsum(np.asarray([rewards.mean, rewards.std], np.float64))
         low, high = ends if scaler is None else scaler.transform(ends).tolist()
         if (spread := abs(float(high) - float(low))) > _FAR:
             warnings.warn(
