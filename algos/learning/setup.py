@@ -85,7 +85,7 @@ def trained_on(algorithm: Definition, given: Any) -> Any:
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
-    """Raises DataError when the data's actions are of another kind."""
+    """Raises DataError when the data's actions are of another kind, or continuous ones are no vectors."""
     kind = spec.action_kind
     if kind not in algorithm.action_kinds():
         others = {name: algorithm_class(name) for name in algorithm_names()}
@@ -93,6 +93,12 @@ def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
         cure = f"choose from {', '.join(fit)}" if fit else "no algorithm takes those yet"
         needs = " or ".join(algorithm.action_kinds())
         raise DataError(f"{algorithm.name} needs {needs} actions, and {name!r} has {kind} ones; {cure}.")
+    if kind == "continuous" and len(spec.action.shape) != 1:
+        rest = f"actions.reshape(len(actions), {spec.action.size}), or of an environment by a wrapper"
+        raise DataError(
+            f"{algorithm.name} takes actions that are vectors, [N, {spec.action.size}], and {name!r} has actions of shape "
+            f"{['N', *spec.action.shape]}: make vectors of them, with {rest}.".replace("'N'", "N")
+        )
 
 
 def check_range(name: str, scaler: Any, dataset: Dataset) -> None:

@@ -15,6 +15,7 @@ from d3ray import BC, DQN, TD3
 from d3ray.algos.environments.evaluate import EnvironmentEvaluator, evaluate
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_dataset
+from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 
 CONTINUOUS, DISCRETE = tiny_dataset(discrete=False), tiny_dataset(discrete=True)
@@ -58,6 +59,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: DQN().fit(CONTINUOUS, 1),
         DataError,
         "DQN needs discrete actions, and 'tiny' has continuous ones; choose from AWAC, ",
+    ),
+    "continuous actions that are no vectors": (
+        lambda: TD3().fit(Dataset.from_arrays(np.zeros((4, 3)), np.zeros((4, 1, 2)), np.ones(4), np.ones(4), name="tiny"), 1),
+        DataError,
+        "TD3 takes actions that are vectors, [N, 2], and 'tiny' has actions of shape [N, 1, 2]: make vectors of them, with "
+        "actions.reshape(len(actions), 2)",
     ),
     "another observation to predict at": (
         lambda: fitted(TD3).predict(np.zeros((3, 4), np.float32)),
