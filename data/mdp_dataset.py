@@ -12,6 +12,7 @@ from .dataset import Dataset
 from .episodes import Episode, Episodes, action_size, observation_shape
 from .errors import ConfigError, DataError
 from .masks import ACTION_MASK
+from .storage.checks import as_array
 from .storage.manifest import MANIFEST
 from .storage.statistics import Moments
 from .storage.steps import StepTable, steps_from_rows
@@ -53,7 +54,7 @@ class MDPDataset(Dataset):
         discrete_action: bool | None = None,
         action_mask: Any = None,
     ) -> None:
-        values = np.asarray(actions)
+        values = as_array("actions", actions)
         if discrete_action is True and values.dtype.kind == "f":
             if not (values == np.floor(values)).all():
                 raise DataError("actions are not whole numbers, and discrete_action is true.")

@@ -9,6 +9,7 @@ import numpy as np
 from ...data.frames import Padding, frame_stacks, stacked_spec
 from ...data.masks import bare, mask_of, masked
 from ...data.spec import Spec, shapes_of, space_columns, value_columns
+from ...data.storage.checks import as_array
 
 Frames = dict[str, Any]
 
@@ -83,7 +84,7 @@ class FramePolicy:
         shown, begun = value_columns(bare(observation)), memory["begun"]
         new: Frames = {"begun": np.ones_like(begun)}
         for name, stack in self._stacks.items():
-            frame = np.asarray(shown[name])[:, None]
+            frame = as_array(name, shown[name])[:, None]
             before = memory[name][:, 1:]
             if stack.padding == "repeat":
                 before = np.where(begun.reshape(-1, *[1] * (before.ndim - 1)), before, frame)

@@ -10,6 +10,7 @@ import numpy as np
 from ...data.errors import DataError
 from ...data.masks import ACTION_MASK, Masked, bare, mask_of, masked, parted
 from ...data.spec import Box, Discrete, Leaf, Spec, space_columns, value_columns
+from ...data.storage.checks import as_array
 
 
 def named_inputs(spec: Spec) -> dict[str, Leaf]:
@@ -44,9 +45,9 @@ def as_batch(spec: Spec, observation: Any, action_mask: Any = None) -> tuple[Any
             return {key: one(part) for key, part in cast("Mapping[str, Any]", x).items()}
         if not whole and isinstance(x, tuple):
             return tuple(map(one, cast("tuple[Any, ...]", x)))
-        return np.asarray(x)[None]
+        return as_array("What was given", x)[None]
 
-    return masked(one(seen), None if mask_of(shown) is None else np.asarray(mask_of(shown))[None]), True
+    return masked(one(seen), None if mask_of(shown) is None else as_array(ACTION_MASK, mask_of(shown))[None]), True
 
 
 def action_dtype(spec: Spec) -> str:
@@ -79,7 +80,7 @@ def _seen(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
         keys, given = ([name.partition("/")[2] for name in sorted(names)] for names in (wanted, parts))
         found = f"the keys {given}" if isinstance(observation, Mapping | tuple) else f"a {type(observation).__name__}"
         raise DataError(f"Observations of this policy are a mapping with the keys {keys}, not {found}.")
-    inputs = {name: _rows(name, box, np.asarray(parts[name])) for name, box in wanted.items()}
+    inputs = {name: _rows(name, box, as_array(name, parts[name])) for name, box in wanted.items()}
     if len({len(rows) for rows in inputs.values()}) > 1:
         sizes = ", ".join(f"{name} {len(rows)}" for name, rows in inputs.items())
         raise DataError(f"The parts of an observation have different numbers of rows: {sizes}.")
@@ -90,7 +91,7 @@ def _mask(mask: Any, n: int, n_actions: int) -> np.ndarray:
     """Which actions are legal, bool [n, n_actions]."""
     if mask is None:
         return np.ones((n, n_actions), bool)
-    array = np.asarray(mask)
+    array = as_array(ACTION_MASK, mask)
     if array.shape != (n, n_actions):
         raise DataError(f"{ACTION_MASK} has the shape {array.shape}; {n} observations go with {(n, n_actions)}.")
     legal = array.astype(bool)
@@ -115,7 +116,7 @@ def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:
 
 def raw_actions(space: Leaf, action: Any, count: int) -> np.ndarray:
     """Raw actions, one for each of `count` observations. Raises DataError where they are of another shape or range."""
-    array = np.asarray(action)
+    array = as_array("The array of actions", action)
     if array.shape != (count, *space.shape):
         raise DataError(f"Actions have the shape {array.shape}; {count} observations go with {(count, *space.shape)}.")
     if isinstance(space, Discrete) and not (np.equal(np.mod(array, 1), 0) & (array >= 0) & (array < space.n)).all():

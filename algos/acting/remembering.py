@@ -10,6 +10,7 @@ import numpy as np
 from ...data.errors import ConfigError, named
 from ...data.masks import masked
 from ...data.spec import Spec
+from ...data.storage.checks import as_array
 from .graph_inputs import NoiseInput, StateInput
 from .inputs import as_batch, named_inputs, raw_inputs, with_mask
 from .numbers import numbers
@@ -105,7 +106,7 @@ class Remembering:
         if ACTION not in state:
             return state
         remembered = state[ACTION].copy()
-        remembered[:, -1] = np.asarray(action).reshape(remembered[:, -1].shape)
+        remembered[:, -1] = as_array("The array of actions", action).reshape(remembered[:, -1].shape)
         return {**state, ACTION: remembered}
 
     def rewarded(self, state: Memory, reward: Any) -> Memory:
@@ -182,7 +183,8 @@ class StatefulWrapper:
         if action is not None:
             self._memory = self.policy.executed(self._memory, [action])
         self._memory = self.policy.rewarded(self._memory, [reward])
-        one = {key: np.asarray(part)[None] for key, part in x.items()} if isinstance(x, Mapping) else np.asarray(x)[None]
+        several = isinstance(x, Mapping)
+        one = {key: as_array(key, part)[None] for key, part in x.items()} if several else as_array("The observation", x)[None]
         self._memory, proposed = self.policy.step(self._memory, masked(one, None if action_mask is None else [action_mask]))
         return proposed[0]
 

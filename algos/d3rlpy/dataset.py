@@ -19,6 +19,7 @@ from ...data.errors import ConfigError, DataError
 from ...data.mdp_dataset import MDPDataset as OurMDPDataset
 from ...data.replay import ReplayBuffer as Ring
 from ...data.spec import space_columns
+from ...data.storage.checks import as_array
 from ..environments.make import is_given, make
 
 UNLIMITED = 1_000_000  # rows of a ring for a buffer without a limit; memory is touched only as it fills
@@ -163,7 +164,8 @@ class MDPDataset(OurMDPDataset, _Drawn):
     ) -> None:
         if action_space is not None:
             discrete_action = "DISCRETE" in str(action_space).upper()
-        values, rewards, terminals = np.asarray(actions), np.asarray(rewards), np.asarray(terminals)
+        given = {"actions": actions, "rewards": rewards, "terminals": terminals}
+        values, rewards, terminals = (as_array(name, value) for name, value in given.items())
         if values.ndim == 2 and values.shape[1] == 1 and (discrete_action or values.dtype.kind in "biu"):
             values = values[:, 0]
         super().__init__(observations, values, rewards.reshape(-1), terminals.reshape(-1), timeouts, discrete_action)

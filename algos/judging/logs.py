@@ -11,6 +11,7 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
+from ...data.storage.checks import as_array
 
 LOG_PROB = "log_prob"  # the column of datasets, as importers call it
 OF_EPISODES = ("final_value", "model_value")  # attributes with a number an episode
@@ -257,7 +258,7 @@ def _log_sums(logs: Logs, power: int) -> np.ndarray:
 
 
 def _checked(name: str, given: Any, n: int) -> np.ndarray:
-    values = np.asarray(given, np.float64)
+    values = as_array(name, given).astype(np.float64)
     if values.shape != (n,):
         what = "one an episode" if name in OF_EPISODES else "one a step"
         raise DataError(f"{name} has the shape {list(values.shape)}; it takes {n} numbers, {what}.")

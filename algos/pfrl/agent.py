@@ -12,6 +12,7 @@ import numpy as np
 
 from ...data.errors import ConfigError, DataError, did_you_mean
 from ...data.replay import ReplayBuffer
+from ...data.storage.checks import as_array
 from ..acting.fitted import policy as policy_of
 from ..environments.collect import restarted
 from ..environments.explorers import Explorer
@@ -260,5 +261,5 @@ def _check_finite(obs: Any) -> None:
     for part in parts:
         if isinstance(part, Mapping | tuple):
             _check_finite(part)
-        elif (array := np.asarray(part)).dtype.kind == "f" and not np.isfinite(array).all():
+        elif (array := as_array("An observation", part)).dtype.kind == "f" and not np.isfinite(array).all():
             raise DataError("An observation is NaN or infinite: look at the environment's step.")

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ConfigError, DataError
 from ..recording import Derivation, Recording, say_function
 from ..spec import Spec, is_shown
-from ..storage.checks import finite
+from ..storage.checks import as_array, finite
 from ..storage.schema import Kinds, Largest, check_alike, infer_spec, kinds_of, largest_numbers
 from ..storage.steps import StepTable, concat_steps
 
@@ -161,7 +161,7 @@ def _is_part(name: str) -> bool:
 
 def _column(name: str, values: Any, before: np.ndarray | None, closing: np.ndarray) -> np.ndarray:
     """A column as a table has it."""
-    column = np.asarray(values)
+    column = as_array(f"The new column {name!r}", values)
     if column.dtype.kind not in "biuf" or column.ndim == 0 or len(column) != len(closing):
         seen = f"{column.dtype} {list(column.shape)}"
         raise DataError(f"The new column {name!r} is {seen}; numbers are needed, one entry for each of the {len(closing)} rows.")

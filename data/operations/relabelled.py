@@ -19,6 +19,7 @@ from ..episodes import Columns, ColumnSource, Episodes, observations_of
 from ..errors import ConfigError, DataError
 from ..folder import Folder
 from ..recording import Derivation, Recording, say_function
+from ..storage.checks import as_array
 from ..storage.files import storage_errors
 from ..storage.memory import read_only
 from ..storage.rows import BLOCK, Table, ranges
@@ -86,7 +87,7 @@ class Transform:
         else:
             assert self.function is not None
             values = {name: _field(fields, name) for name in (self._arguments or _FIELDS)}
-            found = np.asarray(self.function(*values.values()))
+            found = as_array("The array of new rewards", self.function(*values.values()))
         if found.dtype.kind not in "biuf":
             raise DataError(f"The new rewards are of type {found.dtype}; numbers are needed.")
         found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found

@@ -15,6 +15,7 @@ from ..errors import ConfigError, DataError
 from ..masks import ACTION_MASK, masked
 from ..sampling import EpisodeSampler, TransitionSampler, Until
 from ..spec import Discrete, Environment, Spec
+from ..storage.checks import as_array
 from .given import columns_of, one
 from .rings import FLAGS, Allocate, Rings, in_memory, kinds_of
 from .saving import load, save, saved
@@ -150,10 +151,12 @@ class ReplayBuffer:
         observation = masked(observation, extra.pop(ACTION_MASK, None))
         final_mask = extra.pop(f"final_{ACTION_MASK}", None)
         seen = columns_of(observation, self._observation, n)
-        action = np.asarray(action).reshape(-1) if isinstance(self.spec.action, Discrete) else np.asarray(action)
+        action = as_array("action", action)
+        action = action.reshape(-1) if isinstance(self.spec.action, Discrete) else action
         if action.shape != (n, *self.spec.action.shape):
             raise DataError(f"action has shape {list(action.shape)}; {[n, *self.spec.action.shape]} is needed.")
-        rewards, ends, cuts = (np.asarray(part).reshape(-1) for part in flat)
+        words = ("reward", "terminated", "truncated")
+        rewards, ends, cuts = (as_array(word, part).reshape(-1) for word, part in zip(words, flat, strict=True))
         if not len(rewards) == len(ends) == len(cuts) == n:
             given = f"{len(rewards)}, {len(ends)}, {len(cuts)}"
             raise DataError(f"reward, terminated and truncated need {n} entries each; they have {given}.")
@@ -164,7 +167,7 @@ class ReplayBuffer:
         if ended and final_observation is not None:
             final = columns_of(masked(final_observation, final_mask), self._observation, n, final=True)
         columns = {**seen, "action": action, "reward": rewards, "terminated": ends, "truncated": cuts & ~ends}
-        columns |= {name: np.asarray(value) for name, value in extra.items()}
+        columns |= {name: as_array(name, value) for name, value in extra.items()}
         for name, shape in self.extra.items():
             if columns[name].shape != (n, *shape):
                 raise DataError(f"{name} has shape {list(columns[name].shape)}; {[n, *shape]} is needed.")

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import DataError
 from ..masks import ACTION_MASK, Masked, bare, parted
 from ..spec import Leaf, value_columns
+from ..storage.checks import as_array
 
 
 def columns_of(observation: Any, spaces: Mapping[str, Leaf], n: int, *, final: bool = False) -> dict[str, np.ndarray]:
@@ -23,7 +24,7 @@ def columns_of(observation: Any, spaces: Mapping[str, Leaf], n: int, *, final: b
         parts.setdefault(ACTION_MASK, np.ones((n, *spaces[ACTION_MASK].shape), np.uint8))
     if parts.keys() != spaces.keys():
         raise DataError(f"The spec has the observation columns {sorted(spaces)}; these are {sorted(parts)}.")
-    arrays = {name: np.asarray(value) for name, value in parts.items()}
+    arrays = {name: as_array(name, value) for name, value in parts.items()}
     for name, array in arrays.items():
         if array.shape != (n, *spaces[name].shape):
             raise DataError(f"{name} has shape {list(array.shape)}; {[n, *spaces[name].shape]} is needed.")
@@ -42,4 +43,4 @@ def one(values: Any) -> Any:
         return {key: one(value) for key, value in values.items()}
     if isinstance(values, tuple) and any(isinstance(part, np.ndarray | Mapping | tuple) for part in values):
         return tuple(one(part) for part in values)
-    return np.asarray(values)[None]
+    return as_array("What was given", values)[None]

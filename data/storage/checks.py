@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,6 +15,25 @@ CHUNK = 1 << 14  # rows looked at at once, so that a check of a large column nee
 def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
     """Slices of `size` rows that cover `n`."""
     return (slice(k, min(k + size, n)) for k in range(0, n, size))
+
+
+def as_array(label: str, values: Any) -> np.ndarray:
+    """What was given as an array, [N, ...], once nothing in it is masked.
+
+    Raises:
+        DataError: numpy's masked array, or a list of such, has masked entries: what lies under a mask is no value.
+    """
+    given: list[Any] = cast("list[Any]", values) if isinstance(values, list | tuple) else [values]
+    if any(isinstance(part, np.ma.MaskedArray) for part in given):
+        masks = [np.ma.getmaskarray(part) if isinstance(part, np.ma.MaskedArray) else np.zeros(1, bool) for part in given]
+        if n := sum(int(mask.sum()) for mask in masks):
+            rows = [mask.any() for mask in (masks if isinstance(values, list | tuple) else np.atleast_1d(masks[0]))]
+            entries = "1 masked entry" if n == 1 else f"{n} masked entries"
+            raise DataError(
+                f"{label} has {entries}, first in row {rows.index(True)}, and what is masked is no value: leave such steps out, or "
+                "put numbers in their place with .filled(NUMBER)."
+            )
+    return np.asarray(values)
 
 
 def finite(label: str, column: np.ndarray, rows: np.ndarray | None = None, found: str = "") -> None:

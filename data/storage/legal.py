@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from ..masks import ACTION_MASK
+from .checks import as_array
 
 NEXT_ACTION_MASK, FINAL_ACTION_MASK = f"next_{ACTION_MASK}", f"final_{ACTION_MASK}"
 IllegalActions = Literal["refuse", "keep"]
@@ -92,7 +93,7 @@ def _refuse_illegal(mask: np.ndarray, action: np.ndarray, where: str) -> None:
 
 
 def _mask(values: Any, name: str, rows: int, each: str, where: str) -> np.ndarray:
-    array = np.asarray(values)
+    array = as_array(f"{where}{name}", values)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise DataError(f"{where}{name} is {array.dtype} of shape {list(array.shape)}; one flag an action is needed, [rows, n].")
     if len(array) != rows:

@@ -263,7 +263,7 @@ def _label(column: str, argument: str) -> str:
 
 
 def _array(values: Any, name: str, where: str) -> np.ndarray:
-    array = np.asarray(values)
+    array = checks.as_array(f"{where}{name}", values)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{where}{name} is of type {array.dtype}; numbers are needed.")
     if array.ndim == 0:
@@ -306,7 +306,7 @@ def _one_array(values: Any, rewards: Any) -> Any:
     """A tuple of N rows, as `zip` makes them, as an array; a tuple of arrays of N rows each as it is."""
     n = len(rewards) if hasattr(rewards, "__len__") else 0
     rows = isinstance(values, tuple) and len(values) == n and any(np.shape(part)[:1] != (n,) for part in values)
-    return np.asarray(values) if rows else values
+    return checks.as_array("An array of rows", values) if rows else values
 
 
 def _observation_columns(values: Any, name: str, where: str, keep_float64: bool, finite: bool = True) -> dict[str, np.ndarray]:
