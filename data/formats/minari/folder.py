@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ...errors import DataError
+from ...errors import ConfigError, DataError
 from ...masks import ACTION_MASK
 from ...spec import Environment, Spec
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
@@ -21,6 +21,7 @@ from ..hdf5.arrays import is_hdf5, open_hdf5
 from ..imported import Array, Imported, Plan, count_notes, finite, flags, one_column, typed_actions
 from ..runs import Runs, ends_of, join, join_actions
 from ..stretches import stretches, where
+from .lengths import Fault, Short, fault_of, left_out, none_left
 from .spaces import Json, from_zero, leaves, parse_space, to_spec
 from .storage import PARTS, Stored, folder_episodes, hdf5_episodes, hdf5_metadata, hdf5_outline
 
@@ -47,8 +48,12 @@ def minari_parts(folder: Path) -> list[Path]:
     return [folder] if _data_folder(folder) else []
 
 
-def read_minari(path: Path | str, *, timeout_at: int | None = None, discrete_action: bool | None = None) -> Imported:
-    """Steps of a Minari dataset, by the numbers of its episodes; none is dropped.
+def read_minari(
+    path: Path | str, *, timeout_at: int | None = None, discrete_action: bool | None = None, short: Short = "leave out"
+) -> Imported:
+    """Steps of a Minari dataset, by the numbers of its episodes; none of an episode that is read is dropped.
+
+    An episode without steps, and one whose arrays have not the rows that its steps need, is left out, and a note names it.
 
     An episode of T steps has T + 1 observations, so the final ones are recorded. It ends where `terminations` or `truncations` say
     so, and at its last step: one that ends with neither flag was cut while it was recorded, and is truncated. A flag within an
@@ -69,14 +74,17 @@ def read_minari(path: Path | str, *, timeout_at: int | None = None, discrete_act
         path: the dataset's folder, its `data` folder, or the HDF5 file.
         timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
         discrete_action: None: what the action space says, and without one, whether actions are integers in one column.
+        short: episodes with as many observations as steps, as in published antmaze files: "leave out", or "keep", where row t is
+            what was seen before action t and the final observation is missing.
 
     Raises:
-        DataError: an episode or a part of one is missing or damaged, lengths differ, spaces are not those of the arrays, NaN or
-            infinity (the episode is named).
+        DataError: an episode or a part of one is missing or damaged, there are not as many episodes or steps as the metadata say,
+            no episode can be read, spaces are not those of the arrays, NaN or infinity (the episode is named).
+        ConfigError: `short` is something else.
 
     Source: Minari 0.5.4, `minari/dataset/_storages` and `minari/serialization.py`.
     """
-    return _read(Path(path), timeout_at=timeout_at, discrete_action=discrete_action)
+    return _read(Path(path), timeout_at=timeout_at, discrete_action=discrete_action, short=short)
 
 
 def plan_minari(path: Path | str, *, n_bytes: int | None = None, **options: Any) -> Plan:
@@ -90,15 +98,23 @@ def plan_minari(path: Path | str, *, n_bytes: int | None = None, **options: Any)
     place = _find(Path(path))
     if n_bytes is None or place.storage != "hdf5":
         return Plan((partial(read_minari, path, **options),), (0,))
-    steps, unlike = hdf5_outline(place.data)
-    place.check(Path(path), len(steps))
-    first = next(place.episodes(place.leaves(), slice(0, 1)))
+    outline, short = hdf5_outline(place.data), _checked(options.get("short", "leave out"))
+    steps = np.array([one.rows["rewards"] for one in outline])
+    place.check(Path(path), len(steps), int(steps.sum()))
+    faults = {str(k): fault for k, one in enumerate(outline) if (fault := fault_of(one.rows, short))}
+    readable = np.array([str(k) not in faults for k in range(len(outline))])
+    if not readable.any():
+        raise none_left(str(path), faults)
+    at, infos = int(readable.argmax()), [one.infos for one, kept in zip(outline, readable, strict=True) if kept]
+    unlike = frozenset(name for name in {n for one in infos for n in one} if len({one.get(name) for one in infos}) > 1)
+    first = next(place.episodes(place.leaves(), slice(at, at + 1)))
     arrays = (first.observations, first.actions, first.infos, first.flat)
-    sizes = steps * (sum(array.nbytes for part in arrays for array in part.values()) // max(int(steps[0]), 1) + 1)
-    found = stretches(sizes, n_bytes)
-    parts = tuple(partial(_read, Path(path), some, frozenset(unlike), **options) for some in found)
+    sizes = steps * readable * (sum(array.nbytes for part in arrays for array in part.values()) // int(steps[at]) + 1)
+    found = _with_any(stretches(sizes, n_bytes), readable)
+    parts = tuple(partial(_read, Path(path), some, unlike, **options) for some in found)
     said = partial(count_notes, limits_known=True)
-    return Plan(parts, tuple(int(sizes[some].sum()) for some in found), place.about(Path(path)), said=said)
+    of_parts = tuple(int(sizes[some].sum()) for some in found)
+    return Plan(parts, of_parts, place.about(Path(path)), tuple(left_out(faults, len(outline))), said)
 
 
 def _read(
@@ -107,15 +123,18 @@ def _read(
     unlike: frozenset[str] = frozenset(),
     timeout_at: int | None = None,
     discrete_action: bool | None = None,
+    short: Short = "leave out",
 ) -> Imported:
-    """All episodes, or some, without the infos that are unlike others; then without words on how they end."""
+    """All episodes, or some, without the infos that are unlike others; then without words on how they end, and on lengths."""
     place = _find(path)
     spaces, inner = place.spaces(), place.leaves()
-    found = _Found(inner, unlike)
+    found = _Found(inner, unlike, _checked(short))
     for stored in place.episodes(inner, some or slice(None)):
         found.add(stored)
     if some is None:
-        place.check(path, len(found.names))
+        place.check(path, len(found.names) + len(found.faults), found.n_steps)
+    if not found.names:
+        raise none_left(str(path), found.faults)
     source = str(path) if some is None else where(path, some.start, "episode")
     runs, notes = found.runs(source, discrete_action)
     steps, said = runs.steps(source, timeout_at)
@@ -123,6 +142,7 @@ def _read(
     spec = _spec(spaces, steps, source, place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
     environment, env_notes = _environment(place)
     notes = [*notes, *env_notes, *said, *(count_notes(steps, limits_known=True) if some is None else ())]
+    notes = [*(left_out(found.faults, len(found.names) + len(found.faults)) if some is None else ()), *notes]
     return Imported(steps, spec, environment, notes, place.about(path))
 
 
@@ -147,11 +167,12 @@ class _Place:
         """Of both spaces, by their places."""
         return {f"{part}/{name}" if name else part: one for part, s in self.spaces().items() for name, one in leaves(s).items()}
 
-    def check(self, path: Path, n: int) -> None:
-        """Raises DataError where there are other episodes than are said."""
-        total = self.metadata.get("total_episodes")
-        if isinstance(total, int) and total != n:
-            raise DataError(f"{path} has {n} episodes; {self.said_in} says {total}.")
+    def check(self, path: Path, n: int, n_steps: int) -> None:
+        """Raises DataError where there are other episodes, or more or fewer steps, than are said."""
+        for what, there in (("episodes", n), ("steps", n_steps)):
+            total = self.metadata.get(f"total_{what}")
+            if isinstance(total, int) and total != there:
+                raise DataError(f"{path} has {there} {what}; {self.said_in} says {total}.")
 
     def about(self, path: Path) -> dict[str, Any]:
         """For the provenance."""
@@ -193,8 +214,11 @@ def _read_metadata(path: Path) -> Json:
 class _Found:
     """What the episodes read so far hold."""
 
-    def __init__(self, spaces: dict[str, Json], unlike: frozenset[str]) -> None:
+    def __init__(self, spaces: dict[str, Json], unlike: frozenset[str], short: Short) -> None:
         self.spaces, self.unlike = spaces, unlike
+        self.short: Short = short
+        self.faults: dict[str, Fault] = {}  # of episodes that are left out, by number
+        self.n_steps = 0  # of all episodes, those that are left out too
         self.names: list[str] = []
         self.observations: list[dict[str, Array]] = []
         self.steps: list[dict[str, Array]] = []
@@ -207,16 +231,13 @@ class _Found:
                 raise DataError(f"{stored.name} has no {name!r}.")
         if not stored.observations or not stored.actions:
             raise DataError(f"{stored.name} has no {'actions' if stored.observations else 'observations'} of numbers.")
-        n = len(parts["rewards"])
-        if not n:
-            raise DataError(f"{stored.name} has no steps.")
-        for name, array in parts.items():
-            if array.shape[:1] != (n,):
-                raise DataError(f"{stored.name}: {name.rstrip('/')!r} has {array.shape[:1]} rows, 'rewards' has {n}.")
         seen = {f"observations/{name}".rstrip("/"): array for name, array in stored.observations.items()}
-        for place, array in seen.items():
-            if array.shape[:1] != (n + 1,):
-                raise DataError(f"{stored.name}: {place!r} has {array.shape[:1]} rows; {n + 1} are due for {n} steps.")
+        rows = {name.rstrip("/"): array.shape[0] if array.ndim else 0 for name, array in (parts | seen).items()}
+        n = rows["rewards"]
+        self.n_steps += n
+        if fault := fault_of(rows, self.short):
+            self.faults[stored.name.rpartition(" ")[2]] = fault
+            return
         finite(stored.name, **seen, **parts)
         for name, array in stored.infos.items():
             if name not in self.unlike and array.shape[:1] in ((n,), (n + 1,)):
@@ -227,8 +248,8 @@ class _Found:
                 stored.left_out.add(f"infos/{name}" + UNLIKE * (name in self.unlike))
         self.left_out |= stored.left_out
         self.names.append(stored.name.rpartition(", ")[2])
-        rows = n if stored.final_missing else n + 1
-        self.observations.append({name: array[:rows] for name, array in stored.observations.items()})
+        kept = n if stored.final_missing else n + 1
+        self.observations.append({name: array[:kept] for name, array in stored.observations.items()})
         self.steps.append(parts)
 
     def runs(self, source: str, discrete_action: bool | None) -> tuple[Runs, list[str]]:
@@ -276,6 +297,20 @@ class _Found:
                 self.left_out.add(f"infos/{name.removeprefix('info/')}{UNLIKE}")
                 for part in self.steps:
                     part.pop(name, None)
+
+
+def _checked(short: Any) -> Short:
+    if short not in ("leave out", "keep"):
+        raise ConfigError(f"short is {short!r}; choose from 'leave out', 'keep'.")
+    return short
+
+
+def _with_any(found: list[slice], readable: Array) -> list[slice]:
+    """Stretches in each of which an episode can be read; those without one go with the stretch after them, or the last one."""
+    kept = [some for some in found if readable[some].any()]
+    starts = [0, *(some.stop for some in kept[:-1])]
+    stops = [*(some.stop for some in kept[:-1]), len(readable)]
+    return list(map(slice, starts, stops))
 
 
 def _spec(spaces: dict[str, Json], steps: StepTable, source: str, said_in: str, *, own_action: bool) -> Spec | None:

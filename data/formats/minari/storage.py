@@ -62,19 +62,28 @@ def _in_file(path: Path, file: h5py.File) -> list[int]:
     return _numbers(path, (str(n).removeprefix("episode_") for n in file if str(n).startswith("episode_")))
 
 
-def hdf5_outline(path: Path) -> tuple[Array, set[str]]:
-    """Steps of each episode, and which infos are not alike in all of them: by headers."""
-    steps: list[int] = []
-    infos: list[dict[str, tuple[int, ...]]] = []
+@dataclass(frozen=True)
+class Outline:
+    """What headers say of an episode: the rows of its arrays, and the shape of an entry of its infos, both by place."""
+
+    rows: dict[str, int]
+    infos: dict[str, tuple[int, ...]]
+
+
+def hdf5_outline(path: Path) -> list[Outline]:
+    """Each episode's, by number. Raises DataError where one has no rewards."""
+    found: list[Outline] = []
     with open_hdf5(path) as file:
         for number in _in_file(path, file):
-            there = dict(_leaves(file[f"episode_{number}"], f"{path}, episode {number}"))
-            n = len(there["rewards"]) if "rewards" in there else 0
-            steps.append(n)
-            rows = {name.replace(TUPLE, ""): one.shape for name, one in there.items() if name.startswith("infos/")}
-            infos.append({name.removeprefix("infos/"): s[1:] for name, s in rows.items() if s and s[0] in (n, n + 1)})
-    names = {name for one in infos for name in one}
-    return np.array(steps), {name for name in names if len({one.get(name) for one in infos}) > 1}
+            name = f"{path}, episode {number}"
+            there = dict(_leaves(file[f"episode_{number}"], name))
+            shapes = {place.replace(TUPLE, ""): one.shape or (0,) for place, one in there.items() if _holds(one)}
+            if "rewards" not in shapes:
+                raise DataError(f"{name} has no 'rewards'.")
+            n = shapes["rewards"][0]
+            infos = {p.removeprefix("infos/"): s[1:] for p, s in shapes.items() if p.startswith("infos/") and s[0] in (n, n + 1)}
+            found.append(Outline({p: s[0] for p, s in shapes.items() if p.partition("/")[0] in PARTS}, infos))
+    return found
 
 
 def hdf5_episodes(path: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
@@ -134,13 +143,19 @@ def _leaves(group: Any, where: str, prefix: str = "", depth: int = 0) -> Iterato
             yield prefix + name, node
 
 
+def _holds(dataset: h5py.Dataset) -> bool:
+    """Whether it is an array of numbers, or of images from JPEG."""
+    images = h5py.check_vlen_dtype(dataset.dtype) == np.uint8
+    return dataset.shape is not None and (dataset.dtype.kind in "biuf" or images)
+
+
 def _read(dataset: h5py.Dataset, place: str, where: str, shape: tuple[int, ...] | None) -> Array | None:
     """Numbers, or images from JPEG; None for text and what is no array."""
     if dataset.external or dataset.is_virtual:
         raise DataError(f"{where}: the values of {place!r} lie in another file.")
-    images = h5py.check_vlen_dtype(dataset.dtype) == np.uint8
-    if dataset.shape is None or (dataset.dtype.kind not in "biuf" and not images):
+    if not _holds(dataset):
         return None
+    images = h5py.check_vlen_dtype(dataset.dtype) == np.uint8
     values: Any = dataset[()]
     # JPEGs of one length are stored as rows of bytes, which a space of another shape tells from numbers.
     images = images or (values.dtype == np.uint8 and values.ndim == 2 and len(values) and is_encoded(values[0].tobytes()))
@@ -196,7 +211,7 @@ def _from_arrow(place: str, column: Any, about: Any, where: str, shape: tuple[in
         return None
     if shape is None and (said := (about.metadata or {}).get(b"shape")) is not None:
         shape = tuple(int(n) for n in said.decode().split(",") if n.isdecimal())
-    if shape is not None and values[:1].size != np.prod(shape, dtype=np.int64):
+    if shape is not None and len(values) and values[:1].size != np.prod(shape, dtype=np.int64):
         raise DataError(f"{where}: {place!r} has entries of {values[:1].size} numbers; its space has the shape {list(shape)}.")
     return values if shape is None else values.reshape(len(values), *shape)
 

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d3ray.data.errors import DataError
+from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.minari.folder import read_minari
-from d3ray.data.formats.registry import detect, parts_of, read
+from d3ray.data.formats.registry import detect, parts_of, plan, read
 from d3ray.data.spec import Box, Dict, Discrete, Environment, MultiDiscrete, Tuple, space_columns
+from d3ray.data.storage.steps import concat_steps
 
 from .minari_folders import BOX, FREE, TWO, arrow_folder, episode_of, metadata, write_hdf5
 
@@ -191,8 +192,12 @@ def broken(**change: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("raw", "about", "message"),
     [
-        (broken(observations=np.zeros((4, 3))), {}, r"episode 0: 'observations' has \(4,\) rows; 5 are due for 4 steps"),
-        (broken(actions=np.zeros(3, int)), {}, r"episode 0: 'actions' has \(3,\) rows, 'rewards' has 4"),
+        (
+            broken(observations=np.zeros((4, 3))),
+            {},
+            "of 1: in episode 0: 'observations' has 4 rows; 5 are due for 4 steps; options.short",
+        ),
+        (broken(actions=np.zeros(3, int)), {}, "in episode 0: 'actions' has 3 rows, 'rewards' has 4"),
         (broken(truncations=None), {}, "episode 0 has no 'truncations'"),
         (broken(rewards=np.array([0, 1, np.nan, 0])), {}, "episode 0: 'rewards' has NaN in row 2"),
         (broken(actions=[b"left"] * 4), {}, "'actions' holds text; numbers are needed"),
@@ -204,6 +209,7 @@ def broken(**change: Any) -> dict[str, Any]:
         ),
         (broken(), {"observation_space": "{}"}, "observation_space of .* is not the JSON of a space"),
         (broken(), {"total_episodes": 7}, r"has 1 episodes; .*metadata.json says 7"),
+        (broken(), {"total_steps": 9}, r"has 4 steps; .*metadata.json says 9"),
         (broken(), {"data_format": "zarr"}, "names the storage 'zarr'"),
     ],
 )
@@ -212,6 +218,48 @@ def test_what_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, raw: Any, ab
     with pytest.raises(DataError, match=message) as caught:
         read_minari(path)
     assert "\n" not in str(caught.value)
+
+
+LENGTHS = [0, 3, 2, 4, 1]
+
+
+def uneven(folder: Path) -> Path:
+    """Five episodes: one empty, one without its final observation, as Minari's antmaze has them, and one with an action too few."""
+    episodes = [episode_of(n, n, truncated=True) | {"infos/x": np.arange(n)} for n in LENGTHS if n]
+    flags = np.zeros(0, bool)
+    empty = {"observations": np.zeros((1, 3)), "actions": np.zeros(0, int), "rewards": np.zeros(0)}
+    episodes.insert(0, empty | {"terminations": flags, "truncations": flags})
+    episodes[2]["observations"] = episodes[2]["observations"][:-1]
+    episodes[3]["actions"] = episodes[3]["actions"][:-1]
+    return write_hdf5(folder, episodes, metadata(BOX, TWO, 5, total_steps=sum(LENGTHS)))
+
+
+def test_episodes_of_other_lengths_are_left_out_by_name_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = uneven(tmp_path / "toy")
+    imported = read(path)
+    assert imported.steps.steps.tolist() == [3, 1]
+    assert imported.notes == [
+        "1 of 5 episodes have no steps and were left out: 0.",
+        "1 of 5 episodes have as many observations as steps, where one more is due, and were left out: 2. "
+        "options.short=keep reads them, without their final observations.",
+        "1 of 5 episodes have arrays of unequal lengths and were left out: 3. In the first 'actions' has 3 rows, 'rewards' has 4; "
+        "mend them in the file.",
+    ]
+    kept = read(path, short="keep").steps
+    assert (kept.steps.tolist(), kept.final_recorded.tolist()) == ([3, 2, 1], [True, False, True])
+    assert "info/x" in kept.columns  # which the empty episode has not
+    with pytest.raises(ConfigError, match="short is 'no'; choose from 'leave out', 'keep'"):
+        read(path, short="no")
+
+
+@pytest.mark.parametrize("n_bytes", [1, 300, 1 << 20])
+def test_stretches_of_episodes_leave_out_the_same(tmp_path: Path, n_bytes: int) -> None:
+    path = uneven(tmp_path / "toy")
+    whole, found = read(path), plan(path, n_bytes=n_bytes)
+    steps = concat_steps([part().steps for part in found.parts])
+    assert steps.steps.tolist() == whole.steps.steps.tolist()
+    assert steps.columns.keys() == whole.steps.columns.keys()
+    assert [*found.notes, *found.said(steps)] == whole.notes
 
 
 def test_parts_may_have_any_name_and_have_to_be_alike_in_all_episodes(tmp_path: Path) -> None:
