@@ -38,7 +38,10 @@ def arrays(**change: Any) -> dict[str, Any]:
         ({"next_observations": HIDDEN}, "next_observations has 1 masked entry"),
         ({"final_observations": HIDDEN[1:2]}, "final_observations has 1 masked entry, first in row 0"),
         ({"extra": {"log_prob": np.ma.array(np.ones(4), mask=ENDS)}}, "log_prob has 1 masked entry"),
-        ({"action_mask": np.ma.array(np.ones((4, 2), bool), mask=np.arange(8).reshape(4, 2) % 2 == 1)}, "action_mask has 4 masked entries"),
+        (
+            {"action_mask": np.ma.array(np.ones((4, 2), bool), mask=[[0, 1]] * 4)},
+            "action_mask has 4 masked entries",
+        ),
     ],
 )
 def test_masked_entries_are_refused_with_their_number_and_row(change: dict[str, Any], message: str) -> None:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -202,6 +203,9 @@ def _count(file: h5py.File, source: str) -> int:
     count = scalar(file, "num_episodes")
     if not isinstance(count, int) or count < 1:
         raise DataError(f"{source} has no steps: num_episodes is {count}.")
+    there = sum(bool(re.fullmatch(r"rewards_\d+", str(name))) for name in file)
+    if there > count:  # one that is missing is named where it is read
+        raise DataError(f"{source} has the rewards of {there} episodes, and its num_episodes is {count}.")
     return count
 
 

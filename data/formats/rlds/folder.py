@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +12,12 @@ import numpy as np
 from ...errors import ConfigError, DataError
 from ..imported import Array, Imported, check_rename, count_notes, existing_file, one_column, typed_actions
 from ..runs import Runs, ends_of, join, join_actions
+from .counts import check_records, check_shards, read_info, shard_of
 from .features import FEATURES, Features, Leaf, read_features
 from .tfrecord import is_tfrecord, parse_example, records
 
 NAMES = ("observation", "action", "reward")  # what can be renamed
 FLAGS = ("is_first", "is_last", "is_terminal")
-SPLIT = re.compile(r"-([^-]+)\.tfrecord")
 
 
 def is_rlds(path: Path) -> bool:
@@ -30,10 +28,15 @@ def is_rlds(path: Path) -> bool:
 
 
 def rlds_files(folder: Path) -> list[Path]:
-    """The TFRecord files of a folder that has `features.json` with steps, all splits, sorted by name; none of another folder."""
+    """The TFRecord files of a folder that has `features.json` with steps, all splits, sorted by name; none of another folder.
+
+    Raises DataError where a split has fewer files than their names, or `dataset_info.json`, say.
+    """
     if not (folder / FEATURES).is_file() or read_features(folder) is None:
         return []
-    return sorted(file for file in folder.iterdir() if ".tfrecord" in file.name and file.is_file())
+    files = sorted(file for file in folder.iterdir() if ".tfrecord" in file.name and file.is_file())
+    check_shards(folder, files)
+    return files
 
 
 def read_rlds(
@@ -68,7 +71,8 @@ def read_rlds(
         rename: `observation`, `action` or `reward` to the name below `steps/` in these files.
 
     Raises:
-        DataError: no TFRecord, cut short, a checksum or a feature that does not fit, `features.json` missing, NaN or infinity.
+        DataError: no TFRecord, cut short, a checksum or a feature that does not fit, `features.json` missing, another number of
+            records than `dataset_info.json` says, NaN or infinity.
 
     Source: RLDS (Ramos et al. 2021, arXiv:2111.02767) and TensorFlow Datasets, `example_serializer.py` and `feature.proto`.
     """
@@ -83,13 +87,15 @@ def read_rlds(
     found = _Found()
     for k, record in enumerate(records(path)):
         _episode(parse_example(record, f"{path}, record {k}"), plan, f"{path}, record {k}", found, last_step, invalid)
+    notes = check_records(path, found.n_records)
     if not found.observations:
         raise DataError(f"{path} has no steps: {found.n_records} records, none with a step and what followed it.")
-    runs, notes = _runs(found, plan, str(path), discrete_action)
+    runs, said = _runs(found, plan, str(path), discrete_action)
+    notes += said
     steps, said = runs.steps(str(path), timeout_at)
     notes = [*plan.notes, *found.notes(), *notes, *said, *count_notes(steps, limits_known="steps/is_terminal" in features.leaves)]
-    split = SPLIT.search(path.name)
-    about = _info(path.parent) | ({"split": split[1]} if split else {})
+    shard = shard_of(path)
+    about = _info(path.parent) | ({"split": shard.split} if shard else {})
     return Imported(steps, notes=notes, provenance={"format": "rlds", "file": path.name, **about})
 
 
@@ -226,8 +232,5 @@ def _runs(found: _Found, plan: _Plan, source: str, discrete_action: bool | None)
 
 def _info(folder: Path) -> dict[str, str]:
     """Name and version of the dataset, where `dataset_info.json` says them."""
-    try:
-        content: Any = json.loads((folder / "dataset_info.json").read_bytes())
-        return {key: str(content[key]) for key in ("name", "version") if key in content}
-    except (OSError, ValueError, TypeError):
-        return {}
+    content = read_info(folder)
+    return {key: str(content[key]) for key in ("name", "version") if key in content}

@@ -41,10 +41,16 @@ def is_lerobot(path: Path) -> bool:
 
 
 def lerobot_parts(folder: Path) -> list[Path]:
-    """The Parquet files of a dataset's folder, in the order of their episodes."""
-    if _read_info(folder) is None:
+    """The Parquet files of a dataset's folder, in the order of their episodes.
+
+    Raises DataError where they hold other numbers of episodes or frames than `meta/info.json` says.
+    """
+    if (info := _read_info(folder)) is None:
         return []
-    return sorted(folder.glob("data/*/*.parquet")) or [folder]
+    files = sorted(folder.glob("data/*/*.parquet"))
+    if files:
+        _check_counts(folder, files, info)
+    return files or [folder]
 
 
 def read_lerobot(
@@ -263,6 +269,27 @@ def _read_info(root: Path) -> dict[str, Any] | None:
         return None
     known = isinstance(content, dict) and "codebase_version" in content and isinstance(content.get("features"), dict)
     return content if known else None
+
+
+def _check_counts(folder: Path, files: list[Path], info: Mapping[str, Any]) -> None:
+    said = {word: n for word in ("episodes", "frames") if isinstance(n := info.get(f"total_{word}"), int)}
+    if not said:
+        return
+    frames, episodes = 0, set[int]()
+    for path in files:
+        with open_parquet(path) as file:
+            frames += file.metadata.num_rows
+            if NAMES["episode"] in file.schema_arrow.names:
+                episodes |= set(np.unique(read_column(file, NAMES["episode"], str(path))).tolist())
+    there = {"frames": frames} | ({"episodes": len(episodes)} if episodes else {})
+    for word, n in said.items():
+        if there.get(word, n) != n:
+            lacking = sorted(set(range(said.get("episodes", 0))) - episodes)
+            which = f" (episode {lacking[0]} is not there)" if lacking and episodes else ""
+            raise DataError(
+                f"{folder} has {there[word]} {word} in {len(files)} files below data/, and {INFO} says {n}{which}: fetch what is "
+                "missing, or name the files that are to be read."
+            )
 
 
 def _tasks(root: Path, seen: Array | None) -> dict[str, Any]:
