@@ -92,6 +92,12 @@ def existing_file(path: Path | str) -> Path:
     return path
 
 
+def visible_files(folder: Path) -> list[Path]:
+    """All files below a folder that are not hidden (or a program's notes to itself), sorted by name."""
+    found = [p for p in folder.rglob("*") if p.is_file() and not any(q[0] in "._" for q in p.relative_to(folder).parts)]
+    return sorted(found)
+
+
 def check_rename(rename: Mapping[str, str] | None, known: Iterable[str], format: str) -> Mapping[str, str]:
     """The renames, none where there are none.
 

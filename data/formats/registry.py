@@ -30,9 +30,10 @@ from .rlds.folder import is_rlds, read_rlds, rlds_files
 from .rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
 from .rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
 from .tabular.csv_table import csv_parts, is_csv, is_table, plan_csv, read_csv
-from .tabular.flat_parquet import is_flat_parquet, plan_flat_parquet, read_flat_parquet
+from .tabular.flat_parquet import flat_parquet_parts, is_flat_parquet, is_parquet_table, plan_flat_parquet, read_flat_parquet
 from .tabular.lerobot import is_lerobot, lerobot_parts, read_lerobot
 from .tabular.open_bandit import is_open_bandit, read_open_bandit
+from .tabular.parquet_table import is_parquet
 from .tianshou import is_tianshou, plan_tianshou, read_tianshou
 from .untrusted.archives import is_zip
 from .untrusted.pickled_paths import is_pickled_paths, read_pickled_paths
@@ -122,7 +123,12 @@ FORMATS: dict[str, Format] = {
         ),
         Format("lerobot", "LeRobot 2.x and 3.0: meta/info.json and Parquet files", is_lerobot, read_lerobot, lerobot_parts),
         Format(
-            "parquet", "Parquet with a row a step under d3ray's names", is_flat_parquet, read_flat_parquet, plan=plan_flat_parquet
+            "parquet",
+            "Parquet with a row a step under d3ray's names",
+            is_flat_parquet,
+            read_flat_parquet,
+            flat_parquet_parts,
+            plan_flat_parquet,
         ),
     )
 }
@@ -168,14 +174,21 @@ def _say_what_is_missing(path: Path) -> None:
         elif is_zip(path):
             with open_npz(path) as archive:
                 name = "npz" if len(missing(archive.names)) == 1 else None
-        elif is_table(path):
-            name = "csv"
+        else:
+            name = _table(path)
     if name is not None:
         try:
             FORMATS[name].read(path)
         except DataError as error:
-            hint = "" if name == "csv" else f" Where it has another name, import with format={name} and rename.USUAL=NAME."
-            raise DataError(f"{error}{hint}") from None
+            hint = f" Where it has another name, import with format={name} and rename.USUAL=NAME."
+            raise DataError(f"{error}{'' if name in ('csv', 'parquet') else hint}") from None
+
+
+def _table(path: Path, *, renamed: bool = False) -> str | None:
+    """The format of a table whose columns may be called otherwise; None where it is none, or nothing suggests that it has steps."""
+    if path.is_dir():
+        return None
+    return "csv" if is_table(path) else "parquet" if is_parquet(path) and (renamed or is_parquet_table(path)) else None
 
 
 def parts_of(folder: Path, format: str | None = None) -> list[Path]:
@@ -268,9 +281,8 @@ def plan(path: Path | str, format: str | None = None, *, n_bytes: int | None = N
     except DataError as error:
         if not options.get("rename"):
             raise
-        if not is_table(Path(path)):
+        if (name := _table(Path(path), renamed=True)) is None:
             raise DataError(f"{error} Where columns are renamed, name the format as well.") from None
-        name = "csv"
     check_options(name, options)
     known, whole = FORMATS[name], Plan((partial(FORMATS[name].read, path, **options),), (0,))
     with _unforeseen(path, name):

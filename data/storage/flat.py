@@ -82,7 +82,24 @@ def steps_from_flat(
     columns = dict(columns)
     episode, step = columns.pop("episode"), columns.pop("step")
     last = np.concatenate([(episode[1:] != episode[:-1]) | (step[1:] != step[:-1] + 1), [True]])
-    truncated = checks.flags("truncated", np.asarray(columns.pop("truncated", np.zeros(len(step), bool)))) | last
+    return steps_in_order(columns, last, keep_float64=keep_float64, illegal_actions=illegal_actions)
+
+
+def steps_in_order(
+    columns: Mapping[str, Any],
+    last: np.ndarray,
+    *,
+    keep_float64: bool | None = None,
+    illegal_actions: IllegalActions | None = None,
+    source: str = "the rows",
+) -> StepTable:
+    """The table of flat transitions of which `last` [N] bool ends episodes; columns are those of `steps_from_flat` but for two.
+
+    Raises:
+        DataError: as `steps_from_arrays`.
+    """
+    columns = dict(columns)
+    truncated = checks.flags("truncated", np.asarray(columns.pop("truncated", np.zeros(len(last), bool)))) | last
     following = _observation(columns, "next_observation")
     recorded = columns.pop(RECORDED, None)
     observation = _observation(columns, "observation")
@@ -97,7 +114,7 @@ def steps_from_flat(
         extra=columns,
         keep_float64=keep_float64,
         illegal_actions=illegal_actions,
-        source="the rows",
+        source=source,
     )
     if recorded is not None and following is not None:
         ends = np.cumsum(table.steps) - 1

@@ -221,9 +221,3 @@ def together(files: Sequence[Path], folder: Path, episodes: Callable[[Path], set
             return [folder]
         seen |= ids
     return list(files)
-
-
-def visible_files(folder: Path) -> list[Path]:
-    """All files below a folder that are not hidden (or a program's notes to itself), sorted by name."""
-    found = [p for p in folder.rglob("*") if p.is_file() and not any(q[0] in "._" for q in p.relative_to(folder).parts)]
-    return sorted(found)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...errors import ConfigError, DataError, did_you_mean, reason
-from ..imported import Imported
+from ..imported import Imported, visible_files
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from ..untrusted.values import names_in
-from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, visible_files
+from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together
 
 LOOK = 1 << 20  # bytes in which a batch shows what it is; keys may come in any order
 BATCH = re.compile(rb'"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')

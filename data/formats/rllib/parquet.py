@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
-from ..imported import Imported
+from ..imported import Imported, visible_files
 from ..tabular.arrow_columns import array_of
 from ..tabular.parquet_table import is_parquet, open_parquet
 from ..untrusted.values import leaves, names_in, plain
-from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, unpack, visible_files
+from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, unpack
 from .episodes import episode_id, read_episodes
 
 PACKED = "item"  # the one column of a file of packed episodes

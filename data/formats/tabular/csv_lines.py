@@ -25,12 +25,16 @@ class Scan:
     """What one look through a file found.
 
     Attributes:
-        ends: [N] bool, the last row of each episode.
+        begins: [N] bool, the first row of each episode by its name; None: episodes have none.
+        flagged: [N] bool, rows with a flag; None: flags were not looked at.
+        steps: [N] numbers of steps; None: there are none.
         kinds: what columns are read as that are written in one way throughout.
         twice: an episode that comes back, and the row where it does; None: none does.
     """
 
-    ends: Array
+    begins: Array | None
+    flagged: Array | None
+    steps: Array | None
     kinds: dict[str, Any]
     twice: tuple[str, int] | None
 
@@ -42,13 +46,14 @@ def scan(path: Path, names: list[str], separator: str, ends: list[str], kinds: l
         path: the file, no gzip.
         names: what its columns are called, in their order.
         separator: between cells.
-        ends: the column `episode`, or flags.
+        ends: of the columns `episode`, `step` and flags those that tell.
         kinds: columns that are read as what they are written in.
 
     Returns:
         None where the file is none that can be read: who reads all of it says why.
     """
-    episodes, flagged = _Episodes(), list[Array]()
+    episodes, begins, flagged, steps = _Episodes(), list[Array](), list[Array](), list[Array]()
+    flags = [name for name in ends if name not in ("episode", "step")]
     written: dict[str, set[Any]] = {name: {kind for kind, _ in _KINDS} for name in kinds}
     try:
         with arrow_csv.open_csv(
@@ -60,18 +65,20 @@ def scan(path: Path, names: list[str], separator: str, ends: list[str], kinds: l
             for batch in batches:
                 for name, left in written.items():
                     left -= {kind for kind, form in _KINDS if kind in left and not _matches(batch[name], form).all()}
-                if ends == ["episode"]:
-                    flagged.append(episodes.begin(batch["episode"]))
-                else:
-                    flagged.append(np.logical_or.reduce([_matches(batch[name], _TRUE) for name in ends]))
+                if "episode" in ends:
+                    begins.append(episodes.begin(batch["episode"]))
+                if flags:
+                    flagged.append(np.logical_or.reduce([_matches(batch[name], _TRUE) for name in flags]))
+                if "step" in ends:
+                    trimmed = pc.utf8_trim_whitespace(batch["step"])  # pyright: ignore[reportAttributeAccessIssue]
+                    steps.append(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False))
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
         return None
-    if not flagged or not len(told := np.concatenate(flagged)):
+    told, at, numbers = (np.concatenate(parts) if parts else None for parts in (begins, flagged, steps))
+    if not any(part is not None and len(part) for part in (told, at)) or (numbers is not None and not np.isfinite(numbers).all()):
         return None
-    last = np.append(told[1:], True) if ends == ["episode"] else told
-    last[-1] = True
     found = {name: next((kind for kind, _ in _KINDS if kind in left), pa.float64()) for name, left in written.items()}
-    return Scan(last, found, episodes.twice)
+    return Scan(told, at, numbers, found, episodes.twice)
 
 
 class _Episodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,33 +14,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import ConfigError, DataError, did_you_mean
-from ...masks import ACTION_MASK
-from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, Plan, apply_time_limit, count_notes, flags, one_column, typed_actions
+from ...errors import DataError
+from ..imported import Array, Imported, Plan, count_notes, typed_actions
 from ..stretches import row_stretches, where
 from ..untrusted.archives import GZIP, head, is_zip
 from .csv_cells import HEAD, as_array, header, read_cells
 from .csv_lines import line_spans, scan
 from .images import ENDINGS, read_images
+from .table_names import FLAGS, NAMES, check_renames, grouped, is_known, is_told, not_read, usual_names
+from .table_rows import (
+    Ids,
+    Order,
+    check_ends,
+    episode_ids,
+    flags_of,
+    order_notes,
+    order_of,
+    returns,
+    table_steps,
+)
 
-NAMES = {  # d3ray's word: what files call it, the first found is taken
-    "episode": ("episode", "episode_id", "episode_ids", "episode_index"),
-    "reward": ("reward", "rewards", "rew"),
-    "terminated": ("terminated", "terminal", "terminals", "done", "dones"),
-    "truncated": ("truncated", "timeout", "timeouts"),
-    "log_prob": ("log_prob", "action_log_prob"),
-}
-_ENDS = ("episode", "terminated", "truncated")  # one of these tells where episodes end
-_SPELLED = re.compile(r"(obs|observations?|states?|act|actions?)(?:[_.](\d+)|\[(\d+)\])?")  # as `obs_0`, `state[0]`
-_ENTRY = re.compile(r"(observation(?:/[^:]+)?|action|action_mask)(?::(\d+))?")
+CALLED = {name: name for name in NAMES}  # what errors call columns
 
 
 def is_csv(path: Path) -> bool:
     """Whether the first line names reward, an observation, an action, and an episode or what ends one."""
-    names = {_usual(name, {}) for name in header(path)[0]}
-    told = "reward" in names and not names.isdisjoint(_ENDS)
-    return told and all(any(_entry(name, word) for name in names) for word in ("observation", "action"))
+    return is_told(usual_names(header(path)[0], {}, whole=False))
 
 
 def is_table(path: Path) -> bool:
@@ -69,16 +68,16 @@ def read_csv(
     ends: Literal["truncated", "terminated"] = "truncated",
     images: Path | str | None = None,
 ) -> Imported:
-    """Steps of a CSV file, in file order; none is dropped.
+    """Steps of a CSV file, episode after episode; none is dropped.
 
     Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`
-    (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `terminated` (done), `truncated`
-    (timeout), `action_mask:0` …, `log_prob` and `info/NAME`. Others are left out, which a note says. Numbers may be padded with
-    spaces; commas, semicolons or tabs separate columns. gzip is read too.
+    (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `step`, `terminated` (done), `truncated`
+    (timeout), `next_observation:0` …, `action_mask:0` …, `log_prob` and `info/NAME`. Others are left out, which a note says.
+    Numbers may be padded with spaces; commas, semicolons or tabs separate columns. gzip is read too.
 
-    An episode ends where its id changes, at a flag, and at the last row; without ids at flags alone. There are no final
-    observations. Where `observation:0` is the only one and holds names, these are images: members of a zip archive or files of a
-    folder, uint8 [H, W, C].
+    Where an episode ends, and in what order rows are read, is as of every table: see `order_of`. Without `next_observation` there
+    are no final observations. Where `observation:0` is the only one and holds names, these are images: members of a zip archive or
+    files of a folder, uint8 [H, W, C].
 
     Args:
         path: the file.
@@ -91,16 +90,17 @@ def read_csv(
 
     Raises:
         DataError: not UTF-8, a column missing or twice, a row of another length, an empty cell, text or NaN in a number's place, an
-            episode that comes back after another, an image that is missing or unlike the others; file, column and line are named.
+            episode that comes back after another and no `step` to tell the order, an image that is missing or unlike the others;
+            file, column and line are named.
 
     Source: MINERVA (takuseno/minerva), README and `minerva/dataset.py`; images as in its "image dataset".
     """
     path = Path(path)
     layout = _layout(path, rename, ends)
     table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers)
-    imported = _imported(path, layout, table, str(path), timeout_at, discrete_action, ends, images)
+    imported, order = _imported(path, layout, table, str(path), timeout_at, discrete_action, ends, images)
     limits_known = "truncated" in layout.names or timeout_at is not None
-    notes = [*layout.notes, *imported.notes, *count_notes(imported.steps, limits_known=limits_known)]
+    notes = [*layout.notes, *order_notes(order, CALLED), *imported.notes, *count_notes(imported.steps, limits_known=limits_known)]
     return replace(imported, notes=notes)
 
 
@@ -132,26 +132,36 @@ def plan_csv(
     size = path.stat().st_size
     whole = Plan((partial(read_csv, path, rename=rename, images=images, **options),), (size,))
     layout = _layout(path, rename, ends)
-    if n_bytes is None or layout.are_images or head(path, 2) == GZIP:
+    if n_bytes is None or layout.are_images or "closing" in layout.names or head(path, 2) == GZIP:
         return whole
     flagged = [name for name in ("terminated", "truncated") if name in layout.names]
-    asked = ["episode"] if "episode" in layout.text else flagged
+    flagged = [name for name in ("terminated", "truncated") if name in layout.names]
+    asked = [name for name in ("episode", "step") if name in layout.names]
+    asked += flagged if asked != ["episode"] else []
     single = layout.groups["action"] if len(layout.groups["action"]) == 1 else []
     found = scan(path, layout.names, layout.separator, asked, [*single, *flagged])
-    if found is None:
+    if found is None or (found.twice is not None and found.steps is not None):
         return whole
     if found.twice is not None:
-        raise _comes_back(str(path), *found.twice)
-    rows = row_stretches(found.ends, max(1, n_bytes * len(found.ends) // size))
-    spans = line_spans(path, [one.stop for one in rows], len(found.ends))
+        raise returns(str(path), *found.twice)
+    ids = None if found.begins is None else Ids(np.cumsum(found.begins), (), together=True)
+    try:
+        order = order_of(str(path), CALLED, ids, found.steps, {} if found.flagged is None else {"truncated": found.flagged})
+    except (DataError, IndexError):  # who reads all of it says why, and of which episode
+        return whole
+    if order.rows is not None:
+        return whole
+    rows = row_stretches(order.ends, max(1, n_bytes * len(order.ends) // size))
+    spans = line_spans(path, [one.stop for one in rows], len(order.ends))
     if spans is None:
         return whole
     exact = replace(layout, numbers={**layout.numbers, **found.kinds})
+    read = partial(_read_lines, path, exact)
     return Plan(
-        tuple(partial(_read_lines, path, exact, span, one.start, **options) for span, one in zip(spans, rows, strict=True)),
+        tuple(partial(read, span, one.start, order.unit, **options) for span, one in zip(spans, rows, strict=True)),
         tuple(stop - start for start, stop in spans),
         {"format": "csv", "file": path.name},
-        tuple(layout.notes),
+        (*layout.notes, *order_notes(order, CALLED)),
         partial(count_notes, limits_known="truncated" in layout.names or timeout_at is not None),
     )
 
@@ -161,13 +171,14 @@ def _read_lines(
     layout: _Layout,
     span: tuple[int, int],
     row: int,
+    unit: float | None,
     timeout_at: int | None,
     discrete_action: bool | None,
     ends: Literal["truncated", "terminated"],
 ) -> Imported:
     """The steps of some lines, which are whole episodes, the first of them in that row."""
     table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers, span=span)
-    return _imported(path, layout, table, where(path, row), timeout_at, discrete_action, ends, None)
+    return _imported(path, layout, table, where(path, row), timeout_at, discrete_action, ends, None, unit)[0]
 
 
 @dataclass(frozen=True)
@@ -195,28 +206,23 @@ class _Layout:
 
 def _layout(path: Path, rename: Mapping[str, str] | None, ends: str) -> _Layout:
     source = str(path)
-    if ends not in ("truncated", "terminated"):
-        raise ConfigError(f"ends is {ends!r}; choose from 'truncated', 'terminated'.")
     found, separator = header(path)
     if not found:
         raise DataError(f"{source} does not begin with a line of UTF-8 text; save it as UTF-8.")
-    names = [_usual(name, _checked(rename, found, source)) for name in found]
-    groups = _grouped(names, source, found)
+    names = usual_names(found, check_renames(rename, found, source, "csv"), whole=False)
+    said = check_ends(ends, names)
+    groups = grouped(names, source, found, whole=False)
     are_images = groups.get("observation") == ["observation:0"] and _first_is_text(path, names.index("observation:0"), separator)
     text = frozenset([*(["episode"] if "episode" in names else ()), *(["observation:0"] if are_images else ())])
-    numbers = [name for name in names if _known(name) and name not in text]
-    written = {name for name in numbers if name.startswith("action:") or _flag(name)}
-    notes = _left_out(names)
+    numbers = [name for name in names if is_known(name) and name not in text]
+    written = {name for name in numbers if name.startswith("action:") or name in FLAGS}
+    notes = not_read(names)
     if "episode" not in names:
         flagged = " or ".join(name for name in ("terminated", "truncated") if name in names)
         notes.append(
             f"No column numbers the episodes: one ends where {flagged} says so (a column of numbers, rename.episode=NAME)."
         )
-    if "terminated" not in names:
-        other = "terminated" if ends == "truncated" else "truncated"
-        notes.append(
-            f"The file does not say which episodes the task ended: all were taken as {ends} (options.ends={other} changes that)."
-        )
+    notes += said
     kinds = {name: None if name in written else pa.float64() for name in numbers}
     return _Layout(names, separator, groups, are_images, text, kinds, notes)
 
@@ -230,9 +236,10 @@ def _imported(
     discrete_action: bool | None,
     ends: Literal["truncated", "terminated"],
     images: Path | str | None,
-) -> Imported:
+    unit: float | None = None,
+) -> tuple[Imported, Order]:
     """The steps in a table of all of the file's rows, or of some that are whole episodes."""
-    n, names, are_images = len(table), layout.names, layout.are_images
+    names, are_images = layout.names, layout.are_images
     columns = {
         group: _stacked(table, entries) for group, entries in layout.groups.items() if not (are_images and group == "observation")
     }
@@ -240,113 +247,18 @@ def _imported(
     if are_images:
         called = pc.utf8_trim_whitespace(table["observation:0"]).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
         columns["observation"] = read_images(called, _places(path, images), source)
-    nested = {name.partition("/")[2]: column for name, column in columns.items() if name.startswith("observation/")}
-    given = {word: flags(source, word, as_array(table[word])) for word in ("terminated", "truncated") if word in names}
-    end = np.zeros(n, bool)
-    if "episode" in names:
-        episode = _episodes(table, source)
-        end[:-1] = episode[1:] != episode[:-1]
-    else:
-        end |= np.logical_or.reduce([*given.values()])
-    end[-1] = True
-    terminated = given.get("terminated", end if ends == "terminated" else np.zeros(n, bool))
-    truncated = (given.get("truncated", np.zeros(n, bool)) | end) & ~terminated
-    notes: list[str] = []
-    if timeout_at is not None:
-        terminated, truncated, notes = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-    extra = {name: as_array(table[name]) for name in names if name == "log_prob" or name.startswith("info/")}
-    extra |= {ACTION_MASK: columns[ACTION_MASK]} if ACTION_MASK in columns else {}
-    steps = steps_from_arrays(
-        nested or columns["observation"],
-        typed_actions(source, columns["action"], discrete_action),
-        one_column(source, "reward", as_array(table["reward"])),
-        terminated,
-        truncated,
-        extra=extra,
-        source=source,
-    )
+    columns["action"] = typed_actions(source, columns["action"], discrete_action)
+    columns |= {name: as_array(table[name]) for name in names if name in NAMES and name not in ("episode", "step")}
+    columns |= {name: as_array(table[name]) for name in names if name.startswith("info/")}
+    ids = episode_ids(source, "episode", table["episode"]) if "episode" in names else None
+    step = as_array(table["step"]) if "step" in names else None
+    order = order_of(source, CALLED, ids, step, flags_of(source, CALLED, columns), unit)
+    steps, notes = table_steps(source, CALLED, columns, order, ends, timeout_at)
     provenance = {"format": "csv", "file": path.name} | ({"images": len(set(called))} if are_images else {})
-    return Imported(steps, notes=notes, provenance=provenance)
-
-
-# ---- the header
-
-
-def _checked(rename: Mapping[str, str] | None, header: Iterable[str], source: str) -> dict[str, str]:
-    """What the file calls a column to its usual name."""
-    there = set(header) | {name.partition(":")[0] for name in header}
-    for usual, actual in (rename or {}).items():
-        if usual not in NAMES and not _ENTRY.fullmatch(usual):
-            raise ConfigError(f"rename: csv has no column {usual!r}{did_you_mean(usual, [*NAMES, 'observation', 'action'])}")
-        if actual not in there:
-            raise DataError(f"{source} has no column {actual!r} for {usual!r}, only {_some(header)}.")
-    return {actual: usual for usual, actual in (rename or {}).items()}
-
-
-def _usual(name: str, rename: Mapping[str, str]) -> str:
-    """A column's usual name: renamed, by a synonym, or with the number that a single entry may leave out."""
-    start, colon, entry = name.partition(":")
-    name = rename.get(name) or (f"{rename[start]}:{entry}" if colon and start in rename else name)
-    name = next((word for word, others in NAMES.items() if name in others), name)
-    if spelled := _SPELLED.fullmatch(name):
-        word = "action" if spelled[1].startswith("act") else "observation"
-        return f"{word}:{int(spelled[2] or spelled[3] or 0)}"
-    found = _ENTRY.fullmatch(name)
-    return f"{name}:0" if found and found[2] is None else name
-
-
-def _entry(name: str, word: str) -> bool:
-    found = _ENTRY.fullmatch(name)
-    return bool(found and found[1].partition("/")[0] == word)
-
-
-def _grouped(names: list[str], source: str, header: list[str]) -> dict[str, list[str]]:
-    """The columns of each array, `observation`, `observation/KEY` and `action`, in the order of their numbers.
-
-    Of a file that lacks some, the error names all of them, what the file has under its own names, and how to say which is which.
-    """
-    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
-        raise DataError(f"{source} has the column {twice[0]!r} twice.")
-    groups: dict[str, dict[int, str]] = {}
-    for name in names:
-        if found := _ENTRY.fullmatch(name):
-            groups.setdefault(found[1], {})[int(found[2])] = name
-    observed = [group for group in groups if group.startswith("observation")]
-    needed = {"episode": not set(names).isdisjoint(_ENDS), "observation:0": bool(observed)}
-    needed |= {"action:0": "action" in groups, "reward": "reward" in names}
-    if lacking := [word for word, there in needed.items() if not there]:
-        which, say = "which is which" if len(lacking) > 1 else "which it is", " ".join(f"rename.{word}=NAME" for word in lacking)
-        ends = ", or rename.terminated=NAME where a flag ends an episode" if lacking == ["episode"] else ""
-        vectors = [word for word in lacking if word.endswith(":0")]
-        more = f" (further entries: {', '.join(word[:-1] + '1' for word in vectors)}, …)" if vectors else ""
-        told = f"only {_some(header)}; say {which}: {say}{more}{ends}."
-        raise DataError(f"{source} has no column {', '.join(map(repr, lacking))}, {told}")
-    if "observation" in groups and len(observed) > 1:
-        raise DataError(f"{source} has both 'observation:0' and {groups[observed[1]]!r}; observations are one vector, or a dict.")
-    for group, entries in groups.items():
-        if gap := sorted(set(range(max(entries))) - entries.keys()):
-            raise DataError(f"{source} has the column '{group}:{max(entries)}' but no '{group}:{gap[0]}'.")
-    return {group: [entries[k] for k in sorted(entries)] for group, entries in groups.items()}
-
-
-def _known(name: str) -> bool:
-    return name in NAMES or name.startswith("info/") or _ENTRY.fullmatch(name) is not None
-
-
-def _left_out(names: list[str]) -> list[str]:
-    return [f"The column {name!r} was not read: it is none that d3ray knows." for name in names if not _known(name)]
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    return (", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")) or "nothing"
+    return Imported(steps, notes=notes, provenance=provenance), order
 
 
 # ---- the cells
-
-
-def _flag(name: str) -> bool:
-    return name in ("terminated", "truncated")
 
 
 def _first_is_text(path: Path, column: int, separator: str) -> bool:
@@ -361,22 +273,6 @@ def _stacked(table: Any, entries: list[str]) -> Array:
     """[N, K] of the columns: integers where all are."""
     columns = [as_array(table[name]) for name in entries]
     return np.stack(columns, 1)
-
-
-def _episodes(table: Any, source: str) -> Array:
-    """[N] numbers of episodes. Raises DataError where an id is empty or comes back."""
-    trimmed = pc.utf8_trim_whitespace(table["episode"]).combine_chunks()  # pyright: ignore[reportAttributeAccessIssue]
-    ids = trimmed.dictionary_encode()
-    code = ids.indices.to_numpy(zero_copy_only=False)
-    start = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
-    if len(start) != len(ids.dictionary):
-        again = next(k for k in range(len(start)) if code[start[k]] in code[start[:k]])
-        raise _comes_back(source, ids.dictionary[int(code[start[again]])].as_py(), int(start[again]))
-    return code
-
-
-def _comes_back(source: str, name: str, row: int) -> DataError:
-    return DataError(f"{source}: episode {name!r} comes back in row {row}, after another; rows of an episode lie together.")
 
 
 def _places(path: Path, images: Path | str | None) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,18 @@ def open_parquet(path: Path | str) -> Generator[pq.ParquetFile]:
         yield file
 
 
+def raw_column(file: pq.ParquetFile, name: str, rows: slice | None = None) -> Any:
+    """A column as Arrow has it, or some of its rows, for which the row groups that they lie in are read."""
+    if rows is None:
+        return file.read([name]).column(name)
+    groups = range(file.metadata.num_row_groups)
+    ends = np.cumsum([file.metadata.row_group(k).num_rows for k in groups])
+    first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
+    before = int(ends[first - 1]) if first else 0
+    table = file.read_row_groups(list(groups)[first : last + 1], [name])
+    return table.column(name).slice(rows.start - before, rows.stop - rows.start)
+
+
 def read_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None = None) -> Array:
     """[N, ...] numbers of a column, or of some of its rows, in the shape that its field gives.
 
@@ -45,16 +58,7 @@ def read_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None
         DataError: a value is missing, entries differ in length or hold no numbers; column and row are named.
     """
     about = file.schema_arrow.field(name)
-    if rows is None:
-        column = file.read([name]).column(name)
-    else:
-        groups = range(file.metadata.num_row_groups)
-        ends = np.cumsum([file.metadata.row_group(k).num_rows for k in groups])
-        first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
-        before = int(ends[first - 1]) if first else 0
-        table = file.read_row_groups(list(groups)[first : last + 1], [name])
-        column = table.column(name).slice(rows.start - before, rows.stop - rows.start)
-    values = array_of(source, name, column, about)
+    values = array_of(source, name, raw_column(file, name, rows), about)
     if isinstance(values, dict):
         raise DataError(f"{source}: column {name!r} has parts ({', '.join(values)}); numbers are needed.")
     if said := (about.metadata or {}).get(SHAPE):

@@ -1,0 +1,302 @@
+"""Rows of tables as episodes, whatever file they came in: which belong together, in which order, and where episodes end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import ConfigError, DataError
+from ...masks import ACTION_MASK, masked
+from ...storage.flat import RECORDED, steps_in_order
+from ...storage.steps import StepTable
+from ..imported import Array, apply_time_limit, flags, one_column
+from ..runs import Runs
+
+Ends = Literal["truncated", "terminated"]
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Which episode each row is of.
+
+    Attributes:
+        code: [N] number of the episode, by the order of their ids.
+        names: the ids, in their order.
+        together: whether the rows of each lie together.
+    """
+
+    code: Array
+    names: Sequence[Any]
+    together: bool
+
+
+def episode_ids(source: str, name: str, column: Any) -> Ids:
+    """The episodes of a column's numbers or text, in an Arrow array; numbers written as text are in the order of numbers.
+
+    Raises:
+        DataError: a value is missing, or is neither a number nor text; the row is named.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    kind = whole.type.value_type if pa.types.is_dictionary(whole.type) else whole.type
+    is_text = any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    if not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"{source}: column {name!r} holds {kind}; episodes are numbers or text.")
+    if is_text:
+        whole = pc.utf8_trim_whitespace(whole.cast(pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+    missing = whole.is_null() if whole.null_count or not is_text else pc.equal(whole, "")  # pyright: ignore[reportAttributeAccessIssue]
+    if (lacking := np.flatnonzero(missing.to_numpy(zero_copy_only=False))).size:
+        raise DataError(f"{source}: column {name!r} has no value in row {int(lacking[0])}.")
+    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    found: list[Any] = encoded.dictionary.to_pylist()
+    numbers = is_text and all(text.lstrip("-").isdecimal() for text in found)
+    order = sorted(range(len(found)), key=lambda k: int(found[k]) if numbers else found[k])
+    place = np.empty(len(found), np.int64)
+    place[order] = np.arange(len(found))
+    code = place[encoded.indices.to_numpy(zero_copy_only=False)]
+    runs = int(np.count_nonzero(code[1:] != code[:-1])) + 1
+    return Ids(code, [found[k] for k in order], runs == len(np.unique(code)))
+
+
+@dataclass(frozen=True)
+class Order:
+    """How rows are read.
+
+    Attributes:
+        rows: [N] the order that they are read in; None: as they lie.
+        ends: [N] bool, in that order: the last row of an episode.
+        unit: by how much steps of an episode rise from row to row; None: that is not looked at.
+        gaps: ends that stand before a step that is missing.
+    """
+
+    rows: Array | None
+    ends: Array
+    unit: float | None = None
+    gaps: int = 0
+
+
+def order_of(
+    source: str,
+    called: Mapping[str, str],
+    ids: Ids | None,
+    step: Array | None,
+    flag: Mapping[str, Array],
+    unit: float | None = None,
+) -> Order:
+    """The order of a table's rows, and where episodes end in it.
+
+    An episode ends where its id changes, at a flag (or at the closing row behind it), before a step that is missing, and at the
+    last row. Steps put rows in order; without them the rows of an episode lie together, in their order. Without ids episodes begin
+    again at the lowest step. Steps that are no whole numbers, as times, put in order and tell nothing of what is missing.
+
+    Args:
+        source: what an error names.
+        called: what the file calls columns, by their usual names.
+        ids: of episodes.
+        step: [N] numbers within each episode; they may start anywhere, and rise by one, or throughout by another number.
+        flag: `terminated`, `truncated` and `closing`, [N] bool each, where they are there.
+        unit: by how much steps rise, where that was found already.
+
+    Raises:
+        DataError: an episode comes back after another and no steps tell the order, a step comes twice, steps fall without ids, a
+            closing row follows no step, or no row follows another.
+    """
+    n = len(next(iter(flag.values()))) if flag else len(ids.code if ids is not None else [])
+    closing = flag.get("closing", np.zeros(n, bool))
+    flagged = flag.get("terminated", np.zeros(n, bool)) | flag.get("truncated", np.zeros(n, bool))
+    code = np.zeros(n, np.int64) if ids is None else ids.code
+    rows = None
+    if ids is not None and step is not None:
+        rows = _sorted(code, step, closing, together=ids.together)
+    elif ids is not None and not ids.together:
+        raise comes_back(source, ids.names, code)
+    if rows is not None:
+        code, closing, flagged = code[rows], closing[rows], flagged[rows]
+    changed = code[1:] != code[:-1]
+    ends = np.r_[changed | closing[:-1] | (flagged[:-1] & ~closing[1:]), True]
+    gaps = 0
+    if step is not None:
+        step = step if rows is None else step[rows]
+        if ids is None:
+            ends[:-1] |= (step[1:] == step.min()) & (step[1:] <= step[:-1])
+        within = ~ends[:-1] & ~closing[1:]
+        rise = step[1:].astype(np.float64) - step[:-1]
+        # of an id no step may come twice, though a flag stands between
+        again = (~changed if ids is not None else ~ends[:-1]) & ~closing[1:] & (rise <= 0)
+        if (wrong := np.flatnonzero(again)).size:
+            raise _falls(source, called["step"], step, int(wrong[0]), None if ids is None else ids.names[code[wrong[0]]])
+        unit = _unit(source, called["step"], step, rise[within]) if unit is None else unit
+        gap = within & (rise != unit) if unit else np.zeros(max(n - 1, 0), bool)
+        ends[:-1] |= gap
+        gaps = int(gap.sum())
+    if (alone := np.flatnonzero(closing & np.r_[True, ends[:-1]])).size:
+        row = int((np.arange(n) if rows is None else rows)[alone[0]])
+        raise DataError(f"{source}: row {row} is marked {called['closing']!r} and follows no step of its episode.")
+    return Order(rows, ends, unit, gaps)
+
+
+def order_notes(order: Order, called: Mapping[str, str]) -> list[str]:
+    """Sentences on how rows of a whole file were put in order, and on steps that are missing."""
+    notes = ["Rows were put in order, by their episodes and steps."] if order.rows is not None else []
+    if order.unit not in (None, 0.0, 1.0):
+        notes.append(f"{called['step']!r} rises by {order.unit:g} from row to row.")
+    if order.gaps:
+        said = "before a step that is missing; where its rows are in another file, import the files' folder"
+        notes.append(f"{order.gaps} episodes were cut {said}.")
+    return notes
+
+
+def _sorted(code: Array, step: Array, closing: Array, *, together: bool) -> Array | None:
+    """The order by episode and step, closing rows last; episodes that lie together stay where they are. None: as rows lie."""
+    if together:
+        code = np.cumsum(np.r_[False, code[1:] != code[:-1]])
+    late = np.where(closing, np.inf, step)  # of an episode one at the most
+    same = code[1:] == code[:-1]
+    if ((code[1:] > code[:-1]) | (same & (late[1:] >= late[:-1]))).all():
+        return None
+    return np.lexsort((late, code))
+
+
+def _unit(source: str, name: str, step: Array, rises: Array) -> float:
+    """By how much steps rise: 1, or what they rise by throughout; 0 for numbers that are not whole."""
+    if not len(rises) or (step.dtype.kind == "f" and (step != np.rint(step)).any()):
+        return 0.0 if len(rises) else 1.0
+    if (rises == rises[0]).all():
+        return float(rises[0])
+    if not (rises == 1).any():
+        raise DataError(
+            f"{source}: no row follows another: {name!r} rises by {rises[0]:g}, by {rises[rises != rises[0]][0]:g} and so on, "
+            "never by 1; import the folder of all files, or leave the column out where it does not count steps."
+        )
+    return 1.0
+
+
+def _falls(source: str, name: str, step: Array, row: int, episode: Any) -> DataError:
+    if episode is not None:  # rows are in order, so it cannot fall
+        return DataError(
+            f"{source}: {name!r} {step[row]:g} of episode {episode!r} comes twice; an episode has a number of its own, and "
+            "so has each of its steps."
+        )
+    return DataError(
+        f"{source}: {name!r} goes from {step[row]:g} to {step[row + 1]:g} in row {row + 1} and no episode ended there; a column of "
+        "numbers of episodes would tell which rows belong together (rename.episode=NAME)."
+    )
+
+
+def comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
+    """What is said of the first episode whose rows do not lie together."""
+    first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+    seen = set[int]()
+    for row in first.tolist():
+        if (number := int(code[row])) in seen:
+            return returns(source, names[number], row)
+        seen.add(number)
+    raise AssertionError("the rows of every episode lie together")
+
+
+def returns(source: str, name: Any, row: int) -> DataError:
+    """What is said of an episode that comes back in a row."""
+    return DataError(
+        f"{source}: episode {name!r} comes back in row {row}, after another; rows of an episode lie together, or a column 'step' "
+        "says their order (rename.step=NAME)."
+    )
+
+
+def go_over_files(told: Iterable[tuple[Ids, Array] | None]) -> bool:
+    """Whether files are one table, since rows of an episode lie in several of them: their steps go on from file to file.
+
+    Files that number their episodes anew, each of them whole, are tables of their own.
+
+    Args:
+        told: of each file its episodes and [N] steps; None where it does not have both.
+    """
+    found: list[tuple[Ids, Array]] = []
+    for one in told:
+        if one is None:
+            return False
+        found.append(one)
+    names = [set(ids.names) for ids, _ in found]
+    if sum(map(len, names)) == len(set[Any]().union(*names)):
+        return False
+    pairs = [set(zip(np.array(ids.names, object)[ids.code].tolist(), step.tolist(), strict=True)) for ids, step in found]
+    if sum(map(len, pairs)) == len(set[Any]().union(*pairs)):
+        return True
+    return not all(_is_whole(ids, step) for ids, step in found)
+
+
+def _is_whole(ids: Ids, step: Array) -> bool:
+    """Whether no episode lacks a step between its first and its last."""
+    order = np.lexsort((step, ids.code))
+    code, step = ids.code[order], step[order]
+    return bool(((code[1:] != code[:-1]) | (step[1:] - step[:-1] <= 1)).all())
+
+
+def check_ends(ends: str, there: Mapping[str, Any] | Sequence[str]) -> list[str]:
+    """A sentence where nothing says which episodes the task ended. Raises ConfigError where `ends` is neither of the two."""
+    if ends not in ("truncated", "terminated"):
+        raise ConfigError(f"ends is {ends!r}; choose from 'truncated', 'terminated'.")
+    other = "terminated" if ends == "truncated" else "truncated"
+    said = f"all were taken as {ends} (options.ends={other} changes that)"
+    return [] if "terminated" in there else [f"The file does not say which episodes the task ended: {said}."]
+
+
+def flags_of(source: str, called: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array]:
+    """`terminated`, `truncated` and `closing` of those columns that are there, [N] bool each."""
+    return {word: flags(source, called[word], columns[word]) for word in ("terminated", "truncated", "closing") if word in columns}
+
+
+def table_steps(
+    source: str, called: Mapping[str, str], columns: Mapping[str, Array], order: Order, ends: Ends, timeout_at: int | None
+) -> tuple[StepTable, list[str]]:
+    """The steps of a table, and notes.
+
+    A row with `closing` is no step: it holds the final observation of the episode before it. Without such rows the final
+    observation is the `next_observation` of the last step, where there is one (and `next_recorded` does not say otherwise).
+
+    Args:
+        source: what an error names.
+        called: what the file calls columns, by their usual names.
+        columns: [N, ...] by their usual names, actions as `steps_from_arrays` takes them; others become columns of the dataset.
+        order: of the rows.
+        ends: what the end of an episode is where `terminated` is not there.
+        timeout_at: the step of that number in an episode truncates it.
+
+    Raises:
+        DataError: as `steps_from_arrays`.
+    """
+    given = flags_of(source, called, columns)
+    found = {name: column for name, column in columns.items() if name not in given}
+    for word in ("reward", "log_prob", RECORDED):
+        if word in found:
+            found[word] = one_column(source, called[word], found[word])
+    if order.rows is not None:
+        source = f"{source}, its rows in order"
+        found, given = ({name: column[order.rows] for name, column in part.items()} for part in (found, given))
+    n = len(order.ends)
+    closing = given.get("closing", np.zeros(n, bool))
+    step, last = ~closing, (order.ends | np.r_[closing[1:], False])[~closing]
+    truncated = given.get("truncated", np.zeros(n, bool))[step]
+    terminated = given["terminated"][step] if "terminated" in given else last & ~truncated & (ends == "terminated")
+    notes: list[str] = []
+    following = [name for name in found if name.startswith("next_observation")]
+    if following and not closing.any():
+        truncated = (truncated | last) & ~terminated
+        if timeout_at is not None:
+            terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
+            notes += said
+        table = steps_in_order(found | {"terminated": terminated, "truncated": truncated}, last, source=source)
+        return table, notes
+    if following:
+        notes.append(f"Left out, as closing rows hold final observations: {', '.join(following)}.")
+    found = {name: column for name, column in found.items() if not name.startswith("next_")}
+    seen = {name.partition("/")[2]: found.pop(name) for name in list(found) if name.partition("/")[0] == "observation"}
+    shown = masked(seen.get("", seen), found.pop(ACTION_MASK, None))
+    action, reward = (found.pop(name)[step] for name in ("action", "reward"))
+    extra = {name: column[step] for name, column in found.items()}
+    steps, said = Runs(shown, closing, last, action, reward, terminated, truncated, extra).steps(source, timeout_at)
+    return steps, [*notes, *said]
