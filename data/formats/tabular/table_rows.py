@@ -129,7 +129,7 @@ def order_of(
         # of an id no step may come twice, though a flag stands between
         again = (~changed if ids is not None else ~ends[:-1]) & ~closing[1:] & (rise <= 0)
         if (wrong := np.flatnonzero(again)).size:
-            raise _falls(source, called["step"], step, int(wrong[0]), None if ids is None else ids.names[code[wrong[0]]])
+            raise _falls(source, called["step"], step, int(wrong[0]), None if ids is None else ids.names[int(code[wrong[0]])])
         unit = _unit(source, called["step"], step, rise[within]) if unit is None else unit
         gap = within & (rise != unit) if unit else np.zeros(max(n - 1, 0), bool)
         ends[:-1] |= gap
