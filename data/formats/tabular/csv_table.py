@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import DataError
-from ..imported import Array, Imported, Plan, count_notes, typed_actions
+from ..imported import Array, Imported, Plan, count_notes, typed_actions, visible_files
 from ..stretches import row_stretches, where
 from ..untrusted.archives import GZIP, head, is_zip
 from .csv_cells import HEAD, as_array, header, read_cells
@@ -28,6 +28,7 @@ from .table_rows import (
     check_ends,
     episode_ids,
     flags_of,
+    go_over_files,
     order_notes,
     order_of,
     returns,
@@ -38,8 +39,8 @@ CALLED = {name: name for name in NAMES}  # what errors call columns
 
 
 def is_csv(path: Path) -> bool:
-    """Whether the first line names reward, an observation, an action, and an episode or what ends one."""
-    return is_told(usual_names(header(path)[0], {}, whole=False))
+    """Whether the first line names reward, an observation, an action, and an episode or what ends one; or `csv_parts` the folder."""
+    return csv_parts(path) == [path] if path.is_dir() else is_told(usual_names(header(path)[0], {}, whole=False))
 
 
 def is_table(path: Path) -> bool:
@@ -52,11 +53,25 @@ def is_table(path: Path) -> bool:
 
 
 def csv_parts(folder: Path) -> list[Path]:
-    """The CSV files of a folder that also holds images, or archives or folders of them."""
+    """The CSV files of a folder that also holds images, or archives or folders of them.
+
+    Of one that holds CSV files alone it is the folder, where rows of an episode lie in several of them, as their steps say.
+    """
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if not any(path.is_dir() or path.suffix.lower() in ENDINGS or is_zip(path) for path in inside):
-        return []
+        files = visible_files(folder)
+        return [folder] if len(files) > 1 and all(map(is_csv, files)) and go_over_files(map(_told, files)) else []
     return [path for path in inside if path.is_file() and path.suffix.lower() not in ENDINGS and is_csv(path)]
+
+
+def _told(path: Path) -> tuple[Ids, Array] | None:
+    """Episodes and steps of a file that has both."""
+    found, separator = header(path)
+    names = usual_names(found, {}, whole=False)
+    if not {"episode", "step"} <= set(names):
+        return None
+    table = read_cells(path, names, separator, text={"episode"}, numbers={"step": pa.float64()})
+    return episode_ids(str(path), "episode", table["episode"]), as_array(table["step"])
 
 
 def read_csv(
@@ -68,7 +83,7 @@ def read_csv(
     ends: Literal["truncated", "terminated"] = "truncated",
     images: Path | str | None = None,
 ) -> Imported:
-    """Steps of a CSV file, episode after episode; none is dropped.
+    """Steps of a CSV file, or of a folder of files over which episodes go, episode after episode; none is dropped.
 
     Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`
     (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `step`, `terminated` (done), `truncated`
@@ -80,7 +95,7 @@ def read_csv(
     files of a folder, uint8 [H, W, C].
 
     Args:
-        path: the file.
+        path: the file, or the folder.
         timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
         discrete_action: None: whether there is one action column, and it holds whole numbers only.
         rename: what this file calls a column, by its usual name: `{"observation:0": "x", "action": "u"}` (the latter for `u:0` …).
@@ -96,8 +111,14 @@ def read_csv(
     Source: MINERVA (takuseno/minerva), README and `minerva/dataset.py`; images as in its "image dataset".
     """
     path = Path(path)
-    layout = _layout(path, rename, ends)
-    table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers)
+    files = visible_files(path) if path.is_dir() else [path]
+    layouts = [_layout(file, rename, ends) for file in files]
+    layout, tables = layouts[0], list[Any]()
+    for file, one in zip(files, layouts, strict=True):
+        if odd := sorted(set(one.names) ^ set(layout.names)):
+            raise DataError(f"{path}: its files have different columns; {odd[0]!r} is in some of them.")
+        tables.append(read_cells(file, one.names, one.separator, text=one.text, numbers=one.numbers))
+    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
     imported, order = _imported(path, layout, table, str(path), timeout_at, discrete_action, ends, images)
     limits_known = "truncated" in layout.names or timeout_at is not None
     notes = [*layout.notes, *order_notes(order, CALLED), *imported.notes, *count_notes(imported.steps, limits_known=limits_known)]
@@ -131,8 +152,8 @@ def plan_csv(
     path, options = Path(path), {"timeout_at": timeout_at, "discrete_action": discrete_action, "ends": ends}
     size = path.stat().st_size
     whole = Plan((partial(read_csv, path, rename=rename, images=images, **options),), (size,))
-    layout = _layout(path, rename, ends)
-    if n_bytes is None or layout.are_images or "closing" in layout.names or head(path, 2) == GZIP:
+    layout = _layout(visible_files(path)[0] if path.is_dir() else path, rename, ends)
+    if path.is_dir() or n_bytes is None or layout.are_images or "closing" in layout.names or head(path, 2) == GZIP:
         return whole
     flagged = [name for name in ("terminated", "truncated") if name in layout.names]
     flagged = [name for name in ("terminated", "truncated") if name in layout.names]
@@ -148,8 +169,8 @@ def plan_csv(
     try:
         order = order_of(str(path), CALLED, ids, found.steps, {} if found.flagged is None else {"truncated": found.flagged})
     except (DataError, IndexError):  # who reads all of it says why, and of which episode
-        return whole
-    if order.rows is not None:
+        order = None
+    if order is None or order.rows is not None:
         return whole
     rows = row_stretches(order.ends, max(1, n_bytes * len(order.ends) // size))
     spans = line_spans(path, [one.stop for one in rows], len(order.ends))

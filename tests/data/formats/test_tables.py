@@ -15,6 +15,7 @@ from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, parts_of, plan, read
 from d3ray.data.storage.flat import put_in_order, steps_from_flat, transitions
 from d3ray.data.storage.steps import StepTable, concat_steps
+from d3ray.platform.datasets.sources import find_sources
 
 FORMATS = ("csv", "parquet")
 
@@ -191,21 +192,22 @@ def test_transitions_of_ray_come_back_in_any_order_as_from_ray_reads_them(tmp_pa
         np.testing.assert_array_equal(steps.columns[name], column)
 
 
-def test_rows_of_an_episode_in_several_files_are_one_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", FORMATS)
+def test_rows_of_an_episode_in_several_files_are_one_table(tmp_path: Path, format: str) -> None:
     table, shuffled = columns([4, 3, 5]), np.random.default_rng(2).permutation(12)
     for k in range(3):
-        write(tmp_path / "over" / f"{k}.parquet", table, "parquet", shuffled[4 * k : 4 * k + 4])
+        write(tmp_path / "over" / str(k), table, format, shuffled[4 * k : 4 * k + 4])
     (tmp_path / "over" / "_SUCCESS").touch()
-    assert (parts_of(tmp_path / "over"), detect(tmp_path / "over")) == ([tmp_path / "over"], "parquet")
+    assert (parts_of(tmp_path / "over"), detect(tmp_path / "over")) == ([tmp_path / "over"], format)
     assert seen(read(tmp_path / "over").steps) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11]]
     for k, (start, stop) in enumerate(((0, 4), (4, 7))):
-        write(tmp_path / "apart" / f"{k}.parquet", table, "parquet", slice(start, stop))
-        write(tmp_path / "anew" / f"{k}.parquet", columns([4, 3]), "parquet")  # each file numbers its episodes from 0
+        write(tmp_path / "apart" / str(k), table, format, slice(start, stop))
+        write(tmp_path / "anew" / str(k), columns([4, 3]), format)  # each file numbers its episodes from 0
     for name in ("apart", "anew"):
-        assert [path.name for path in parts_of(tmp_path / name)] == ["0.parquet", "1.parquet"]
-    write(tmp_path / "over" / "4.parquet", table | {"more": np.zeros(12)}, "parquet", shuffled[:4])
+        assert [Path(path).name for path in find_sources([tmp_path / name])] == ["0", "1"]
+    write(tmp_path / "over" / "4", table | {"more": np.zeros(12)}, format, shuffled[:4])
     with pytest.raises(DataError, match="its files have different columns; 'more' is in some of them"):
-        read(tmp_path / "over")
+        read(tmp_path / "over", format)
 
 
 @pytest.mark.parametrize("format", FORMATS)
