@@ -39,7 +39,7 @@ CALLED = {name: name for name in NAMES}  # what errors call columns
 
 
 def is_csv(path: Path) -> bool:
-    """Whether the first line names reward, an observation, an action, and an episode or what ends one; or `csv_parts` the folder."""
+    """Whether the first line names reward, an observation, an action, and an episode or what ends one; of a folder `csv_parts`."""
     return csv_parts(path) == [path] if path.is_dir() else is_told(usual_names(header(path)[0], {}, whole=False))
 
 
