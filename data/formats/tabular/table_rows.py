@@ -220,13 +220,17 @@ def go_over_files(told: Iterable[tuple[Ids, Array] | None]) -> bool:
         if one is None:
             return False
         found.append(one)
-    names = [set(ids.names) for ids, _ in found]
-    if sum(map(len, names)) == len(set[Any]().union(*names)):
+    numbers: dict[Any, int] = {}
+    for ids, _ in found:
+        for name in ids.names:
+            numbers.setdefault(name, len(numbers))
+    if sum(len(ids.names) for ids, _ in found) == len(numbers):
         return False
-    pairs = [set(zip(np.array(ids.names, object)[ids.code].tolist(), step.tolist(), strict=True)) for ids, step in found]
-    if sum(map(len, pairs)) == len(set[Any]().union(*pairs)):
-        return True
-    return not all(_is_whole(ids, step) for ids, step in found)
+    code = np.concatenate([np.array([numbers[name] for name in ids.names], np.int64)[ids.code] for ids, _ in found])
+    step = np.concatenate([step for _, step in found])
+    order = np.lexsort((step, code))
+    twice = (np.diff(code[order]) == 0) & (np.diff(step[order]) == 0)
+    return not twice.any() or not all(_is_whole(ids, step) for ids, step in found)
 
 
 def _is_whole(ids: Ids, step: Array) -> bool:
