@@ -12,6 +12,7 @@ import ray.data
 
 from d3ray.data.dataset import Dataset
 from d3ray.platform.cluster.session import quiet_ray_data
+from d3ray.platform.datasets.ingest import ingest
 from d3ray.platform.ray_data import to_ray
 
 
@@ -84,6 +85,13 @@ def test_what_is_derived_is_worked_out_by_the_tasks(dataset: Dataset, tmp_path: 
 def test_a_dataset_in_memory_is_copied(dataset: Dataset) -> None:
     check(dataset, to_ray(dataset))
     check(dataset.split(0.3)[0], to_ray(dataset.split(0.3)[0]))
+
+
+def test_rows_that_ray_shuffled_and_wrote_as_parquet_are_imported_as_they_were(dataset: Dataset, tmp_path: Path) -> None:
+    to_ray(dataset).repartition(3).random_shuffle(seed=0).write_parquet(str(tmp_path / "rows"))
+    imported = ingest(tmp_path / "rows", tmp_path / "set", parallel=False)
+    assert imported.dataset.fingerprint == dataset.fingerprint
+    assert "Rows were put in order, by their episodes and steps." in imported.notes
 
 
 @pytest.mark.long
