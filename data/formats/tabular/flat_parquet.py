@@ -230,4 +230,5 @@ class _Table:
 def _open(path: Path) -> Generator[_Table]:
     files = visible_files(path) if path.is_dir() else [path]
     with ExitStack() as stack:
-        yield _Table(str(path), [stack.enter_context(open_parquet(file)) for file in files])
+        opened = [stack.enter_context(open_parquet(file)) for file in files]
+        yield _Table(str(path), [file for file in opened if file.metadata.num_rows] or opened[:1])  # Ray writes empty ones too

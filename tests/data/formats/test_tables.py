@@ -198,6 +198,9 @@ def test_rows_of_an_episode_in_several_files_are_one_table(tmp_path: Path, forma
     for k in range(3):
         write(tmp_path / "over" / str(k), table, format, shuffled[4 * k : 4 * k + 4])
     (tmp_path / "over" / "_SUCCESS").touch()
+    if format == "parquet":  # as Ray writes empty blocks
+        empty = pq.read_table(tmp_path / "over" / "0").slice(0, 0)
+        pq.write_table(empty, tmp_path / "over" / "9")
     assert (parts_of(tmp_path / "over"), detect(tmp_path / "over")) == ([tmp_path / "over"], format)
     assert seen(read(tmp_path / "over").steps) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11]]
     for k, (start, stop) in enumerate(((0, 4), (4, 7))):
