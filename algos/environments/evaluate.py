@@ -149,6 +149,7 @@ def _fit_for(policy: Policy, vector: VectorEnvironment) -> Policy:
         environment = environment_of(vector.single)
         shown = vector.spec if facing_it is policy else facing_it.spec  # stacks of the frames that it shows
         check_spaces(shown, fitted, environment.id if environment else "the environment", "this policy", fewer_actions="fitted")
+        vector.keep_float64(fitted)
     return facing_it
 
 

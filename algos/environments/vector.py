@@ -126,6 +126,13 @@ class VectorEnvironment:
             self._show(i, observation, info[i], ended=bool(terminated[i] or truncated[i]))
         return StepResult(self._observation(), reward, terminated, truncated, info)
 
+    def keep_float64(self, spec: Spec) -> None:
+        """Shows observations in float64 from now on that a policy of this spec takes so; else they come as float32, like data."""
+        leaves = {name.partition("/")[2]: leaf for name, leaf in space_columns(spec.observation).items()}
+        for key, shown in self._shown.items():
+            if key in leaves and leaves[key].dtype == "float64" and shown.dtype == np.float32:
+                self._shown[key] = shown.astype(np.float64)
+
     def close(self) -> None:
         for environment in self.environments:
             environment.close()

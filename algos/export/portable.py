@@ -104,6 +104,7 @@ def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tup
 
 def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:
     # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
-    wide = torch.float64 if name != "action" and bool(affine.shift.any()) else dtype
+    exact = affine.scale.dtype == torch.float64 or bool(affine.shift.any())
+    wide = torch.float64 if name != "action" and exact else dtype
     scale, shift = (part.detach().to("cpu", wide, copy=True) for part in (affine.scale, affine.shift))
     return Affine(scale, shift, affine.limit)

@@ -39,7 +39,8 @@ from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
 from ...data.masks import Masked
 from ...data.sampling.windows import Windows
-from ...data.spec import Spec, space_columns
+from ...data.scalers import observation_affines
+from ...data.spec import Box, Spec, space_columns
 from ..config import Bounds, ContinuousConfig, Preset
 from ..critics import Critics, CriticsConfig
 from ..definition import LossValue, Network, Verbs, due, loss, transitions
@@ -184,7 +185,8 @@ class FollowingSource:
         self._dtype, self._device = learner.dtype, learner.device
         self._images = {name: leaf.dtype for name, leaf in space_columns(given.spec.observation).items() if leaf.dtype == "uint8"}
         scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
-        self._affines = scaler.affines(learner.dtype, learner.device) if scaler else {}
+        kinds = {name: leaf.dtype for name, leaf in space_columns(given.spec.observation).items() if isinstance(leaf, Box)}
+        self._affines = observation_affines(scaler, kinds, learner.dtype, learner.device)
         self._action = action_scaler.affine(learner.dtype, learner.device) if action_scaler else None
         self._known: Tensor | None = None
         if isinstance(given, Dataset):

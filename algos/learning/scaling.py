@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ...data.masks import Masked
-from ...data.scalers import Affine
-from ...data.spec import Box, Leaf, Spec
+from ...data.scalers import Affine, observation_affines
+from ...data.spec import Box, Leaf, Spec, space_columns
 
 Bounds = tuple[Tensor, Tensor]
 _ROUNDING = 1e-6  # share of a policy's reach that says nothing
@@ -29,7 +29,8 @@ class Scaling:
     def __init__(self, config: Any, spec: Spec, dtype: torch.dtype, device: torch.device) -> None:
         self.spec, self.dtype, self.device = spec, dtype, device
         scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
-        self.observation_affines: dict[str, Affine] = scaler.affines(dtype, device) if scaler else {}
+        self._kinds = {name: leaf.dtype for name, leaf in space_columns(spec.observation).items() if isinstance(leaf, Box)}
+        self.observation_affines = observation_affines(scaler, self._kinds, dtype, device)
         self.action_affine: Affine | None = action_scaler.affine(dtype, device) if action_scaler else None
         exact = action_scaler.affine(torch.float64) if action_scaler else None
         self.bounds = left_bounds(spec.action, exact, dtype, device)  # once: a policy is made at every prediction
@@ -37,7 +38,7 @@ class Scaling:
 
     def follow(self, scaler: Any) -> None:
         """Scales observations by the numbers that a scaler has now; so does whatever was made with the old ones."""
-        for name, affine in scaler.affines(self.dtype, self.device).items():
+        for name, affine in observation_affines(scaler, self._kinds, self.dtype, self.device).items():
             self.observation_affines[name].become(affine)
 
     def affines(self) -> dict[str, Affine]:
@@ -54,7 +55,7 @@ class Scaling:
 
     def _scaled(self, column: str, x: Any) -> Tensor:
         raw, affine = self._here(x), self.observation_affines.get(column)
-        return affine.transform(raw) if affine else raw.to(self.dtype)
+        return (affine.transform(raw) if affine else raw).to(self.dtype)
 
     def _here(self, x: Any) -> Tensor:
         return x.to(self.device) if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x), device=self.device)
@@ -69,7 +70,7 @@ class Scaling:
     def raw_observation(self, observation: Tensor) -> Tensor:
         """Scaled vectors as they were shown."""
         affine = self.observation_affines.get("observation")
-        return affine.reverse(observation) if affine else observation
+        return affine.reverse(observation).to(self.dtype) if affine else observation
 
     def raw_action(self, action: Tensor) -> Tensor:
         """Scaled actions as environments take them."""

@@ -18,6 +18,7 @@ from ..definition import Definition
 from ..recurrence import remembers
 from ..registry import algorithm_class, algorithm_names
 from ..wants import Opens
+from .resolution import check_resolution
 
 
 def sampling(config: Any) -> Any:
@@ -35,8 +36,8 @@ def config_for_dataset(algorithm: Definition, dataset: Dataset) -> Any:
 
     Raises:
         ConfigError: a setting cannot be used.
-        DataError: actions are of the other kind, a scaler or an augmentation does not suit the data, or scaled actions lie
-            outside [-1, 1].
+        DataError: actions are of the other kind, a scaler or an augmentation does not suit the data, scaled actions lie outside
+            [-1, 1], or observations lie too close together for the float type.
     """
     config = algorithm.check_settings()
     check_actions(algorithm, dataset.spec, dataset.name)
@@ -45,6 +46,7 @@ def config_for_dataset(algorithm: Definition, dataset: Dataset) -> Any:
     scalers = ("observation_scaler", "action_scaler", "reward_scaler")
     fitted = {n: getattr(config, n).fit(dataset) for n in scalers if getattr(config, n, None)}
     check_range(algorithm.name, fitted.get("action_scaler"), dataset)
+    check_resolution(algorithm, config, dataset)
     return algorithm.completed(config.model_copy(update=fitted), dataset)
 
 

@@ -20,6 +20,7 @@ from ..dynamics.generated import Generated, all_real, generated
 from ..environments.spaces import check_spaces
 from ..wants import Material, Opens, Stretches, Transitions, Wants
 from .learner import Learner
+from .resolution import check_resolution
 from .setup import check_range, sampling, seen_spec
 
 
@@ -40,7 +41,7 @@ class Sources:
     def __init__(self, algorithm: Definition, config: Any, spec: Spec, learner: Learner) -> None:
         self.wants = generated(algorithm, config, algorithm.wants(config))
         self.data: dict[str, Any] = {}
-        self._name, self._config, self._spec, self._learner = algorithm.name, config, spec, learner
+        self._algorithm, self._name, self._config, self._spec, self._learner = algorithm, algorithm.name, config, spec, learner
         self._seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
         self._common: dict[str, Any] = {
             "gamma": learner.hyper["gamma"],
@@ -72,6 +73,7 @@ class Sources:
         spec = seen_spec(self._config, dataset.spec)
         check_spaces(spec, self._spec, dataset.name, f"this {self._name}", fewer_actions="shown")
         check_range(self._name, getattr(self._config, "action_scaler", None), dataset)
+        check_resolution(self._algorithm, self._config, dataset)
         self._warn_of_padding(dataset)
         returns = dataset.statistics.return_
         return {

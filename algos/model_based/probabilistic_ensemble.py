@@ -37,7 +37,7 @@ from ...data.dataset import Dataset
 from ...data.episodes import Episode, Transition
 from ...data.errors import ConfigError, DataError
 from ...data.masks import bare
-from ...data.scalers import ObservationScaler, RewardScaler
+from ...data.scalers import Affine, ObservationScaler, RewardScaler
 from ...data.scalers.observation import StandardScaler
 from ...data.scalers.reward import StandardRewardScaler
 from ...data.seeds import fold
@@ -179,7 +179,11 @@ class ProbabilisticEnsemble(Algorithm):
         """The elites in raw units, at rest."""
         fit = self.fitted
         network: Any = fit.learner.modules["dynamics"]
-        scalers = {name: affine for name, affine in fit.scaling.affines().items() if name in ("observation", "action")}
+        scalers = {
+            name: Affine(affine.scale.to(fit.dtype), affine.shift.to(fit.dtype), affine.limit)
+            for name, affine in fit.scaling.affines().items()
+            if name in ("observation", "action")
+        }
         termination = fit.config.termination
         if termination == "auto":
             raise ConfigError(f"This {self.name} has met no data, so nobody knows when the MDP ends: fit it, or set termination.")

@@ -15,7 +15,7 @@ from ..batch import Batch
 from ..errors import DataError
 from ..frames import FrameStack
 from ..masks import ACTION_MASK, Masked
-from ..scalers import ActionScaler, ObservationScaler, RewardScaler
+from ..scalers import ActionScaler, ObservationScaler, RewardScaler, observation_affines
 from ..spec import is_shown
 from ..tracing import host_may_look
 from .returns import RETURNS, ReturnsToGo
@@ -78,7 +78,8 @@ class Gather:
         self.stacks = dict(stacks or {})
         self.columns, self.gamma, self.td_steps, self.dtype = columns, gamma, td_steps, dtype
         self.device = columns["reward"].device
-        self.observation_affines = observation_scaler.affines(dtype, self.device) if observation_scaler else {}
+        kinds = {name: str(column.dtype).removeprefix("torch.") for name, column in columns.items()}
+        self.observation_affines = observation_affines(observation_scaler, kinds, dtype, self.device)
         self.action_affine = action_scaler.affine(dtype, self.device) if action_scaler else None
         self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
         self.next_action, self.extra, self.returns, self.ahead = next_action, tuple(extra), returns, ahead
@@ -240,7 +241,7 @@ class Gather:
         if name == ACTION_MASK:
             return raw != 0
         affine = self.observation_affines.get(name)
-        return affine.transform(raw) if affine else raw.to(self.dtype)
+        return (affine.transform(raw) if affine else raw).to(self.dtype)
 
     def reward(self, rows: Tensor) -> Tensor:
         """Rewards of rows as an algorithm sees them."""

@@ -7,8 +7,16 @@ dataset's manifest has, so fitting reads no data. What has no spread (a constant
 """
 
 from .action import ActionScaler, MinMaxActionScaler
-from .base import Affine, Scaler
-from .observation import KeywiseScaler, MinMaxScaler, ObservationScaler, PixelScaler, RunningScaler, StandardScaler
+from .base import Affine, Scaler, is_wide
+from .observation import (
+    KeywiseScaler,
+    MinMaxScaler,
+    ObservationScaler,
+    PixelScaler,
+    RunningScaler,
+    StandardScaler,
+    observation_affines,
+)
 from .reward import (
     ClipRewardScaler,
     ConstantShiftRewardScaler,
@@ -41,4 +49,6 @@ __all__ = [
     "Scaler",
     "StandardRewardScaler",
     "StandardScaler",
+    "is_wide",
+    "observation_affines",
 ]

@@ -102,6 +102,12 @@ class Scaler(Config):
         return [np.asarray(value, np.float64) for value in values]
 
 
+def is_wide(dtype: Any) -> bool:
+    """Whether numbers of a type, or of its name, may lie too close together for float32 where they are large."""
+    kind = np.dtype(dtype)
+    return kind.kind in "fiu" and kind.itemsize >= 4 and kind != np.float32
+
+
 def vector(values: Any) -> Vector:
     """Numbers as a config holds them."""
     return tuple(float(v) for v in np.asarray(values, np.float64).reshape(-1))

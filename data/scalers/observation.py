@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 from ..config import by_name, setting
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Box, Dict, ObservationSpace, flat_space
-from .base import Affine, Scaler, Vector, inverse, to_unit, vector
+from .base import Affine, Scaler, Vector, inverse, is_wide, to_unit, vector
 from .running import merged
 
 if TYPE_CHECKING:
@@ -228,6 +228,27 @@ class KeywiseScaler(Scaler):
             return scaler.reverse_transform(part) if reverse else scaler.transform(part)
 
         return {key: one(key, part) for key, part in x.items()}
+
+
+def observation_affines(
+    scaler: Any, kinds: Mapping[str, Any], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> dict[str, Affine]:
+    """A fitted scaler of observations (None: there is none) as tensors, by column.
+
+    They are in `dtype`, but in float64 for columns that are kept as float64 or as large integers: of a time in seconds since 1970 the
+    mean is then taken away before anything is rounded. Whoever scales brings the result to `dtype`.
+
+    Args:
+        scaler: Fitted.
+        kinds: NumPy's type of each column, or its name.
+        dtype: Of what networks see.
+        device: Where they lie.
+    """
+    if scaler is None:
+        return {}
+    found: dict[str, Affine] = scaler.affines(dtype, device)
+    exact: dict[str, Affine] = scaler.affines(torch.float64, device)
+    return {name: exact[name] if name in kinds and is_wide(kinds[name]) else affine for name, affine in found.items()}
 
 
 def _read(value: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DataError
 
+SMALLEST_SPREAD = 1e-3  # of an entry of observations that counts as one: what the scaler `standard` adds to it
 CHUNK = 1 << 14  # rows looked at at once, so that a check of a large column needs little memory
 
 
@@ -56,6 +57,32 @@ def finite(label: str, column: np.ndarray, rows: np.ndarray | None = None, found
             k = int(part.start + bad.argmax())
             kind = found or ("NaN" if np.isnan(column[k]).any() else "an infinite number")
             raise DataError(f"{label} has {kind} in row {k if rows is None else int(rows[k])}.")
+
+
+def too_close(std: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Whether numbers from `low` to `high` with a standard deviation `std` lie closer together than float32's numbers do there.
+
+    Spreads below `SMALLEST_SPREAD` count as none.
+    """
+    with np.errstate(over="ignore"):
+        step = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
+    return (std > SMALLEST_SPREAD) & (std < step)
+
+
+def resolved(label: str, column: np.ndarray) -> None:
+    """Raises DataError where float64 numbers [N, ...] would lose their spread as float32; the first such entry is named.
+
+    Only entries that are large in the first row can: of those, few, the spread is measured.
+    """
+    flat = column.reshape(len(column), -1)
+    for k in np.flatnonzero(np.abs(flat[0]) > SMALLEST_SPREAD / np.finfo(np.float32).eps).tolist():
+        std, low, high = flat[:, k].std(), flat[:, k].min(), flat[:, k].max()
+        if too_close(std, low, high):
+            entry = f", entry {k}," if flat.shape[1] > 1 else ""
+            raise DataError(
+                f"{label}{entry} reaches {max(abs(low), abs(high)):.6g} with a standard deviation of {std:.3g}, and float32 cannot "
+                "tell numbers apart there: subtract an offset from them, or set keep_float64."
+            )
 
 
 def one_column(label: str, array: np.ndarray) -> np.ndarray:

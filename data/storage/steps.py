@@ -324,7 +324,10 @@ def _column(values: Any, name: str, where: str, keep_float64: bool, finite: bool
     elif array.dtype == np.float16:
         checks.finite(f"{where}{name}", array)
     elif array.dtype.kind == "f":
-        array = _floats(array, name, where, keep_float64=keep_float64, finite=finite)
+        narrow = _floats(array, name, where, keep_float64=keep_float64, finite=finite)
+        if array.dtype.itemsize > narrow.dtype.itemsize and name.startswith("observations"):  # few final ones tell no spread
+            checks.resolved(f"{where}{name}", array)
+        array = narrow
     return array[:, None] if array.ndim == 1 and not numbers else array
 
 

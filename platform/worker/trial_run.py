@@ -383,7 +383,13 @@ class TrialRun:
                 forget_donated(self.writer.trial)
 
     def finish(self) -> dict[int, dict[str, Any]]:
-        """Writes the packages, and how each seed ended."""
+        """Writes the packages, and how each seed ended.
+
+        A seed whose policy cannot be exported has finished all the same, with its checkpoint and a warning that says why.
+
+        Raises:
+            StorageError: the place cannot be written; nothing is settled then, and a resume writes it again.
+        """
         ended, now = dict[int, dict[str, Any]](), time.time_ns() // 1_000_000
         for seed in self.config.seeds:
             about: dict[str, Any] = {
@@ -400,10 +406,10 @@ class TrialRun:
                 ended[seed] = {**self.failed[seed], **about}
             elif self.stopped is not None:
                 if seed in self.best and not self.goes_on:
-                    self._write_package(seed)
+                    about |= self._left(seed, about)
                 ended[seed] = {"status": "KILLED", "reason": self.stopped, "final": not self.goes_on, **about}
             else:
-                self._write_package(seed)
+                about |= self._left(seed, about)
                 ended[seed] = {"status": "FINISHED", **about}
         if self.writer is not None:
             if self.step:  # else it was cancelled before it had begun
@@ -412,6 +418,20 @@ class TrialRun:
             if self.config.heeds and not self.goes_on:
                 (self.writer.trial.folder / "donated").remove()
         return ended
+
+    def _left(self, seed: int, about: Mapping[str, Any]) -> dict[str, str]:
+        """Writes the package of a seed. What is to be added to how it ended: a warning where it cannot be exported."""
+        try:
+            self._write_package(seed)
+            return {}
+        except Exception as error:
+            if isinstance(error, FencedError) or isinstance(error.__cause__ or error.__context__, OSError) or ran_out(error):
+                raise  # the trial is another's, the disk is full, or the memory is: to write it again may do
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise
+            said = str(error) if isinstance(error, D3rayError) else f"{type(error).__name__}: {error}"
+            lost = f"its {leaves(self._algorithm)} was not exported, and its checkpoint is kept: {said.strip().rstrip('.')}"
+            return {"warning": "; ".join(filter(None, (about.get("warning"), lost)))}
 
     def _write_package(self, seed: int) -> None:
         """The package of the best checkpoint where a metric chooses one, else of the last weights; of a judge there is none."""
