@@ -19,11 +19,11 @@ from ..data.errors import ConfigError
 from ..data.masks import bare
 from ..data.replay import ReplayBuffer
 from ..data.spec import Spec
-from ..data.storage.checks import as_array
 from ..data.storage.files import Place
 from ..data.uris import is_remote
 from .acting.fitted import policy, policy_module
 from .acting.inputs import as_batch, raw_actions, raw_inputs
+from .acting.plain import plain_array
 from .acting.policy import Policy, module_input
 from .acting.remembering import Remembering, StatefulWrapper
 from .devices import AnyDevice
@@ -197,8 +197,9 @@ class Algorithm(Estimator):
             )
         shown, single = as_batch(fit.spec, x)
         inputs = {name: torch.as_tensor(rows) for name, rows in raw_inputs(fit.spec, shown).items()}
-        action = as_array("The array of actions", action)
-        raw = raw_actions(fit.spec.action, action[None] if single else action, len(next(iter(inputs.values()))))
+        raw = raw_actions(
+            fit.spec.action, plain_array(action, "Actions")[None] if single else action, len(next(iter(inputs.values())))
+        )
         with torch.no_grad():
             values = self.values(fit.nets(), fit.scaling.observation(bare(module_input(fit.spec, inputs))), fit.scaling.action(raw))
         at: Any = 0 if single else slice(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ...data.errors import DataError
 from ...data.masks import ACTION_MASK, Masked, bare, mask_of, masked, parted
 from ...data.spec import Box, Discrete, Leaf, Spec, space_columns, value_columns
-from ...data.storage.checks import as_array
+from .plain import plain_array
 
 
 def named_inputs(spec: Spec) -> dict[str, Leaf]:
@@ -31,23 +31,27 @@ def with_mask(spec: Spec, observation: Any, action_mask: Any) -> Any:
 def as_batch(spec: Spec, observation: Any, action_mask: Any = None) -> tuple[Any, bool]:
     """An observation with its mask, if one was given, as a batch; and whether it was a single one, [*shape], which gets the axis.
 
-    Raises DataError as `with_mask`.
+    Raises DataError as `with_mask`, and where parts are no numbers.
     """
     shown, columns = with_mask(spec, observation, action_mask), space_columns(spec.observation)
     shown = parted(shown) if spec.action_mask else shown
-    seen, whole = bare(shown), "observation" in columns
+    whole = "observation" in columns
+    seen = _each(bare(shown), lambda part: plain_array(part, "Observations"), whole=whole)
+    shown = masked(seen, mask_of(shown))
     parts = {"observation": seen} if whole else value_columns(seen)
     if parts.keys() != columns.keys() or any(np.ndim(parts[name]) != len(leaf.shape) for name, leaf in columns.items()):
         return shown, False
+    mask = None if mask_of(shown) is None else plain_array(mask_of(shown), ACTION_MASK)[None]
+    return masked(_each(seen, lambda part: part[None], whole=whole), mask), True
 
-    def one(x: Any) -> Any:
-        if not whole and isinstance(x, Mapping):
-            return {key: one(part) for key, part in cast("Mapping[str, Any]", x).items()}
-        if not whole and isinstance(x, tuple):
-            return tuple(map(one, cast("tuple[Any, ...]", x)))
-        return as_array("What was given", x)[None]
 
-    return masked(one(seen), None if mask_of(shown) is None else as_array(ACTION_MASK, mask_of(shown))[None]), True
+def _each(x: Any, function: Callable[[Any], Any], *, whole: bool) -> Any:
+    """A function of each part of an observation, which is one array where it is `whole`."""
+    if not whole and isinstance(x, Mapping):
+        return {key: _each(part, function, whole=False) for key, part in cast("Mapping[str, Any]", x).items()}
+    if not whole and isinstance(x, tuple):
+        return tuple(_each(part, function, whole=False) for part in cast("tuple[Any, ...]", x))
+    return function(x)
 
 
 def action_dtype(spec: Spec) -> str:
@@ -58,14 +62,14 @@ def action_dtype(spec: Spec) -> str:
 
 
 def raw_inputs(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
-    """Raw observations [B, ...], an array or mappings and tuples of them, by input name; their types are left as they are.
+    """Raw observations [B, ...], an array or mappings and tuples of them, by input name; see `plain_array` for their types.
 
     The mask is that of what is `Masked`, or the key `action_mask` of a mapping; without, all actions are legal. A policy that knows
     none is given none.
 
     Raises:
         DataError: a key is missing or unknown, a shape is not (batch, *shape of the space), a number is not finite, an image of
-            bytes comes as floats, or no action is legal.
+            bytes comes as floats, what is given is no array of numbers, or no action is legal.
     """
     shown = parted(observation) if spec.action_mask else observation
     inputs = _seen(spec, bare(shown))
@@ -80,7 +84,7 @@ def _seen(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
         keys, given = ([name.partition("/")[2] for name in sorted(names)] for names in (wanted, parts))
         found = f"the keys {given}" if isinstance(observation, Mapping | tuple) else f"a {type(observation).__name__}"
         raise DataError(f"Observations of this policy are a mapping with the keys {keys}, not {found}.")
-    inputs = {name: _rows(name, box, as_array(name, parts[name])) for name, box in wanted.items()}
+    inputs = {name: _rows(name, box, plain_array(parts[name], _called(name))) for name, box in wanted.items()}
     if len({len(rows) for rows in inputs.values()}) > 1:
         sizes = ", ".join(f"{name} {len(rows)}" for name, rows in inputs.items())
         raise DataError(f"The parts of an observation have different numbers of rows: {sizes}.")
@@ -91,7 +95,7 @@ def _mask(mask: Any, n: int, n_actions: int) -> np.ndarray:
     """Which actions are legal, bool [n, n_actions]."""
     if mask is None:
         return np.ones((n, n_actions), bool)
-    array = as_array(ACTION_MASK, mask)
+    array = plain_array(mask, ACTION_MASK)
     if array.shape != (n, n_actions):
         raise DataError(f"{ACTION_MASK} has the shape {array.shape}; {n} observations go with {(n, n_actions)}.")
     legal = array.astype(bool)
@@ -100,25 +104,34 @@ def _mask(mask: Any, n: int, n_actions: int) -> np.ndarray:
     return legal
 
 
+def _called(name: str) -> str:
+    return "Observations" if name == "observation" else f"Observations {name.partition('/')[2]!r}"
+
+
 def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:
     if array.ndim != len(box.shape) + 1 or array.shape[1:] != box.shape:
         hint = "; a single one needs a batch axis here: x[None]" if array.shape == box.shape else ""
         wanted = ", ".join(("batch", *map(str, box.shape)))
         what = "Observations have" if name == "observation" else f"{name} has"
         raise DataError(f"{what} the shape {array.shape}; this policy takes ({wanted}){hint}.")
-    if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
-        bad = ~finite.reshape(len(array), -1).all(1)
-        raise DataError(f"{name} is NaN or infinite in {bad.sum()} of {len(array)} rows, first in row {bad.argmax()}.")
+    _finite(f"{name} is", array)
     if isinstance(box, Box) and box.is_image and array.dtype.kind == "f":
         raise DataError(f"{name} is an image of bytes, 0 to 255, and {array.dtype} was given: hand in what was shown, unscaled.")
     return array
 
 
+def _finite(are: str, array: np.ndarray) -> None:
+    if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+        bad = ~finite.reshape(len(array), -1).all(1)
+        raise DataError(f"{are} NaN or infinite in {bad.sum()} of {len(array)} rows, first in row {bad.argmax()}.")
+
+
 def raw_actions(space: Leaf, action: Any, count: int) -> np.ndarray:
-    """Raw actions, one for each of `count` observations. Raises DataError where they are of another shape or range."""
-    array = as_array("The array of actions", action)
+    """Raw actions, one for each of `count` observations. Raises DataError where their shape, range or type is another."""
+    array = plain_array(action, "Actions")
     if array.shape != (count, *space.shape):
         raise DataError(f"Actions have the shape {array.shape}; {count} observations go with {(count, *space.shape)}.")
+    _finite("Actions are", array)
     if isinstance(space, Discrete) and not (np.equal(np.mod(array, 1), 0) & (array >= 0) & (array < space.n)).all():
         raise DataError(f"Actions are whole numbers from 0 to {space.n - 1} here; these reach from {array.min()} to {array.max()}.")
     return array

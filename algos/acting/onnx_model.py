@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...data.spec import Spec
-from ...data.storage.checks import as_array
 from .inputs import action_dtype, as_batch, named_inputs, raw_actions, raw_inputs
 from .onnx_policy import as_type, opened_graph
+from .plain import plain_array
 
 MEMBERS = "members/"
 OUTPUTS = ("next_observation", "reward", "terminated")
@@ -82,6 +82,6 @@ class OnnxModel:
         """The graph's inputs, without noise; and whether they are of a single observation."""
         shown, single = as_batch(self.spec, x)
         seen = as_type("The model takes observations", raw_inputs(self.spec, shown)["observation"], self._seen)
-        taken = raw_actions(self.spec.action, as_array("The array of actions", action)[None] if single else action, len(seen))
+        taken = raw_actions(self.spec.action, plain_array(action, "Actions")[None] if single else action, len(seen))
         noise = np.zeros((len(seen), *self._noise["shape"][1:]), self._noise["dtype"])
         return {"observation": seen, "action": taken.astype(action_dtype(self.spec)), NOISE: noise}, single

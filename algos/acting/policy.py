@@ -25,6 +25,7 @@ from ..ports import Draws, Ports, Tensors, noises, started
 from ..recurrence import acted, remembered
 from .frames import facing
 from .inputs import as_batch, raw_inputs, with_mask
+from .plain import plain_array
 
 
 class Acting(Protocol):
@@ -225,7 +226,7 @@ class Policy:
         """
         if not self.module.stochastic:
             raise ConfigError(f"The policy of {self.module.algorithm.name} is deterministic, so its actions have no density.")
-        given = torch.as_tensor(action, device=self.device)
+        given = torch.as_tensor(plain_array(action, "Actions"), device=self.device)
         return self._answer(lambda x: self.module.log_prob(x, given), observation)
 
     def _answer(self, function: Callable[[Observation], Tensor], observation: Any) -> np.ndarray:

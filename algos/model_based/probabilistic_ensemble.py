@@ -42,8 +42,8 @@ from ...data.scalers.observation import StandardScaler
 from ...data.scalers.reward import StandardRewardScaler
 from ...data.seeds import fold
 from ...data.spec import Spec
-from ...data.storage.checks import as_array
 from ..acting.inputs import as_batch, raw_actions, raw_inputs
+from ..acting.plain import plain_array
 from ..base import Algorithm
 from ..config import ContinuousConfig, Preset
 from ..definition import LossValue, Network, Verbs, due, loss
@@ -214,7 +214,7 @@ class ProbabilisticEnsemble(Algorithm):
         fit = self.fitted
         shown, single = as_batch(fit.spec, x)
         seen = torch.as_tensor(raw_inputs(fit.spec, shown)["observation"], device=fit.device)
-        taken = raw_actions(fit.spec.action, as_array("The array of actions", action)[None] if single else action, len(seen))
+        taken = raw_actions(fit.spec.action, plain_array(action, "Actions")[None] if single else action, len(seen))
         found = self.model()(seen, torch.as_tensor(taken, device=fit.device))
         told = found.following.mean(0), found.reward.mean(0), *([found.uncertainty("variance")] if with_variance else [])
         return tuple(part.cpu().numpy()[0 if single else slice(None)] for part in told)
