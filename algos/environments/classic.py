@@ -39,15 +39,15 @@ class ClassicEnvironment:
             else (shown, {})
         )
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated, info."""
         result = self.environment.step(action)
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
-            return observation, float(reward), bool(terminated), bool(truncated), info
+            return observation, reward, bool(terminated), bool(truncated), info
         observation, reward, done, info = result
         truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
-        return observation, float(reward), bool(done) and not truncated, truncated, info
+        return observation, reward, bool(done) and not truncated, truncated, info
 
     def close(self) -> None:
         if hasattr(self.environment, "close"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,8 @@ def evaluate(
     beforehand: were episodes counted as they finish, short ones would be counted more often. A deterministic policy gets the same
     returns whatever n_envs is, as far as its own arithmetic does not depend on the number of rows (a matrix product's last bit
     may).
+
+    Where a reward is NaN or infinite so is the return of its episode; a warning says where that was first.
 
     Args:
         policy: Raw observations in, raw actions out. Its state is started anew with every round of n_envs episodes.
@@ -175,7 +178,7 @@ def _play(
     watch: Callable[[int], None] | None,
 ) -> Evaluation:
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-    seeds, made = episode_seeds(seed, episodes), 0
+    seeds, made, bad = episode_seeds(seed, episodes), 0, ""
     for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
         n = min(vector.n, episodes - first)
         playing = list(range(n))
@@ -192,9 +195,20 @@ def _play(
             made += 1
             returns[first : first + n] += result.reward[:n]  # zero for those that have finished
             lengths[[first + i for i in playing]] += 1
+            if not bad and not np.isfinite(result.reward).all():
+                i = int((~np.isfinite(result.reward)).argmax())
+                at = f"at step {lengths[first + i]} of episode {first + i}"
+                bad = f"Environment {i}, {_name_of(vector)}, paid {result.reward[i]} {at}"
             if (ended := result.ended).any():
                 playing = [i for i in playing if not ended[i]]
             observation = result.observation
             if watch is not None:
                 watch(first)
+    if bad:
+        warnings.warn(f"{bad}, so the mean return is no finite number.", stacklevel=3)
     return Evaluation(returns, lengths, environment_of(vector.single))
+
+
+def _name_of(vector: VectorEnvironment) -> str:
+    known = environment_of(vector.single)
+    return type(vector.single).__name__ if known is None else known.id

@@ -101,7 +101,8 @@ class Rollout:
         result = vector.step(action)
         if not np.isfinite(result.reward).all():
             worst = int((~np.isfinite(result.reward)).argmax())
-            raise DataError(f"Environment {worst} paid {result.reward[worst]}, which is not finite: look at its step.")
+            at = f"at step {int(self._length[worst]) + 1} of its episode"
+            raise DataError(f"Environment {worst} paid {result.reward[worst]} {at}, which is not finite: look at its step.")
         self._actions.append(action.copy())
         ends = (result.terminated, result.truncated, result.observation)
         self.buffer.append(self.observation, action, result.reward, *ends, **extra)

@@ -33,7 +33,8 @@ def spec_of(environment: Any) -> Spec:
 
     Observations are Box, Discrete, MultiDiscrete and MultiBinary, and dicts and tuples of these; actions the same but for the
     latter two. float64 becomes float32, as in datasets. What is discrete is counted from 0 whatever the space's `start`. Bounds of
-    which an entry is infinite are None: nothing is known that one could scale by.
+    which an entry is infinite are None: nothing is known that one could scale by. Actions of a box with several axes are vectors of
+    all its entries here, which `VectorEnvironment` gives their shape.
 
     Raises:
         ConfigError: a space of another kind (Text, Sequence, Graph, …), or a dict or tuple of actions.
@@ -41,7 +42,10 @@ def spec_of(environment: Any) -> Spec:
     observation, action = environment.observation_space, environment.action_space
     if kind_of(action) not in _LEAVES:
         raise ConfigError(f"Actions of kind {kind_of(action)} cannot be recorded; d3ray takes {', '.join(_LEAVES)}.")
-    return Spec(observation=space_of(observation), action=_leaf(action))
+    taken = _leaf(action)
+    if isinstance(taken, Box) and len(taken.shape) > 1:
+        taken = taken.model_copy(update={"shape": (taken.size,)})
+    return Spec(observation=space_of(observation), action=taken)
 
 
 _LEAVES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")

@@ -114,7 +114,7 @@ class VectorEnvironment:
             indices: Which environments; None: all.
 
         Raises:
-            DataError: an action is NaN.
+            DataError: an action is NaN, or a reward or a flag is not one number. A reward may be NaN.
         """
         chosen = range(self.n) if indices is None else indices
         rows = self._raw_actions(np.asarray(actions))
@@ -122,7 +122,12 @@ class VectorEnvironment:
         terminated, truncated = np.zeros(self.n, bool), np.zeros(self.n, bool)
         info: list[dict[str, Any]] = [{} for _ in range(self.n)]
         for i in chosen:
-            observation, reward[i], terminated[i], truncated[i], info[i] = self.environments[i].step(rows[i])
+            observation, paid, ended, cut, info[i] = self.environments[i].step(rows[i])
+            reward[i], terminated[i], truncated[i] = (
+                _one(paid, "reward", i),
+                _one(ended, "terminated", i),
+                _one(cut, "truncated", i),
+            )
             self._show(i, observation, info[i], ended=bool(terminated[i] or truncated[i]))
         return StepResult(self._observation(), reward, terminated, truncated, info)
 
@@ -192,6 +197,17 @@ class VectorEnvironment:
             return None
         key = fold(fold(fold(root_key(self.seed), "environment reset"), i), self.resets[i])
         return integers(key, 1, 2**31 - 1)[0]
+
+
+def _one(value: Any, what: str, i: int) -> Any:
+    """A number as it is, and that of an array of one element."""
+    if isinstance(value, float | int):  # as most are
+        return value
+    array = np.asarray(value)
+    if array.size == 1 and array.dtype.kind in "biuf":
+        return array.item()
+    kind = f"an array of shape {list(array.shape)}" if array.dtype.kind in "biuf" else f"{type(value).__name__} {str(value)[:40]!r}"
+    raise DataError(f"Environment {i} gives as {what} {kind}, and a step has one number.")
 
 
 def _called(key: str) -> str:

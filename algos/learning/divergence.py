@@ -30,17 +30,18 @@ _BEYOND = 10.0  # how far beyond every possible return the mean Q-value must lie
 
 
 class DivergenceWarning(UserWarning):
-    """Q-values are larger than any return can be."""
+    """Q-values are larger than any return can be, or losses or weights are no longer finite."""
 
 
 class Divergence:
-    """Looks at the last update of each epoch, and warns once of every row whose values diverge."""
+    """Looks at the last update of each epoch, and warns once of every row whose values diverge or whose numbers are not finite."""
 
     def __init__(self, learner: Learner, ports: Ports) -> None:
         self._learner, self._ports = learner, ports
         self._largest_reward: float | None = None
         self._seen: list[dict[str, float]] = [{} for _ in learner.seeds]
         self._warned: dict[int, str] = {}  # by row
+        self._lost: set[int] = set()  # rows that are no longer finite
 
     @property
     def warned(self) -> dict[int, str]:
@@ -56,20 +57,39 @@ class Divergence:
         self._seen = [snapshot(self._learner, self._ports, batch, k) for k in range(len(self._learner.seeds))]
 
     def judged(self, rows: list[dict[str, float]]) -> list[dict[str, float]]:
-        """The metrics of an epoch, one dictionary a seed, with what was looked at."""
+        """The metrics of an epoch, one dictionary a seed, with what was looked at.
+
+        A row whose weights the last step made NaN gets `first_bad_step` too: the step that comes would find it.
+        """
         rows = [row | seen for row, seen in zip(rows, self._seen, strict=True)]
         self._seen = [{} for _ in rows]
-        for k, row in enumerate(rows):
+        for k, (row, finite) in enumerate(zip(rows, finite_rows(self._learner), strict=True)):
+            if not finite:
+                row.setdefault("first_bad_step", float(self._learner.step))
             self._judge(k, row)
         return rows
 
     def _judge(self, k: int, row: dict[str, float]) -> None:
         learner = self._learner
+        if "first_bad_step" in row and k not in self._lost:
+            self._lost.add(k)
+            who, step = f"{learner.algorithm.name}, seed {learner.seeds[k]}", int(row["first_bad_step"])
+            sentence = "losses are not finite from there on, and nothing is learned: try a smaller learning rate or clip gradients"
+            warnings.warn(f"{who}, step {step}: {sentence}.", DivergenceWarning, 4)
         if self._largest_reward is None or k in self._warned:
             return
         if wrong := divergence(row, self._largest_reward, learner.values["gamma"][k]):
             self._warned[k] = f"step {learner.step}: {wrong}"
             warnings.warn(f"{learner.algorithm.name}, seed {learner.seeds[k]}, {self._warned[k]}.", DivergenceWarning, 4)
+
+
+@torch.no_grad()
+def finite_rows(learner: Learner) -> list[bool]:
+    """Whether all trained weights of each row are finite. Waits for the device."""
+    n = len(learner.seeds)
+    weights = [weight for network in learner.live.values() for weight in network.values() if weight.is_floating_point()]
+    found = [torch.isfinite(weight.reshape(n, -1)).all(1) for weight in weights if weight.numel()]
+    return torch.stack(found).all(0).tolist() if found else [True] * n
 
 
 @torch.no_grad()

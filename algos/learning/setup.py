@@ -87,7 +87,7 @@ def trained_on(algorithm: Definition, given: Any) -> Any:
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
-    """Raises DataError when the data's actions are of another kind, or continuous ones are no vectors."""
+    """Raises DataError when the data's actions are of another kind, or have several axes."""
     kind = spec.action_kind
     if kind not in algorithm.action_kinds():
         others = {name: algorithm_class(name) for name in algorithm_names()}
@@ -95,11 +95,15 @@ def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
         cure = f"choose from {', '.join(fit)}" if fit else "no algorithm takes those yet"
         needs = " or ".join(algorithm.action_kinds())
         raise DataError(f"{algorithm.name} needs {needs} actions, and {name!r} has {kind} ones; {cure}.")
-    if kind == "continuous" and len(spec.action.shape) != 1:
-        rest = f"actions.reshape(len(actions), {spec.action.size}), or of an environment by a wrapper"
+    _check_vectors(algorithm, spec, name)
+
+
+def _check_vectors(algorithm: Definition, spec: Spec, name: str) -> None:
+    """Raises DataError where continuous actions have several axes."""
+    if isinstance(spec.action, Box) and len(spec.action.shape) != 1:
         raise DataError(
-            f"{algorithm.name} takes actions that are vectors, [N, {spec.action.size}], and {name!r} has actions of shape "
-            f"{['N', *spec.action.shape]}: make vectors of them, with {rest}.".replace("'N'", "N")
+            f"{algorithm.name} acts by vectors, and actions of {name!r} have the shape {list(spec.action.shape)}: make them "
+            f"vectors of {spec.action.size}, as actions.reshape(len(actions), -1) does. Environments of such actions take those."
         )
 
 

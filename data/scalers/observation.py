@@ -235,8 +235,8 @@ def observation_affines(
 ) -> dict[str, Affine]:
     """A fitted scaler of observations (None: there is none) as tensors, by column.
 
-    They are in `dtype`, but in float64 for columns that are kept as float64 or as large integers: of a time in seconds since 1970 the
-    mean is then taken away before anything is rounded. Whoever scales brings the result to `dtype`.
+    They are in `dtype`, but in float64 for columns that are kept as float64 or as large integers: of a time in seconds since 1970
+    the mean is then taken away before anything is rounded. Whoever scales brings the result to `dtype`.
 
     Args:
         scaler: Fitted.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,11 +83,16 @@ def _write(result: EvaluateResult, config: EvaluateConfig, algorithm: str) -> No
         "environment": result.environment.model_dump(mode="json"),
         "episodes": config.episodes,
         "seed": config.seed,
-        "mean": result.mean,
-        "std": result.std,
-        "normalized": None if result.normalized is None else {"label": result.label, "score": result.normalized},
-        "returns": result.returns.tolist(),
+        "mean": _told(result.mean),
+        "std": _told(result.std),
+        "normalized": None if result.normalized is None else {"label": result.label, "score": _told(result.normalized)},
+        "returns": list(map(_told, result.returns.tolist())),
         "lengths": result.lengths.tolist(),
     }
     folder, name = Folder.of_file(config.output)
-    folder.write(name, json.dumps(content, indent=1).encode())
+    folder.write(name, json.dumps(content, indent=1, allow_nan=False).encode())
+
+
+def _told(value: float) -> float | None:
+    """A number as JSON has it, which knows no NaN."""
+    return value if math.isfinite(value) else None

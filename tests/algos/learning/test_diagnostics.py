@@ -128,6 +128,24 @@ def test_rows_of_one_seed_are_warned_of_each_for_itself():
     assert list(stack.fit_.divergence.warned) == [2]
 
 
+def test_weights_that_are_no_longer_finite_are_warned_of_once_with_the_first_step():
+    """Training went on to its end without a word; so it did where the last step of all made weights NaN."""
+    lost = maker(BC, learning_rate=1e39)(seed=2)  # beyond float32: the first step makes weights infinite
+    with pytest.warns(DivergenceWarning, match=r"BC, seed 2, step \d+: losses are not finite from there on") as seen:
+        epochs = [epoch.metrics for epoch in lost.fitter(DATA, 30, 10)]
+    assert len(seen) == 1
+    step = int(next(metrics["first_bad_step"] for metrics in epochs if "first_bad_step" in metrics))
+    assert f"step {step}:" in str(seen[0].message)
+    with pytest.warns(DivergenceWarning, match=f"step {step}: losses"):
+        (epoch,) = maker(BC, learning_rate=1e39)(seed=2).fitter(DATA, step, step)
+    assert epoch.metrics["first_bad_step"] == step
+    stack = Stack(maker(BC)(), (2, 3), rows=[{"learning_rate": 1e30}, {}])
+    with pytest.warns(DivergenceWarning, match="BC, seed 2") as seen:
+        stack.fit(DATA, 30, 10)
+    assert len(seen) == 1
+    assert list(stack.failed) == [2]
+
+
 def test_held_out_losses_are_those_of_training_on_other_transitions():
     train, test = DATA.split(0.3, seed=0)
     made = maker(BC)(dtype="float64").fit(train, 5)
