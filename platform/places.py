@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..data.dataset import Dataset
+from ..data.json_text import parse_json
 from ..data.spec import Environment, Spec
 
 _ALONE = "environment:"  # what the place of an environment begins with
@@ -75,5 +76,5 @@ def is_environment_place(place: str) -> bool:
 def open_place(place: str) -> Data:
     """The dataset or the environment of a place. Raises DataError and StorageError as `Dataset.open` does."""
     if is_environment_place(place):
-        return Playground(Environment.checked(json.loads(place.removeprefix(_ALONE)), title="environment"))
+        return Playground(Environment.checked(parse_json(place.removeprefix(_ALONE)), title="environment"))
     return Dataset.open(place)

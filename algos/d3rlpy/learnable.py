@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import torch
 
 from ...data.batch import Batch
 from ...data.errors import ConfigError, StorageError
+from ...data.json_text import parse_json
 from ...data.progress import progress
 from ...data.storage.files import write_atomically
 from ..base import Algorithm
@@ -371,7 +371,7 @@ class Learnable(Algorithm):
     def from_json(cls, path: str | Path, device: Any = False) -> Self:
         """The algorithm of a `params.json`, d3rlpy 2's too, with fresh networks. Raises StorageError, ConfigError or DataError."""
         try:
-            told = json.loads(Path(path).read_bytes())
+            told = parse_json(Path(path).read_bytes())
         except (OSError, ValueError):
             raise StorageError(f"{path} is not there, or no JSON.") from None
         if isinstance(told.get("config"), dict) and "type" in told["config"]:

@@ -12,7 +12,6 @@ need no torch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -22,6 +21,7 @@ from safetensors.numpy import load as load_arrays
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, StorageError
 from ...data.frames import Padding
+from ...data.json_text import parse_json
 from ...data.spec import Environment, Spec
 from ..acting.graph_inputs import NoiseInput, Port, StateInput
 from ..acting.onnx_policy import OnnxPolicy, RememberingOnnxPolicy
@@ -118,6 +118,6 @@ def read_whole(folder: str | Path, kind: Kind, record: type[_Record]) -> tuple[M
     """The parts of a package and its record, the part that is called as `record` is. Raises StorageError where it is not whole."""
     parts = read_parts(Path(folder), kind)
     try:
-        return parts, record.checked(json.loads(parts[record.title]))
+        return parts, record.checked(parse_json(parts[record.title]))
     except (KeyError, ValueError, ConfigError) as error:
         raise StorageError(f"The {kind.noun} {folder} cannot be read: {str(error).rstrip('.')}.") from None

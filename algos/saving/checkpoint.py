@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...data.json_text import parse_json
 from .parts import DamagedError, Kind, read_parts, write_parts
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], di
 
     contents = read_parts(folder, KIND)
     tensors = load(contents.pop("tensors.safetensors"))
-    return tensors, json.loads(contents.pop("meta.json")), contents
+    return tensors, parse_json(contents.pop("meta.json")), contents
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -9,7 +9,6 @@ taken for it; and IQL's standard deviation is another function of its parameter 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from torch import Tensor
 from ...data.errors import ConfigError, DataError, reason
 from ...data.formats.untrusted import restricted_pickle
 from ...data.formats.untrusted.torch_archive import read_torch
+from ...data.json_text import parse_json
 from ...data.spec import Box, Discrete, Spec
 from ..devices import AnyDevice
 from ..learning.estimator import Estimator
@@ -124,7 +124,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
         raise DataError(f"{path} is no file that d3rlpy's save wrote: it has not the parts torch, config and version.")
     saved = cast("dict[str, Any]", saved)
     try:
-        config = json.loads(saved["config"])
+        config = parse_json(saved["config"])
     except (TypeError, ValueError, RecursionError):
         raise DataError(f"{path} is damaged: its settings are no JSON, or nested too deeply.") from None
     return str(saved["version"]), config, read_torch(saved["torch"], source=str(path))

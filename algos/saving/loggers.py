@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...data.errors import ConfigError, StorageError, reason
+from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors, write_atomically
 from ..learning.estimator import Estimator
 from .saving import save, write_params
@@ -127,7 +127,7 @@ def _check_same_run(algorithm: Estimator, folder: Path) -> None:
         StorageError: it begins anew, is another algorithm or has another seed, or there is nothing to compare with.
     """
     try:
-        params = json.loads((folder / "params.json").read_bytes())
+        params = parse_json((folder / "params.json").read_bytes())
         theirs = params["algorithm"], params["seed"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise StorageError(f"The metrics in {folder} are not such as are written here ({reason(error)}).") from None

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
+from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors, sync_folder
 
 MANIFEST = "manifest.json"
@@ -83,7 +84,7 @@ def rename_parts(folder: Path) -> list[str]:
     Where nothing can be renamed into place, as in an object store, such parts may lie beside those of an earlier folder: the
     manifest that is written last says which count.
     """
-    manifest, mark = json.loads((folder / MANIFEST).read_bytes()), uuid4().hex[:8]
+    manifest, mark = parse_json((folder / MANIFEST).read_bytes()), uuid4().hex[:8]
     for name, part in manifest["parts"].items():
         part["file"] = f"{mark}-{name}"
         (folder / name).rename(folder / part["file"])
@@ -99,7 +100,7 @@ def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
         StorageError: it cannot be read, or is of another kind or a newer version.
     """
     try:
-        manifest = json.loads(_read(folder / MANIFEST) or b"")
+        manifest = parse_json(_read(folder / MANIFEST) or b"")
     except ValueError:
         raise DamagedError(f"{folder} holds no {kind.noun}: its {MANIFEST} is missing or not JSON.") from None
     found = manifest if isinstance(manifest, dict) else {}
@@ -140,7 +141,7 @@ def _may_replace(folder: Path, kind: Kind, names: Iterable[str]) -> bool:
     if {path.name for path in folder.iterdir()} <= {*names, MANIFEST}:
         return True
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = parse_json((folder / MANIFEST).read_bytes())
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == kind.format

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...data.episodes import action_size, observation_shape
 from ...data.errors import ConfigError, StorageError
+from ...data.json_text import parse_json
 from ...data.spec import Spec, space_columns
 from ...data.storage.files import storage_errors, write_atomically
 from ..devices import AnyDevice
@@ -114,7 +115,7 @@ def read_params(file: str | Path, device: AnyDevice = None) -> Any:
         ConfigError: it is of an algorithm that is not known here, or a setting is not one of this version's.
     """
     try:
-        params = json.loads(Path(file).read_bytes())
+        params = parse_json(Path(file).read_bytes())
     except (OSError, ValueError):
         raise StorageError(f"{file} is not there, or no JSON.") from None
     if not isinstance(params, dict):

@@ -22,6 +22,7 @@ import requests
 import urllib3
 
 from ..errors import DataError, StorageError
+from ..json_text import parse_json
 from ..storage.files import Place, sha256_of, storage_errors, sync_folder, write_atomically
 from ..version import __version__
 from .entries import RemoteFile
@@ -207,7 +208,7 @@ def _beginning(response: requests.Response, remote: RemoteFile, kept: dict[str, 
 def _kept(remote: RemoteFile, part: Path) -> dict[str, Any] | None:
     """What is known of the bytes that are there; None where they cannot be told from those of another file."""
     try:
-        said = json.loads(_notes(part).read_bytes())
+        said = parse_json(_notes(part).read_bytes())
         found = {"bytes": part.stat().st_size, "validator": str(said["validator"])}
         usable = said["url"] == remote.url and (found["validator"] or remote.sha256)
     except (OSError, ValueError, KeyError, TypeError):

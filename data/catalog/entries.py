@@ -28,6 +28,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from ..config import Config, explain, setting
 from ..errors import ConfigError
+from ..json_text import parse_json
 from ..spec import Environment
 from ..storage.files import storage_errors
 from ..storage.manifest import MANIFEST
@@ -261,7 +262,7 @@ def shipped_folders() -> list[Path]:
 
 
 def _shipped(folder: Path) -> dict[str, Any]:
-    environment = json.loads((folder / MANIFEST).read_bytes())["environment"]
+    environment = parse_json((folder / MANIFEST).read_bytes())["environment"]
     return {"folder": str(folder), "environment": environment, "licence": "MIT", "about": "comes with d3ray"}
 
 
@@ -269,7 +270,7 @@ def _own(path: Path) -> Shelf:
     with storage_errors("read", f"{path}, which {VARIABLE} names,"):
         content = path.read_bytes()
     try:
-        raw = json.loads(content)
+        raw = parse_json(content)
     except ValueError as error:
         raise ConfigError(f"{path}, which {VARIABLE} names, is not JSON: {error}.") from None
     if not isinstance(raw, dict):

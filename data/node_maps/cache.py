@@ -21,6 +21,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from ..errors import ConfigError, StorageError
+from ..json_text import parse_json
 from ..storage.files import storage_errors
 
 IN_USE = "in-use"
@@ -147,7 +148,7 @@ def under_way() -> tuple[int, int]:
     there = total = 0
     for aside in cache_folder().glob(f"*{BUILDING}"):
         with suppress(OSError, ValueError, KeyError, TypeError):  # it may be gone by now
-            total += int(json.loads((aside / PLAN).read_bytes())["columns"])
+            total += int(parse_json((aside / PLAN).read_bytes())["columns"])
             there += sum(file.stat().st_blocks * 512 for file in aside.glob("*.raw"))  # written in any order
     return min(there, total), total
 
@@ -156,7 +157,7 @@ def _entries(cache: Path) -> Iterator[tuple[float, int, Path]]:
     """When each was used, its bytes, its path; one that is being built counts with the bytes that it will have."""
     for path in cache.iterdir():
         try:
-            size = int(json.loads((path / PLAN).read_bytes())["bytes"])
+            size = int(parse_json((path / PLAN).read_bytes())["bytes"])
             used = (path / IN_USE).stat().st_mtime
         except (OSError, ValueError, KeyError, TypeError):
             if path.is_dir():  # what is no entry can go first

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import numpy as np
 
 from ..errors import DataError
+from ..json_text import parse_json
 from ..storage.files import Place, storage_errors, write_atomically
 from ..storage.fingerprint import column_digest, digest
 from ..storage.manifest import Manifest
@@ -169,7 +170,7 @@ def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
         return None
     with held:
         try:
-            plan: Any = json.loads((entry / PLAN).read_bytes())
+            plan: Any = parse_json((entry / PLAN).read_bytes())
             if plan["version"] != VERSION or plan["rows"] != content.rows:
                 return None
             columns = {name: _map(file, content, name, held) for name, file in _files(entry, content).items()}

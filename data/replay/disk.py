@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from ..errors import DataError, StorageError
+from ..json_text import parse_json
 from ..storage.files import storage_errors, sync_folder, write_atomically
 
 PLAN, LOCK = "buffer.json", "lock"
@@ -115,7 +116,7 @@ def _reserve(file: BinaryIO, size: int) -> None:
 def read_plan(folder: Path) -> dict[str, Any]:
     """What the buffer in a folder is. Raises StorageError where there is none, DataError where that cannot be read."""
     try:
-        plan: Any = json.loads((folder / PLAN).read_bytes())
+        plan: Any = parse_json((folder / PLAN).read_bytes())
         return dict(plan)
     except FileNotFoundError:
         raise StorageError(f"There is no replay buffer in {folder}.") from None

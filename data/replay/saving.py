@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..errors import ConfigError, DataError, StorageError
+from ..json_text import parse_json
 from ..spec import Spec
 from ..storage.files import storage_errors, sync_folder
 
@@ -103,7 +104,7 @@ def load(path: Path, cls: type[_B], options: Mapping[str, Any]) -> _B:
     try:
         with np.load(path) as archive:
             state = {name: archive[name] for name in archive.files}
-        told = json.loads(state.pop("description").tobytes())
+        told = parse_json(state.pop("description").tobytes())
         was, kind = described(told, path), _KINDS[told.get("kind", "ReplayBuffer")]
         kept, left_out = dict(told.get("options", {})), set(told.get("left_out", ()))
     except DataError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from ..config import Config
 from ..errors import DataError, reason
+from ..json_text import TooDeepError, parse_json
 from ..spec import Environment, Spec
 from .files import Place
 from .schema import Kinds
@@ -98,7 +98,9 @@ def read_manifest(place: Place) -> Manifest:
 
 def _damage(place: Place, content: bytes, error: ValidationError) -> str:
     try:
-        raw: Any = json.loads(content)
+        raw: Any = parse_json(content)
+    except TooDeepError as deep:
+        return f"{place.address(MANIFEST)} is damaged: {deep}."
     except ValueError:
         raw = None
     if not isinstance(raw, dict):

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import psutil
 
 from ...data.errors import ConfigError
+from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors, write_atomically
 from .places import HERE, Submission
 from .told import Job
@@ -98,7 +99,7 @@ class Processes:
         """What was noted of a job when it began."""
         folder = self.folder / name
         if (known := self._known.get(folder)) is None:
-            known = self._known[folder] = json.loads((folder / "job.json").read_bytes())
+            known = self._known[folder] = parse_json((folder / "job.json").read_bytes())
         return known
 
     def log(self, job: Job) -> str:
@@ -109,7 +110,7 @@ class Processes:
     def config(self, job: Job) -> dict[str, Any]:
         """The settings that it was started with."""
         with storage_errors("read", self.folder / job.id / "config.yaml"):
-            return json.loads((self.folder / job.id / "config.yaml").read_bytes())
+            return parse_json((self.folder / job.id / "config.yaml").read_bytes())
 
     def stop(self, job: Job) -> None:
         """Ends it, with its children where it does not end by itself."""

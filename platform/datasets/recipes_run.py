@@ -44,6 +44,7 @@ from ...data.catalog.local import alone
 from ...data.catalog.recipe import Kind, Recipe
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
+from ...data.json_text import parse_json
 from ...data.replay import ReplayBuffer
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Box, Environment
@@ -211,7 +212,7 @@ class Run:
 
     def _scores(self) -> list[Score]:
         file = self.folder / _EVALUATIONS
-        return [Score(*entry) for entry in json.loads(file.read_bytes())] if file.exists() else []
+        return [Score(*entry) for entry in parse_json(file.read_bytes())] if file.exists() else []
 
     def _policy(self, score: Score) -> Path:
         return self.folder / "policies" / checkpoint_name(score.gradient_steps)

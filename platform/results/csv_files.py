@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data.errors import DataError
+from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors
 from ..storage.outbox import lines_of_points
 from .reading import Configuration, Results, SeedRun
@@ -137,7 +138,7 @@ def _files(run: Path) -> Iterator[Path]:
 
 def _read_params(run: Path) -> _Params:
     try:
-        about = json.loads((run / PARAMS).read_bytes())
+        about = parse_json((run / PARAMS).read_bytes())
     except (OSError, ValueError):
         about = {}
     about = about if isinstance(about, dict) else {}

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
 from ...algos.saving.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
+from ...data.json_text import parse_json
 from ...data.storage.files import Place, storage_errors, write_atomically
 from ...data.storage.stores.remembering import Remembering
 from ...data.storage.stores.side_by_side import side_by_side
@@ -88,7 +89,7 @@ class Folder(Place):
         if (content := self.read(name)) is None:
             return None
         try:
-            return json.loads(content)
+            return parse_json(content)
         except ValueError:
             raise StorageError(f"{self.address(name)} is damaged: it is not JSON.") from None
 

@@ -8,7 +8,6 @@ the note watches it for as long as it is good.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -22,6 +21,7 @@ from uuid import uuid4
 import psutil
 
 from ...data.errors import StorageError
+from ...data.json_text import parse_json
 from .folders import Folder, json_bytes
 
 SECONDS = 60.0  # a note that was not renewed for so long is nobody's
@@ -147,7 +147,7 @@ class Lease:
         if (found := self.folder.versioned(_NAME)) is None:
             return None, None
         try:
-            note = json.loads(found[0])
+            note = parse_json(found[0])
         except ValueError:
             raise StorageError(f"{self.folder.address(_NAME)} is damaged: it is not JSON.") from None
         return (note if note["owner"] else None), found[1]

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from ...data.json_text import parse_json
 from .folders import Folder
 
 _NAME = re.compile(r"part-(\d{9})\.jsonl")
@@ -102,7 +103,7 @@ def lines_of_points(metrics: Mapping[str, Iterable[tuple[int, float]]]) -> list[
 
 
 def _line(text: bytes) -> Line:
-    step, when, metrics = json.loads(text)
+    step, when, metrics = parse_json(text)
     return Line(step, when, {name: float(value) for name, value in metrics.items()})
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError
+from ...data.json_text import parse_json
 from ...data.uris import without_password
 from ..results.reading import Configuration, Results, SeedRun
 from ..storage.experiments import Status
@@ -49,7 +50,7 @@ def data_of(run: Any) -> dict[str, Any]:
 def json_tag(text: str | None) -> dict[str, Any]:
     """A tag that holds a JSON object; empty where there is none, or MLflow cut it."""
     try:
-        found = json.loads(text or "{}")
+        found = parse_json(text or "{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -176,7 +177,7 @@ def _settings(run: Any) -> dict[str, Any]:
     for name, text in run.data.params.items():
         if name not in _NO_SETTINGS:
             try:
-                found["algorithm.name" if name == "algorithm" else name] = json.loads(text)
+                found["algorithm.name" if name == "algorithm" else name] = parse_json(text)
             except ValueError:
                 found["algorithm.name" if name == "algorithm" else name] = text
     return found

@@ -6,7 +6,6 @@ The alias `candidate` is on the version of its best seed. The alias `champion` i
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...data.json_text import parse_json
 from ..results.configurations import best_by, objective_of, read_configurations, seed_score
 from ..settings.evaluation import evaluation_seed
 from ..storage.experiments import Experiment, Trial, is_better
@@ -119,7 +119,7 @@ def _save(package: Path, folder: Path, kind: str) -> None:
     from mlflow.onnx import save_model
     from mlflow.types import Schema, TensorSpec
 
-    record = json.loads((package / f"{kind}.json").read_text())
+    record = parse_json((package / f"{kind}.json").read_text())
 
     def schema(kinds: Sequence[str]) -> Schema:
         ports = [port for kind in kinds for port in record.get(kind, [])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ import h5py
 import numpy as np
 
 from ...errors import ConfigError, DataError
+from ...json_text import parse_json
 from ...masks import ACTION_MASK
 from ...spec import Environment, Spec
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
@@ -205,7 +205,7 @@ def _find(path: Path) -> _Place:
 def _read_metadata(path: Path) -> Json:
     """Nothing where there is no such file, or it is some other program's."""
     try:
-        content: Any = json.loads(path.read_bytes())
+        content: Any = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) and ("data_format" in content or "total_episodes" in content) else {}
@@ -335,7 +335,7 @@ def _environment(place: _Place) -> tuple[Environment | None, list[str]]:
     if not text:
         return None, []
     try:
-        spec: Any = json.loads(text) if isinstance(text, str) else text
+        spec: Any = parse_json(text) if isinstance(text, str) else text
         return Environment(id=spec["id"], kwargs=spec.get("kwargs") or {}), []
     except (ValueError, TypeError, KeyError, AttributeError):
         return None, [f"env_spec of {place.said_in} names no environment; say environment=ID."]

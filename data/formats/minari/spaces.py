@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from ...errors import DataError
+from ...json_text import parse_json
 from ...spec import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 Json = dict[str, Any]
@@ -20,7 +20,7 @@ def parse_space(text: Any, where: str) -> Json:
         DataError: it is no such JSON.
     """
     try:
-        space: Any = json.loads(text) if isinstance(text, str) else text
+        space: Any = parse_json(text) if isinstance(text, str) else text
         to_spec(space)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise DataError(f"{where} is not the JSON of a space as Minari writes it.") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
+from ...json_text import parse_json
 
 INFO = "dataset_info.json"
 _NAME = re.compile(r"-([^-]+)\.tfrecord(?:-(\d+)-of-(\d+))?")
@@ -33,7 +33,7 @@ def shard_of(path: Path) -> Shard | None:
 def read_info(folder: Path) -> Mapping[str, Any]:
     """What `dataset_info.json` says; nothing where it is not there or no object."""
     try:
-        content: Any = json.loads((folder / INFO).read_bytes())
+        content: Any = parse_json((folder / INFO).read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

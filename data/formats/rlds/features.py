@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
+from ...json_text import parse_json
 from ..imported import Array
 from ..tabular.encoded_images import decode_images
 from .tfrecord import Feature
@@ -105,7 +105,7 @@ def read_features(folder: Path) -> Features | None:
     """
     path = folder / FEATURES
     try:
-        content: Any = json.loads(path.read_bytes())
+        content: Any = parse_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

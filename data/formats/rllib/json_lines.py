@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from ...errors import ConfigError, DataError, did_you_mean, reason
+from ...json_text import parse_json
 from ..imported import Imported, visible_files
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from ..untrusted.values import names_in
@@ -112,7 +112,7 @@ def _streams(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 def _batch(where: str, line: bytes, policy: str | None) -> dict[str, Any]:
     """The columns of a line."""
     try:
-        batch: Any = json.loads(line)
+        batch: Any = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where} is no JSON, or cut short ({reason(error)}).") from None
     if not isinstance(batch, dict):

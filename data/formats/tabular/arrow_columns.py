@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
+from ...json_text import parse_json
 from ..imported import Array
 
 EXTENSION = b"ARROW:extension:metadata"  # where a field's metadata keeps what an extension type that is not registered says
@@ -81,7 +81,7 @@ def _shape(kind: Any, field: Any) -> tuple[int, ...] | None:
     shape: Any = getattr(kind, "shape", None) if isinstance(kind, pa.BaseExtensionType) else None
     if shape is None and (said := (field.metadata or {}).get(EXTENSION)):
         try:
-            shape = json.loads(said)
+            shape = parse_json(said)
             shape = shape.get("shape") if isinstance(shape, dict) else shape
         except ValueError:
             return None

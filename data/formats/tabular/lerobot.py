@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import ConfigError, DataError
+from ...json_text import parse_json
 from ..imported import Array, Imported, check_rename, count_notes, existing_file, flags, one_column, typed_actions
 from ..runs import Runs
 from .encoded_images import decode_images
@@ -264,7 +264,7 @@ def _root(file: Path) -> Path | None:
 def _read_info(root: Path) -> dict[str, Any] | None:
     """`meta/info.json`; None where there is none, or it is no LeRobot dataset's."""
     try:
-        content: Any = json.loads((root / INFO).read_bytes())
+        content: Any = parse_json((root / INFO).read_bytes())
     except (OSError, ValueError):
         return None
     known = isinstance(content, dict) and "codebase_version" in content and isinstance(content.get("features"), dict)
@@ -299,7 +299,7 @@ def _tasks(root: Path, seen: Array | None) -> dict[str, Any]:
             rows: list[Any] = pq.read_table(parquet).to_pylist()
         else:
             lines = (root / "meta" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
-            rows = [json.loads(line) for line in lines if line]
+            rows = [parse_json(line) for line in lines if line]
         texts = {int(row["task_index"]): str(row.get("task", row.get("__index_level_0__"))) for row in rows}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
         return {}

@@ -1,0 +1,22 @@
+"""JSON of files that anybody may have written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class TooDeepError(ValueError):
+    """Arrays and objects within each other that are more than the parser can follow."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a text says, as `json.loads` gives it.
+
+    Raises:
+        ValueError: it is not JSON, or not UTF-8; `TooDeepError` where it nests so deep that `json` ends in a RecursionError.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise TooDeepError("it nests too deep") from None
