@@ -13,7 +13,7 @@ from .errors import DataError
 from .storage.files import Place
 from .storage.fingerprint import fingerprint
 from .storage.in_place import InPlace
-from .storage.manifest import MANIFEST, Manifest, read_manifest
+from .storage.manifest import MANIFEST, Manifest, Shard, read_manifest
 from .storage.rows import ArrayRows, Columns, Table
 from .storage.schema import Kinds
 from .storage.shard_files import ShardFiles, check_size, shard_files
@@ -59,12 +59,17 @@ class Folder:
     def columns(self) -> Columns:
         """Views of the one shard of a local uncompressed dataset, or of the node map, which is built where there is none.
 
+        Either is compared with SHA-256s once a machine, not at every opening.
+
         Raises:
-            DataError: a shard is damaged.
+            DataError: a shard is damaged, or not what was written.
             StorageError: the node map has no room.
         """
         if self._columns is None:
             if self.is_mapped_as_it_is:
+                from .node_maps.seen import check_once
+
+                check_once(*self._whole_shard())
                 self._columns = self.shards().columns(0)
             else:
                 from .node_maps.node_map import node_map
@@ -74,7 +79,7 @@ class Folder:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether `columns()` costs nothing more."""
+        """Whether `columns()` costs nothing more, but to compare what is mapped as it is when it is first seen."""
         return self._columns is not None or self.is_mapped_as_it_is
 
     @property
@@ -115,6 +120,20 @@ class Folder:
         for k in range(len(self.manifest.shards)):
             files.columns(k, verify=True)
             files.close(k)
+        self.note_verified()
+
+    def note_verified(self) -> None:
+        """Keeps that every shard is what was written, so that it is not compared again when it is mapped."""
+        if self.is_mapped_as_it_is:
+            from .node_maps.seen import note_seen
+
+            note_seen(*self._whole_shard()[:2])
+
+    def _whole_shard(self) -> tuple[Path, Shard, str]:
+        """Path, record and name of the one shard that is mapped as it is."""
+        assert self.place.local is not None
+        (shard,) = self.manifest.shards
+        return self.place.local / shard.file, shard, self.place.address(shard.file)
 
 
 def _reopened(place: Place, expected: str) -> Folder:

@@ -268,9 +268,14 @@ class Recording:
         _ = self.columns
 
     def verify(self) -> None:
-        """Compares every shard with its SHA-256 in the manifest. Raises DataError, which names the first that differs."""
+        """Compares every shard with its SHA-256, and what the manifest says of the rows with the rows. See `verify_folder`.
+
+        Raises DataError, which names the first that differs.
+        """
+        from .verifying import verify_folder
+
         for folder in self.folders:
-            folder.verify()
+            verify_folder(folder)
 
     def write(
         self,

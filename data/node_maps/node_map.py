@@ -192,10 +192,10 @@ def _plan(entry: Path, content: Content) -> dict[str, Any]:
     """What tells later whether a map is as it was built. It is not synced to disk, so each machine looks at it once a start."""
     files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(entry, content).items()}
     size = sum(size for size, _ in files.values())
-    return {"version": VERSION, "bytes": size, "rows": content.rows, "boots": [_boot()], "files": files}
+    return {"version": VERSION, "bytes": size, "rows": content.rows, "boots": [boot()], "files": files}
 
 
-def _boot() -> str:
+def boot() -> str:
     """Differs from one start of the machine to the next; where that is not known, from call to call."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

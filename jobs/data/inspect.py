@@ -30,7 +30,7 @@ class InspectConfig(JobConfig):
     """Which dataset, and how much of it."""
 
     dataset: str = option(..., "dataset folder, URI or catalog name", operand=True, example="d3ray/cartpole-replay")
-    verify: bool = option(False, "read every file and compare it with its SHA-256")
+    verify: bool = option(False, "read every file and compare it with its SHA-256, and statistics with the rows")
     doctor: bool = option(True, "look through all rows for what would spoil training; false: what the manifest says, at once")
     strict: bool = option(False, "exit with 1 where the doctor finds an error")
     format: Literal["text", "json"] = option("text", "json: one JSON object, every number included")
@@ -67,7 +67,9 @@ def run(config: InspectConfig) -> InspectResult:
         dataset.verify()
     report = examine(dataset) if config.doctor else None
     description = {**describe(dataset), "doctor": None if report is None else report.to_dict()}
-    made, look = f"{config.dataset} can be read.", train_command(config.dataset, dataset)
+    whole = config.doctor or config.verify
+    made = f"{config.dataset} can be read." if whole else f"{config.dataset} can be opened; verify=true reads its files too."
+    look = train_command(config.dataset, dataset)
     if page is not None and report is not None:
         write_page(page, dataset, description, report)
         look = {"page": str(page), **look}

@@ -209,7 +209,7 @@ def test_machines_that_share_a_cache_look_through_a_map_once_each(
         lambda column, content, name, whole=node_map._is_whole: looked.append(name) or whole(column, content, name),
     )
     for machine in ("a", "b", "a", "b", "a"):
-        monkeypatch.setattr(node_map, "_boot", lambda machine=machine: machine)
+        monkeypatch.setattr(node_map, "boot", lambda machine=machine: machine)
         Dataset.open(tmp_path / "it").prepare()
     assert (len(builds), sorted(looked)) == (1, sorted(walk().columns))
 
