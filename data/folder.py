@@ -46,7 +46,9 @@ class Folder:
         file = self.manifest.episodes
         label = self.place.address(file.file)
         content = self.place.read(file.file)
-        if content is None or hashlib.sha256(content).hexdigest() != file.sha256:
+        if content is None:
+            raise DataError(f"{label} is missing.")
+        if hashlib.sha256(content).hexdigest() != file.sha256:
             raise DataError(f"{label} is damaged: its content is not what was written (SHA-256 differs).")
         with arrow_errors(label):
             batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)

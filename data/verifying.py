@@ -27,11 +27,13 @@ def verify_folder(folder: Folder) -> None:
         DataError: one of them differs; it is named.
         StorageError: the place cannot be read.
     """
+    table = folder.shards(verify=True)
+    table.columns(0)  # before the episodes: a missing shard says more of what happened
     manifest, arrays = folder.manifest, folder.episodes()
     names = ("first_row", "steps", "terminated", "final_recorded", "return")
     episodes = Episodes(*(arrays[name] for name in names), source=folder, spec=manifest.spec)
     label = folder.place.address(MANIFEST)
-    rows = EpisodeRows(folder.shards(verify=True), episodes.first_row, episodes.steps)
+    rows = EpisodeRows(table, episodes.first_row, episodes.steps)
     if rows.n != manifest.n_rows or not episodes.contiguous:
         raise DataError(f"{folder.place.address(manifest.episodes.file)} is damaged: its episodes are not all rows in their order.")
     scans, flags = [], dict[str, list[np.ndarray]](reward=[], terminated=[], closing=[])

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from ..data.dataset import Dataset
-from ..data.json_text import parse_json
 from ..data.spec import Environment, Spec
+from ..data.storage.json_text import parse_json
 
 _ALONE = "environment:"  # what the place of an environment begins with
 

@@ -14,9 +14,9 @@ import torch
 
 from ...data.batch import Batch
 from ...data.errors import ConfigError, StorageError
-from ...data.json_text import parse_json
 from ...data.progress import progress
 from ...data.storage.files import write_atomically
+from ...data.storage.json_text import parse_json
 from ..base import Algorithm
 from ..environments.evaluate import evaluate
 from ..learning.setup import trained_on

@@ -21,8 +21,8 @@ from safetensors.numpy import load as load_arrays
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, StorageError
 from ...data.frames import Padding
-from ...data.json_text import parse_json
 from ...data.spec import Environment, Spec
+from ...data.storage.json_text import parse_json
 from ..acting.graph_inputs import NoiseInput, Port, StateInput
 from ..acting.onnx_policy import OnnxPolicy, RememberingOnnxPolicy
 from ..saving.parts import Kind, read_manifest, read_parts, write_parts

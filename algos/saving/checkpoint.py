@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...data.json_text import parse_json
+from ...data.storage.json_text import parse_json
 from .parts import DamagedError, Kind, read_parts, write_parts
 
 if TYPE_CHECKING:

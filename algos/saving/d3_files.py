@@ -22,8 +22,8 @@ from torch import Tensor
 from ...data.errors import ConfigError, DataError, reason
 from ...data.formats.untrusted import restricted_pickle
 from ...data.formats.untrusted.torch_archive import read_torch
-from ...data.json_text import parse_json
 from ...data.spec import Box, Discrete, Spec
+from ...data.storage.json_text import parse_json
 from ..devices import AnyDevice
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...data.errors import ConfigError, StorageError, reason
-from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors, write_atomically
+from ...data.storage.json_text import parse_json
 from ..learning.estimator import Estimator
 from .saving import save, write_params
 

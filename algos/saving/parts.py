@@ -18,8 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from ...data.errors import ConfigError, StorageError
-from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors, sync_folder
+from ...data.storage.json_text import parse_json
 
 MANIFEST = "manifest.json"
 

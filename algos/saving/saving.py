@@ -10,9 +10,9 @@ from typing import Any
 
 from ...data.episodes import action_size, observation_shape
 from ...data.errors import ConfigError, StorageError
-from ...data.json_text import parse_json
 from ...data.spec import Spec, space_columns
 from ...data.storage.files import storage_errors, write_atomically
+from ...data.storage.json_text import parse_json
 from ..devices import AnyDevice
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit

@@ -22,8 +22,8 @@ import requests
 import urllib3
 
 from ..errors import DataError, StorageError
-from ..json_text import parse_json
 from ..storage.files import Place, sha256_of, storage_errors, sync_folder, write_atomically
+from ..storage.json_text import parse_json
 from ..version import __version__
 from .entries import RemoteFile
 

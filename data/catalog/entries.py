@@ -28,9 +28,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from ..config import Config, explain, setting
 from ..errors import ConfigError
-from ..json_text import parse_json
 from ..spec import Environment
 from ..storage.files import storage_errors
+from ..storage.json_text import parse_json
 from ..storage.manifest import MANIFEST
 from .recipe import Recipe
 

@@ -21,8 +21,8 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from ..errors import ConfigError, StorageError
-from ..json_text import parse_json
 from ..storage.files import storage_errors
+from ..storage.json_text import parse_json
 
 IN_USE = "in-use"
 PLAN = "map.json"

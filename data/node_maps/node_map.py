@@ -22,9 +22,9 @@ from urllib.parse import quote
 import numpy as np
 
 from ..errors import DataError
-from ..json_text import parse_json
 from ..storage.files import Place, storage_errors, write_atomically
 from ..storage.fingerprint import column_digest, digest
+from ..storage.json_text import parse_json
 from ..storage.manifest import Manifest
 from ..storage.rows import BLOCK, Rows, block, n_blocks
 from ..storage.scan import Summary

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import D3rayError
-from ..json_text import parse_json
 from ..storage.files import write_atomically
+from ..storage.json_text import parse_json
 from ..storage.manifest import Shard
 from ..storage.shard_files import check_file
 from .cache import cache_folder

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import numpy as np
 
 from ..errors import DataError, StorageError
-from ..json_text import parse_json
 from ..storage.files import storage_errors, sync_folder, write_atomically
+from ..storage.json_text import parse_json
 
 PLAN, LOCK = "buffer.json", "lock"
 _PIECE = 1 << 22  # bytes that are written at a time

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..errors import ConfigError, DataError, StorageError
-from ..json_text import parse_json
 from ..spec import Spec
 from ..storage.files import storage_errors, sync_folder
+from ..storage.json_text import parse_json
 
 VERSION = 1
 

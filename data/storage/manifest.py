@@ -8,9 +8,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from ..config import Config
 from ..errors import DataError, reason
-from ..json_text import TooDeepError, parse_json
 from ..spec import Environment, Spec
 from .files import Place
+from .json_text import TooDeepError, parse_json
 from .schema import Kinds
 from .statistics import Statistics
 

@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 import psutil
 
 from ...data.errors import ConfigError
-from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors, write_atomically
+from ...data.storage.json_text import parse_json
 from .places import HERE, Submission
 from .told import Job
 

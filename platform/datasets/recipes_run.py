@@ -44,11 +44,11 @@ from ...data.catalog.local import alone
 from ...data.catalog.recipe import Kind, Recipe
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
-from ...data.json_text import parse_json
 from ...data.replay import ReplayBuffer
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Box, Environment
 from ...data.storage.files import storage_errors, write_atomically
+from ...data.storage.json_text import parse_json
 from ...data.storage.manifest import MANIFEST
 from ...data.storage.steps import StepTable, concat_steps, first_steps, steps_from_rows
 from ..surroundings import surroundings

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ...data.errors import DataError
-from ...data.json_text import parse_json
 from ...data.storage.files import storage_errors
+from ...data.storage.json_text import parse_json
 from ..storage.outbox import lines_of_points
 from .reading import Configuration, Results, SeedRun
 

@@ -16,8 +16,8 @@ from filelock import FileLock, Timeout
 from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
 from ...algos.saving.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
-from ...data.json_text import parse_json
 from ...data.storage.files import Place, storage_errors, write_atomically
+from ...data.storage.json_text import parse_json
 from ...data.storage.stores.remembering import Remembering
 from ...data.storage.stores.side_by_side import side_by_side
 from ...data.uris import label

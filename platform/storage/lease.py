@@ -21,7 +21,7 @@ from uuid import uuid4
 import psutil
 
 from ...data.errors import StorageError
-from ...data.json_text import parse_json
+from ...data.storage.json_text import parse_json
 from .folders import Folder, json_bytes
 
 SECONDS = 60.0  # a note that was not renewed for so long is nobody's

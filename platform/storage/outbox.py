@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ...data.json_text import parse_json
+from ...data.storage.json_text import parse_json
 from .folders import Folder
 
 _NAME = re.compile(r"part-(\d{9})\.jsonl")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import ConfigError
-from ...data.json_text import parse_json
+from ...data.storage.json_text import parse_json
 from ...data.uris import without_password
 from ..results.reading import Configuration, Results, SeedRun
 from ..storage.experiments import Status

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ...data.json_text import parse_json
+from ...data.storage.json_text import parse_json
 from ..results.configurations import best_by, objective_of, read_configurations, seed_score
 from ..settings.evaluation import evaluation_seed
 from ..storage.experiments import Experiment, Trial, is_better

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -162,12 +163,17 @@ def test_numbers_that_became_nan_on_disk_are_found(tmp_path: Path, capsys: pytes
     (shard,) = (tmp_path / "damaged").glob("data-*.arrow")
     content = shard.read_bytes()
     at = content.index(np.float32(1.25).tobytes() * 8)
-    shard.write_bytes(content[: at + 4] + np.float32(np.nan).tobytes() + content[at + 8 :])
+    changed = content[: at + 4] + np.float32(np.nan).tobytes() + content[at + 8 :]
+    shard.write_bytes(changed)
+    assert run_command("inspect", [str(tmp_path / "damaged"), "format=json", "strict=true"]) == 2
+    assert "SHA-256 differs" in capsys.readouterr().err
+    manifest = tmp_path / "damaged/dataset.json"  # another program wrote it, and its SHA-256
+    manifest.write_text(manifest.read_text().replace(*(hashlib.sha256(part).hexdigest() for part in (content, changed))))
     assert run_command("inspect", [str(tmp_path / "damaged"), "format=json", "strict=true"]) == 1
     (found, *_) = json.loads(capsys.readouterr().out)["doctor"]["findings"]
     assert (found["name"], found["numbers"]) == ("not_finite", {"column": "observation", "rows": 1, "first_row": 1})
     assert run_command("inspect", [str(tmp_path / "damaged"), "verify=true"]) == 2
-    assert "SHA-256 differs" in capsys.readouterr().err
+    assert "'observation' has another digest than its rows" in capsys.readouterr().err
 
 
 def test_the_environment_is_compared_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ...json_text import parse_json
 from ...masks import ACTION_MASK
 from ...spec import Environment, Spec
+from ...storage.json_text import parse_json
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ...storage.steps import StepTable
 from ..hdf5.arrays import is_hdf5, open_hdf5

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...json_text import parse_json
 from ...spec import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from ...storage.json_text import parse_json
 
 Json = dict[str, Any]
 

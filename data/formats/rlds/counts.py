@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
-from ...json_text import parse_json
+from ...storage.json_text import parse_json
 
 INFO = "dataset_info.json"
 _NAME = re.compile(r"-([^-]+)\.tfrecord(?:-(\d+)-of-(\d+))?")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...json_text import parse_json
+from ...storage.json_text import parse_json
 from ..imported import Array
 from ..tabular.encoded_images import decode_images
 from .tfrecord import Feature

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...errors import ConfigError, DataError, did_you_mean, reason
-from ...json_text import parse_json
+from ...storage.json_text import parse_json
 from ..imported import Imported, visible_files
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from ..untrusted.values import names_in

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
-from ...json_text import parse_json
+from ...storage.json_text import parse_json
 from ..imported import Array
 
 EXTENSION = b"ARROW:extension:metadata"  # where a field's metadata keeps what an extension type that is not registered says

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import ConfigError, DataError
-from ...json_text import parse_json
+from ...storage.json_text import parse_json
 from ..imported import Array, Imported, check_rename, count_notes, existing_file, flags, one_column, typed_actions
 from ..runs import Runs
 from .encoded_images import decode_images

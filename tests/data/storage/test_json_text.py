@@ -13,7 +13,7 @@ import pytest
 import d3ray
 from d3ray.algos.export.package import read_package
 from d3ray.data.errors import D3rayError
-from d3ray.data.json_text import TooDeepError, parse_json
+from d3ray.data.storage.json_text import TooDeepError, parse_json
 from d3ray.data.storage.manifest import MANIFEST
 from d3ray.platform.storage.folders import Folder
 
@@ -65,7 +65,7 @@ def test_a_manifest_says_that_it_nests_too_deep(data: Path) -> None:
 
 def test_folders_of_users_are_read_by_the_one_function() -> None:
     """`json.loads` ends in a RecursionError: what reads files of others calls `parse_json`."""
-    own = {"data/json_text.py", "data/catalog/references.py"}  # the function, and a file of d3ray's own
+    own = {"data/storage/json_text.py", "data/catalog/references.py"}  # the function, and a file of d3ray's own
     found = {
         path.relative_to(ROOT).as_posix()
         for folder in ("data", "algos", "platform/storage", "platform/results", "platform/tracking")
