@@ -63,8 +63,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "continuous actions that are no vectors": (
         lambda: TD3().fit(Dataset.from_arrays(np.zeros((4, 3)), np.zeros((4, 1, 2)), np.ones(4), np.ones(4), name="tiny"), 1),
         DataError,
-        "TD3 takes actions that are vectors, [N, 2], and 'tiny' has actions of shape [N, 1, 2]: make vectors of them, with "
-        "actions.reshape(len(actions), 2)",
+        "TD3 acts by vectors, and actions of 'tiny' have the shape [1, 2]: make them vectors of 2, as "
+        "actions.reshape(len(actions), -1) does",
     ),
     "another observation to predict at": (
         lambda: fitted(TD3).predict(np.zeros((3, 4), np.float32)),
