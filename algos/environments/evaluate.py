@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +21,17 @@ from .vector import Policy, VectorEnvironment, facing, looked_back, rows_of
 if TYPE_CHECKING:
     from .explorers import Explorer
 
+MAX_STEPS = 100_000  # of an episode: Atari's longest have 27,000
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the episodes gave, in the order of their numbers."""
+    """What the episodes gave, in the order of their numbers; those that were never begun for want of time are left out."""
 
     returns: np.ndarray  # [episodes] float64, undiscounted sums of rewards
     lengths: np.ndarray  # [episodes] int64, steps
     environment: Environment | None = None  # None: an object that no registry knows
+    cut: int = 0  # episodes that a limit ended, which count with what they had returned by then, or that it left no time for
 
     @property
     def mean(self) -> float:
@@ -54,6 +58,8 @@ def evaluate(
     n_envs: int | None = None,
     epsilon: float = 0.0,
     watch: Callable[[int], None] | None = None,
+    max_steps: int | None = MAX_STEPS,
+    timeout: float | None = None,
 ) -> Evaluation:
     """Returns of `episodes` episodes, played by `n_envs` environments at once.
 
@@ -72,22 +78,33 @@ def evaluate(
         n_envs: How many at once. None: min(episodes, 10), or one where an environment object is given.
         epsilon: Share of uniform random actions, drawn by (seed, step), so with it the number of environments matters.
         watch: Called after each reset and each step with the number of the first episode that is being played, as for pictures.
+        max_steps: Steps after which an episode that goes on is cut. None: it may go on for ever.
+        timeout: Seconds after which nothing is played any more, looked at between steps: one that does not come back is waited
+            for. None: no limit. Where one of the two was met, a warning says so and the evaluation's `cut` how many it concerns.
 
     Raises:
-        ConfigError: `episodes` or `n_envs` is not positive, `epsilon` is not in [0, 1], or the environment cannot be made.
+        ConfigError: `episodes`, `n_envs`, `max_steps` or `timeout` is not positive, `epsilon` is not in [0, 1], or the environment
+            cannot be made.
         DataError: the environment's spaces are not those that the policy was fitted on, or its action is NaN.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}; an evaluation needs at least 1.")
     if n_envs is not None and n_envs < 1:
         raise ConfigError(f"n_envs is {n_envs}; an evaluation needs at least 1.")
+    if max_steps is not None and max_steps < 1:
+        raise ConfigError(f"max_steps is {max_steps}; an episode needs at least 1, and None sets no limit.")
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"timeout is {timeout:g}; an evaluation needs more than 0 seconds, and None sets no limit.")
     explorer = _wandering(epsilon)
     vector = make(environment, n=_how_many(environment, episodes, n_envs), evaluating=True)
     try:
-        return _play(_fit_for(policy, vector), vector, episodes, seed, explorer, watch)
+        played = _play(_fit_for(policy, vector), vector, episodes, seed, explorer, watch, _Limits(max_steps, timeout))
     finally:
         if not is_given(environment):
             vector.close()
+    if played.cut:
+        warnings.warn(_said_of(played, episodes, max_steps, timeout), stacklevel=2)
+    return played
 
 
 class EnvironmentEvaluator:
@@ -96,7 +113,8 @@ class EnvironmentEvaluator:
     So two evaluations differ by their policies alone. Trials play other episodes at each step, by a seed that follows from it.
 
     Args:
-        environment, episodes, seed, n_envs, epsilon: As for `evaluate`. Environments are made at the first call and kept.
+        environment, episodes, seed, n_envs, epsilon, max_steps, timeout: As for `evaluate`. Environments are made at the first
+            call and kept.
     """
 
     def __init__(
@@ -107,12 +125,15 @@ class EnvironmentEvaluator:
         seed: int = 0,
         n_envs: int | None = None,
         epsilon: float = 0.0,
+        max_steps: int | None = MAX_STEPS,
+        timeout: float | None = None,
     ) -> None:
         self.environment, self.episodes, self.seed, self.n_envs, self.epsilon = environment, episodes, seed, n_envs, epsilon
+        self.max_steps, self.timeout = max_steps, timeout
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Any, epoch: int) -> dict[str, float]:
-        """return, return_std and length; normalized_return too where a reference exists.
+        """return, return_std and length; normalized_return too where a reference exists, and cut where episodes were.
 
         Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
         """
@@ -120,8 +141,10 @@ class EnvironmentEvaluator:
             self._vector = make(self.environment, n=_how_many(self.environment, self.episodes, self.n_envs), evaluating=True)
         metrics: dict[str, float] = {}
         for name, policy in by_target(algorithm.policy()).items():
-            played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, epsilon=self.epsilon)
+            how: dict[str, Any] = {"epsilon": self.epsilon, "max_steps": self.max_steps, "timeout": self.timeout}
+            played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, **how)
             found = {"return": played.mean, "return_std": played.std, "length": float(played.lengths.mean())}
+            found |= {"cut": float(played.cut)} if played.cut else {}
             metrics |= {f"{key}{name}": value for key, value in found.items()}
             if (score := played.normalized) is not None:
                 metrics[f"normalized_return{name}"] = score
@@ -169,6 +192,28 @@ def _wandering(epsilon: float) -> Explorer | None:
     return ConstantEpsilonGreedy.checked({"epsilon": epsilon}, title="evaluate")
 
 
+class _Limits:
+    """What an evaluation keeps to, its time counted from here on."""
+
+    def __init__(self, max_steps: int | None, timeout: float | None) -> None:
+        self.max_steps, self._end = max_steps, None if timeout is None else time.monotonic() + timeout
+
+    @property
+    def over(self) -> bool:
+        """Whether its time is over."""
+        return self._end is not None and time.monotonic() >= self._end
+
+
+def _said_of(played: Evaluation, episodes: int, max_steps: int | None, timeout: float | None) -> str:
+    """What a user is told of an evaluation that met a limit."""
+    long = max_steps is not None and int((played.lengths >= max_steps).sum()) >= played.cut
+    why = f"went on after {max_steps:,} steps (max_steps)" if long else f"had not ended after {timeout:g} seconds (timeout)"
+    where = f" in {played.environment.id}" if played.environment else ""
+    return (
+        f"An evaluation{where} was cut: {played.cut} of its {episodes} episodes {why}; they count with what they returned by then."
+    )
+
+
 def _play(
     policy: Policy,
     vector: VectorEnvironment,
@@ -176,12 +221,15 @@ def _play(
     seed: int,
     explorer: Explorer | None,
     watch: Callable[[int], None] | None,
+    limits: _Limits,
 ) -> Evaluation:
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-    seeds, made, bad = episode_seeds(seed, episodes), 0, ""
+    seeds, made, cut, begun, bad = episode_seeds(seed, episodes), 0, 0, 0, ""
     for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
         n = min(vector.n, episodes - first)
-        playing = list(range(n))
+        if begun and limits.over:
+            break
+        playing, begun = list(range(n)), first + n
         observation, state = vector.reset(playing, seeds[first : first + n]), policy.start(n)
         if watch is not None:
             watch(first)
@@ -201,12 +249,15 @@ def _play(
                 bad = f"Environment {i}, {_name_of(vector)}, paid {result.reward[i]} {at}"
             if (ended := result.ended).any():
                 playing = [i for i in playing if not ended[i]]
+            if playing and (lengths[first + playing[0]] == limits.max_steps or limits.over):  # those that go on are equally long
+                cut, playing = cut + len(playing), []
             observation = result.observation
             if watch is not None:
                 watch(first)
     if bad:
         warnings.warn(f"{bad}, so the mean return is no finite number.", stacklevel=3)
-    return Evaluation(returns, lengths, environment_of(vector.single))
+    cut += episodes - begun
+    return Evaluation(returns[:begun], lengths[:begun], environment_of(vector.single), cut)
 
 
 def _name_of(vector: VectorEnvironment) -> str:

@@ -18,7 +18,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from ...data.catalog import catalog
 from ...data.catalog.local import nearest
-from ...data.config import Config, setting
+from ...data.config import Config, recorded, setting
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ...data.uris import without_password
@@ -231,7 +231,7 @@ class SuiteConfig(Conditions, _Head):
             "suite": self.suite_name,
             "n_steps": self.n_steps,
             "n_steps_per_epoch": self.n_steps_per_epoch,
-            "evaluation": self.evaluation.model_dump(mode="json") if self.evaluation else None,
+            "evaluation": recorded(self.evaluation) if self.evaluation else None,
             "best": self.checkpoint.best,
             "seeds": list(self.seeds),
             "seeds_per_trial": self.seeds_per_trial,

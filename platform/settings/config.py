@@ -69,6 +69,12 @@ class EvaluationConfig(Config):
     epsilon: float = setting(
         0.0, "share of uniform random actions, as 0.001 on Atari; 0: none", ge=0, le=1, exclude_if=lambda value: value == 0
     )
+    max_steps: int | None = setting(
+        100_000, "steps after which an episode of an evaluation is cut; null: it may go on for ever", since="0.2", gt=0
+    )
+    timeout: float | None = setting(
+        3600.0, "seconds that an evaluation of a seed may take, then training goes on; null: for ever", since="0.2", gt=0
+    )
     holdout: float = setting(0.0, "share of the episodes that is not trained on, and measured on instead; 0: none", ge=0, lt=1)
     scorers: tuple[ScorerName, ...] = setting(
         (), "scorers of all held-out transitions, as td_error: metrics `scorers/NAME`", exclude_if=lambda value: not value
@@ -315,7 +321,7 @@ class ExperimentConfig(Conditions, _Subject):
             "algorithm": {"name": algorithm.name, **settings, "dtype": algorithm.dtype, **compiled},
             "n_steps": self.n_steps,
             "n_steps_per_epoch": self.n_steps_per_epoch,
-            "evaluation": self.evaluation.model_dump(mode="json") if self.evaluation else None,
+            "evaluation": recorded(self.evaluation) if self.evaluation else None,
             **({"online": self.online.model_dump(mode="json")} if self.online else {}),
             "best": self.checkpoint.best,
         }

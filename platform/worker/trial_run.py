@@ -40,6 +40,7 @@ from .system_metrics import SystemMetrics
 from .trial_config import TrialConfig
 
 Rows = list[dict[str, float]]  # metrics, one dictionary a seed
+_CUT = "evaluation/cut"  # the metric that stands where a limit ended episodes
 _PROGRAM = ("n_steps", "n_steps_per_epoch", "seeds", "evaluation", "dataset", "device", "threads", "folder", "plugins")
 
 
@@ -228,14 +229,14 @@ class TrialRun:
             if config.scorers:
                 found["scorers"] = Every(Scores(scorers(config), test), *when)
         if (environment := environment_to_play(config, self.dataset, self._algorithm)) is not None:
-            returns = Returns(environment, config.episodes, config.n_envs, self.dataset.name, config.epsilon)
+            returns = Returns(environment, config, self.dataset.name)
             self._evaluators.append(returns)
             found["evaluation"] = Every(returns, *when)
         return train, found
 
     def _look_at_best(self, seed: int, metrics: Mapping[str, float]) -> None:
         name = self.config.checkpoint.best
-        if name is not None and name not in self.last[seed] and self._measured_all():
+        if name is not None and name not in self.last[seed] and self._measured_all() and _CUT not in self.last[seed]:
             raise ConfigError(f"checkpoint.best: there is no metric {name!r}{did_you_mean(name, self.last[seed])}")
         if name is None or name not in metrics or not math.isfinite(metrics[name]):
             return
@@ -397,8 +398,14 @@ class TrialRun:
                 "step": self.step,
                 "metrics": {k: v for k, v in self.last[seed].items() if math.isfinite(v)},
             }
-            if self.step and (warned := self.subject.fit_.divergence.warned.get(seed)):
-                about["warning"] = warned
+            warned = [self.subject.fit_.divergence.warned.get(seed)] if self.step else []
+            if cut := self.last[seed].get(_CUT):
+                warned.append(
+                    f"an evaluation met evaluation.max_steps or evaluation.timeout, which cut {cut:g} of its "
+                    f"{self.config.evaluation.episodes if self.config.evaluation else 0} episodes"
+                )
+            if any(warned):
+                about["warning"] = "; ".join(filter(None, warned))
             if seed in self.best:
                 value, step = self.best[seed]
                 about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 
 from d3ray.algos.environments.evaluate import EnvironmentEvaluator, episode_seeds, evaluate
+from d3ray.platform.settings.config import EvaluationConfig, ExperimentConfig
 from d3ray.platform.worker import returns as module
 from d3ray.platform.worker.returns import Returns
 
@@ -30,12 +35,12 @@ def at(step: int, seed: int = 0) -> Any:
 def test_a_trial_plays_other_episodes_at_every_step_and_the_estimators_evaluator_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[list[int]] = []
 
-    def watched(policy: Any, environment: Any, *, episodes: int, seed: int, epsilon: float) -> Any:
+    def watched(policy: Any, environment: Any, *, episodes: int, seed: int, **how: Any) -> Any:
         played.append(episode_seeds(seed, episodes))
-        return evaluate(policy, environment, episodes=episodes, seed=seed, epsilon=epsilon)
+        return evaluate(policy, environment, episodes=episodes, seed=seed, **how)
 
     monkeypatch.setattr(module, "evaluate", watched)
-    returns, same = Returns("CartPole-v1", 20, None, ""), EnvironmentEvaluator("CartPole-v1", episodes=20)
+    returns, same = Returns("CartPole-v1", EvaluationConfig(episodes=20), ""), EnvironmentEvaluator("CartPole-v1", episodes=20)
     early, late, again, other = (returns(algorithm, 1) for algorithm in (at(100), at(200), at(100), at(100, seed=1)))
     assert not set(played[0]) & set(played[1])
     assert not set(played[0]) & set(played[3])
@@ -43,8 +48,85 @@ def test_a_trial_plays_other_episodes_at_every_step_and_the_estimators_evaluator
     assert early == again
     assert early["return"] not in (late["return"], other["return"])
     assert same(at(100), 1) == same(at(200), 2)
-    random = Returns("CartPole-v1", 20, None, "", epsilon=1.0)
+    random = Returns("CartPole-v1", EvaluationConfig(episodes=20, epsilon=1.0), "")
     assert early["length"] < 11  # always left falls in 9.4 steps or so, random actions in 22
     assert random(at(100), 1)["length"] > 16
     for evaluator in (returns, same, random):
         evaluator.close()
+
+
+class Endless(gymnasium.Env[Any, Any]):
+    """Pays 1 a step and never ends; a step while `held` is set does not come back."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
+    free: ClassVar[threading.Event] = threading.Event()
+    made: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+
+    def reset(self, **_: Any) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.free.wait()
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.fixture
+def endless() -> Iterator[str]:
+    Endless.free.set()
+    Endless.made = 0
+    gymnasium.register("Endless-v0", Endless)
+    yield "Endless-v0"
+    Endless.free.set()
+    del gymnasium.registry["Endless-v0"]
+
+
+def test_an_episode_that_never_ends_is_cut_at_max_steps(endless: str) -> None:
+    returns = Returns(endless, EvaluationConfig(episodes=3, n_envs=2, max_steps=50), "")
+    with pytest.warns(UserWarning, match=r"Endless-v0 was cut: 3 of its 3 episodes went on after 50 steps \(max_steps\)"):
+        assert returns(at(0), 1) == {"return": 50.0, "length": 50.0, "cut": 3.0}
+    returns.close()
+
+
+def test_an_evaluation_ends_when_its_time_is_over(endless: str) -> None:
+    returns, begin = Returns(endless, EvaluationConfig(episodes=3, n_envs=2, max_steps=None, timeout=0.3), ""), time.monotonic()
+    with pytest.warns(UserWarning, match=r"3 of its 3 episodes had not ended after 0.3 seconds \(timeout\)"):
+        found = returns(at(0), 1)
+    assert time.monotonic() - begin < 10
+    assert found["cut"] == 3
+    assert found["return"] == found["length"] > 0  # the third was never begun and counts in no mean
+    returns.close()
+
+
+def test_a_step_that_does_not_come_back_holds_no_trial(endless: str) -> None:
+    returns = Returns(endless, EvaluationConfig(episodes=2, max_steps=5, timeout=0.2), "", grace=0.2)
+    Endless.free.clear()
+    with pytest.warns(UserWarning, match="a step of the environment did not come back within evaluation.timeout, 0.2 seconds"):
+        assert returns(at(0), 1) == {"cut": 2.0}
+    Endless.free.set()
+    before = Endless.made
+    with pytest.warns(UserWarning, match="went on after 5 steps"):
+        assert returns(at(0), 1) == {"return": 5.0, "length": 5.0, "cut": 2.0}
+    assert Endless.made == before + 2  # others than those that hung
+    returns.close()
+
+
+def test_what_the_environment_raises_is_the_trials(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Endless, "step", lambda *_: 1 / 0)
+    returns = Returns(endless, EvaluationConfig(episodes=1), "")
+    with pytest.raises(ZeroDivisionError):
+        returns(at(0), 1)
+    returns.close()
+
+
+def test_default_limits_are_no_part_of_what_an_experiment_is() -> None:
+    common = {"dataset": "d3ray/cartpole-replay", "algorithm": "DQN"}
+    told = [
+        ExperimentConfig.checked({**common, "evaluation": {"episodes": 2, **own}}).configuration()["evaluation"]
+        for own in ({}, {"timeout": 3600}, {"timeout": 60})
+    ]
+    assert told[0] == told[1]
+    assert not {"max_steps", "timeout"} & told[0].keys()
+    assert told[2]["timeout"] == 60
