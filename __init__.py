@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import algos, data
+from .algos.spellings import known_as
 from .data.lazy import homes, lazily
 from .data.moved import MOVED, keep_old_names
 from .data.version import __version__ as __version__
@@ -33,6 +34,8 @@ def __getattr__(name: str) -> Any:
     if name in MOVED and name not in __all__:  # as d3ray.metrics.td_error_scorer is written where nobody has imported the module
         return importlib.import_module(f"{__name__}.{name}")
     floor = algos if name in algos.__all__ else data
+    if name not in __all__ and (meant := known_as(name, algos.__all__)):
+        raise AttributeError(f"module 'd3ray' has no attribute {name!r}; did you mean {meant!r}?", name=meant)
     if name not in __all__:
         raise AttributeError(f"module 'd3ray' has no attribute {name!r}")
     if name in _doors:

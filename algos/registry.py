@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ..data.errors import ConfigError, did_you_mean
+from ..data.errors import ConfigError
+from .spellings import did_you_mean_algorithm
 
 Kind = TypeVar("Kind", bound=type[Any])
 _ours: dict[str, Callable[[str], type[Any]]] = {}
@@ -50,7 +51,7 @@ def algorithm_class(name: str) -> type[Any]:
     if name in _registered:
         return _registered[name]
     if name not in _ours:
-        raise ConfigError(f"There is no algorithm {name!r}{did_you_mean(name, [*algorithm_names(), *_online])}")
+        raise ConfigError(f"There is no algorithm {name!r}{did_you_mean_algorithm(name, [*algorithm_names(), *_online])}")
     return _ours[name](name)
 
 

@@ -23,11 +23,19 @@ def homes(file: str) -> dict[str, str]:
     return found
 
 
-def lazily(package: str, found: dict[str, str]) -> tuple[Callable[[str], Any], list[str]]:
-    """`__getattr__` and `__all__` of a package with these names; a name that its home lacks is a module in it."""
+def lazily(
+    package: str, found: dict[str, str], spelled: Callable[[str, list[str]], str | None] | None = None
+) -> tuple[Callable[[str], Any], list[str]]:
+    """`__getattr__` and `__all__` of a package with these names; a name that its home lacks is a module in it.
+
+    Of a name that is missing `spelled` says which of these it is another spelling of, None where it is none.
+    """
 
     def load(name: str) -> Any:
         if name not in found:
+            if spelled is not None and (meant := spelled(name, sorted(found))):
+                said = f"module {package!r} has no attribute {name!r}; did you mean {meant!r}?"
+                raise AttributeError(said, name=meant)  # else Python names one that looks alike, too
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = importlib.import_module(found[name], package)
         value = getattr(home, name) if hasattr(home, name) else importlib.import_module(f"{home.__name__}.{name}")

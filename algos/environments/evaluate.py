@@ -209,9 +209,8 @@ def _said_of(played: Evaluation, episodes: int, max_steps: int | None, timeout: 
     long = max_steps is not None and int((played.lengths >= max_steps).sum()) >= played.cut
     why = f"went on after {max_steps:,} steps (max_steps)" if long else f"had not ended after {timeout:g} seconds (timeout)"
     where = f" in {played.environment.id}" if played.environment else ""
-    return (
-        f"An evaluation{where} was cut: {played.cut} of its {episodes} episodes {why}; they count with what they returned by then."
-    )
+    counted = "they count with what they returned by then"
+    return f"An evaluation{where} was cut: {played.cut} of its {episodes} episodes {why}; {counted}."
 
 
 def _play(

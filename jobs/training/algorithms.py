@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...data.errors import ConfigError, did_you_mean
+from ...algos.spellings import did_you_mean_algorithm
+from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
 from ..command.console import say
 from ..command.describe import algorithm_text
@@ -35,7 +36,7 @@ def run(config: AlgorithmsConfig) -> AlgorithmsResult:
     every = api.algorithms()
     if config.name is not None:
         if config.name not in every:
-            raise ConfigError(f"There is no algorithm {config.name!r}{did_you_mean(config.name, every)}")
+            raise ConfigError(f"There is no algorithm {config.name!r}{did_you_mean_algorithm(config.name, every)}")
         if "/" in config.name:
             raise ConfigError(f"{config.name} is RLlib's own: its settings are those of RLlib's config for it.")
         for line in algorithm_text(config.name):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from ...algos.spellings import did_you_mean_algorithm
 from ...data.catalog import catalog
 from ...data.catalog.local import nearest
 from ...data.config import Config, recorded, setting
@@ -332,9 +333,10 @@ def _chosen(field: str, given: Any, listed: list[Any], known: Any, suite: str) -
 def _near(field: str, one: str, labels: list[str]) -> str:
     """The end of a sentence on what a suite has not: what is near in it, or else among all that there is."""
     short = [name for label in labels for name in (label, label.rpartition("/")[2])]
-    if (near := did_you_mean(one, dict.fromkeys(short))).startswith("; did"):
+    near = (did_you_mean if field == "datasets" else did_you_mean_algorithm)(one, dict.fromkeys(short))
+    if near.startswith("; did"):
         return near
-    near = nearest(one, catalog()) if field == "datasets" else did_you_mean(one, _algorithm_names())
+    near = nearest(one, catalog()) if field == "datasets" else did_you_mean_algorithm(one, _algorithm_names())
     return near if near.startswith("; did") else did_you_mean(one, labels)
 
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 from ...algos.base import Algorithm
 from ...algos.registry import algorithm_class, algorithm_names, online_names
 from ...algos.registry import make_algorithm as make_own
-from ...data.errors import ConfigError, did_you_mean
+from ...algos.spellings import did_you_mean_algorithm
+from ...data.errors import ConfigError
 from ..rllib.names import PREFIX, is_rllib, rllib_names
 
 
@@ -20,7 +21,8 @@ def subject_names() -> list[str]:
 def check_name(name: str) -> None:
     """Raises ConfigError for a name that there is not, naming the nearest."""
     if name not in subject_names():
-        meant = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in rllib_names() else did_you_mean(name, subject_names())
+        of_rllib = PREFIX + name in rllib_names()
+        meant = f"; did you mean {PREFIX + name!r}?" if of_rllib else did_you_mean_algorithm(name, subject_names())
         own = "" if "did you mean" in meant else " One of your own is named under plugins=[FILE]."
         raise ConfigError(f"There is no algorithm {name!r}{meant}{own}")
     if not is_rllib(name):

@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any
 
 from ...algos.registry import algorithm_class
+from ...algos.spellings import known_as
 from ...data.config import former_names, recorded
 from ...data.errors import ConfigError, D3rayError, did_you_mean
 from ..rllib.names import is_rllib
@@ -137,7 +138,8 @@ class SearchSpace:
         if name in (*_PLAIN, ALGORITHM, PRESET):
             return
         if head != "algorithm":
-            near = difflib.get_close_matches(head, subject_names(), n=1)
+            meant = known_as(head, subject_names())
+            near = [meant] if meant else difflib.get_close_matches(head, subject_names(), n=1)
             if dot and near and near[0] != head:
                 raise ConfigError(f"search: {name}: there is no algorithm {head!r}; did you mean {near[0]!r}?")
             if not dot or not near:

@@ -78,8 +78,8 @@ class Returns:
         except _HangsError:
             self._thread = self._vector = None
             warnings.warn(
-                f"An evaluation in {environment_id(self.environment)} measured nothing: a step of the environment did not come back "
-                f"within evaluation.timeout, {limit:g} seconds, and {self.grace:g} more; training goes on.",
+                f"An evaluation in {environment_id(self.environment)} measured nothing: a step of the environment did not come "
+                f"back within evaluation.timeout, {limit:g} seconds, and {self.grace:g} more; training goes on.",
                 stacklevel=3,
             )
             return None
@@ -126,7 +126,7 @@ class _Thread:
             work, found = asked
             try:
                 found.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            except BaseException as error:  # whoever waits raises it
                 found.set_exception(error)
 
 

@@ -62,7 +62,7 @@ class Endless(gymnasium.Env[Any, Any]):
     free: ClassVar[threading.Event] = threading.Event()
     made: ClassVar[int] = 0
 
-    def __init__(self) -> None:
+    def __init__(self, **_: Any) -> None:
         type(self).made += 1
 
     def reset(self, **_: Any) -> Any:
