@@ -7,6 +7,8 @@ Trials that hold every CPU stall anything that asks for one, Ray Data included; 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -21,6 +23,7 @@ from ...data.progress import progress
 from ..cluster.growth import growth
 from ..cluster.session import is_own_ray
 from ..places import is_environment_place
+from ..surroundings import usable_cpus
 
 _BOOT = 1200.0  # seconds that a machine may take from being asked for until it is a node; clouds take 5 to 10 minutes
 _SECONDS = 1.0  # between two reports of a node that builds
@@ -109,6 +112,39 @@ def training_nodes(resources: Mapping[str, float] | None = None, *, grows: bool 
                 f"{_largest(alive, wanted)}."
             )
     return {node["NodeID"]: node["NodeManagerAddress"] for node in fit}
+
+
+def check_own_machine(resources: Mapping[str, float]) -> None:
+    """Raises ConfigError where trials run on a Ray of this machine's own, and it has not what one needs. No Ray is started."""
+    wanted = {name: amount for name, amount in resources.items() if amount}
+    if not is_own_ray() or "RAY_OVERRIDE_RESOURCES" in os.environ:
+        return
+    if (ray := sys.modules.get("ray")) is not None and ray.is_initialized():
+        training_nodes(wanted)
+        return
+    has = {"CPU": float(max(os.cpu_count() or 1, usable_cpus()))}
+    if wanted.get("GPU"):
+        has["GPU"] = _own_gpus(default=wanted["GPU"])
+    if lacking := next((name for name, amount in wanted.items() if has.get(name, amount) < amount), None):
+        few = {name: has[name] for name in wanted if name in has}
+        mend = f"choose resources.{lacking.lower()}={has[lacking]:g}" if has[lacking] or lacking == "GPU" else "choose less"
+        raise ConfigError(
+            f"This machine has not the resources of one trial, {_amounts(wanted)}: it has "
+            f"{', '.join(f'{amount:g} {name}' for name, amount in few.items())}; {mend}, or name a cluster by RAY_ADDRESS."
+        )
+
+
+def _own_gpus(default: float) -> float:
+    """The GPUs that a Ray of this machine's own would find, as it looks for them; `default` where it can no longer be asked so."""
+    try:
+        from ray._private.accelerators import get_accelerator_manager_for_resource
+
+        manager: Any = get_accelerator_manager_for_resource("GPU")
+        visible = manager.get_current_process_visible_accelerator_ids()
+        found = int(manager.get_current_node_num_accelerators())
+        return float(found if visible is None else min(found, len(visible)))
+    except (ImportError, AttributeError, TypeError):
+        return default
 
 
 def first_nodes(resources: Mapping[str, float], seconds: float = _BOOT) -> dict[str, str]:

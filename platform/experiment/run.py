@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from ...data.errors import ConfigError, StorageError, did_you_mean
 from ..cluster.session import is_own_ray, ray_ahead, ray_session
 from ..driver.budget import Spent
-from ..driver.node_maps import prepare_node_maps
+from ..driver.node_maps import check_own_machine, prepare_node_maps
 from ..driver.proposer import Listed, Proposer
 from ..driver.trials import prepare_environment, run_trials
 from ..driver.work import Work
@@ -22,7 +22,7 @@ from ..planning.packing import has_begun, pack
 from ..results.experiment import ExperimentResult, collect, conclude
 from ..results.progress import OnProgress, Progress
 from ..settings.config import ExperimentConfig, asked
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment, Trial, check_free
 from ..storage.folders import Folder
 from ..surroundings import note_surroundings
 from ..tracking.delivery import Delivery
@@ -82,6 +82,10 @@ def carry_out(
     work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None, trial: str | None = None
 ) -> ExperimentResult:
     """Runs what is unfinished of an experiment. Arguments and errors as `run_experiment`'s."""
+    place = work.config.storage_place, work.config.experiment
+    check_free(*place, work.configuration, work.about, resume=resume, replace=replace)
+    if not resume:  # what is resumed may have nothing left to run
+        check_own_machine(work.config.wanted)
     prepare_environment()
     with ray_ahead() if _will_begin(work, resume=resume, replace=replace) else nullcontext():
         return _carry_out(work, resume=resume, replace=replace, on_progress=on_progress, trial=trial)

@@ -252,24 +252,15 @@ class Experiment:
             data; or the folder holds something else.
             StorageError: the storage cannot be written.
         """
-        check_name(name)
-        configuration, dataset, tags = (without_secrets_in(one) for one in (configuration, dataset, tags or {}))
-        folder = Folder(storage) / name
-        strange = [entry for entry in folder.names() if entry not in _KEPT and not entry.startswith(".")]
-        if strange and folder.read("experiment.json") is None:  # `discard` and `replace` would delete what is not ours
-            raise ConfigError(f"{folder} holds {strange[0]!r} and is no experiment: say another name or storage.")
+        tags = without_secrets_in(tags or {})
+        folder = _ours(storage, name)
         lock = Lock(folder)
         if not lock.acquire(wait=resume):
-            raise ConfigError(f"The experiment {name!r} in {storage} is running: {_holder(folder)}. Wait for it, or stop it first.")
+            raise _is_running(storage, name, folder)
         try:
             there = folder.read_json("experiment.json")
-            if there is not None and not (resume or replace):
-                raise ConfigError(
-                    f"There is an experiment {name!r} in {storage} already: say --resume to go on with it, --replace to delete it, "
-                    "or another name."
-                )
+            configuration, dataset = _fitting(storage, name, there, configuration, dataset, resume=resume, replace=replace)
             if there is not None and resume:
-                _check_same(name, there, configuration, dataset)
                 folder.delete([_CANCELLED])
                 now = there | {"configuration": dict(configuration)} | ({"tags": dict(tags)} if tags else {})
                 if there != now:  # in what may change
@@ -413,6 +404,57 @@ def check_name(name: str) -> None:
         raise ConfigError(
             f"The name {name!r} cannot be a folder's: use letters, digits, '-', '_', '.' and '+', a letter or digit first."
         )
+
+
+def check_free(
+    storage: str, name: str, configuration: Mapping[str, Any], dataset: Mapping[str, Any], *, resume: bool, replace: bool
+) -> None:
+    """Raises ConfigError where `Experiment.begin` would for what is there. Nothing is changed; another may come first."""
+    folder = _ours(storage, name)
+    if (there := folder.read_json("experiment.json")) is None:
+        return
+    if not resume:
+        lock = Lock(folder)
+        if not lock.acquire(wait=False):
+            raise _is_running(storage, name, folder)
+        lock.release()
+    _fitting(storage, name, there, configuration, dataset, resume=resume, replace=replace)
+
+
+def _ours(storage: str, name: str) -> Folder:
+    """The folder of a name. Raises ConfigError where it holds what `discard` and `replace` would delete and is not ours."""
+    check_name(name)
+    folder = Folder(storage) / name
+    strange = [entry for entry in folder.names() if entry not in _KEPT and not entry.startswith(".")]
+    if strange and folder.read("experiment.json") is None:
+        raise ConfigError(f"{folder} holds {strange[0]!r} and is no experiment: say another name or storage.")
+    return folder
+
+
+def _fitting(
+    storage: str,
+    name: str,
+    there: Mapping[str, Any] | None,
+    configuration: Mapping[str, Any],
+    dataset: Mapping[str, Any],
+    *,
+    resume: bool,
+    replace: bool,
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Configuration and dataset as they are kept. Raises ConfigError where what is there is in the way, or was begun otherwise."""
+    configuration, dataset = without_secrets_in(configuration), without_secrets_in(dataset)
+    if there is not None and not (resume or replace):
+        raise ConfigError(
+            f"There is an experiment {name!r} in {storage} already: say --resume to go on with it, --replace to delete it, "
+            "or another name."
+        )
+    if there is not None and resume:
+        _check_same(name, there, configuration, dataset)
+    return configuration, dataset
+
+
+def _is_running(storage: str, name: str, folder: Folder) -> ConfigError:
+    return ConfigError(f"The experiment {name!r} in {storage} is running: {_holder(folder)}. Wait for it, or stop it first.")
 
 
 def _holder(folder: Folder) -> str:
