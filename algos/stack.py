@@ -18,7 +18,7 @@ from ..data.seeds import checked_seed
 from .base import Algorithm
 from .learning.callbacks import Callback, Evaluator, Watching, check_arguments, watching
 from .learning.estimator import Estimator, steps_to_do
-from .learning.fit import Fit
+from .learning.fit import Fit, check_steps
 from .learning.history import History
 from .learning.setup import trained_on
 
@@ -103,6 +103,7 @@ class Stack:
         `callback` gets the stack, once a step. One that stops the training stops it for all seeds.
         """
         dataset, n_steps = trained_on(self.algorithm, dataset), steps_to_do(self.algorithm.name, n_steps)
+        check_steps(n_steps, n_steps_per_epoch, least=0)
         if not hasattr(self, "fit_"):
             algorithm = self.algorithm.unfitted()
             self.fit_ = algorithm.fit_ = Fit.start(algorithm, dataset, self.seeds, self.rows)

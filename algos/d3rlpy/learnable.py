@@ -15,7 +15,7 @@ import torch
 from ...data.batch import Batch
 from ...data.errors import ConfigError, StorageError
 from ...data.progress import progress
-from ...data.storage.files import write_atomically
+from ...data.storage.files import storage_errors, write_atomically
 from ...data.storage.json_text import parse_json
 from ..base import Algorithm
 from ..environments.evaluate import evaluate
@@ -371,9 +371,10 @@ class Learnable(Algorithm):
     def from_json(cls, path: str | Path, device: Any = False) -> Self:
         """The algorithm of a `params.json`, d3rlpy 2's too, with fresh networks. Raises StorageError, ConfigError or DataError."""
         try:
-            told = parse_json(Path(path).read_bytes())
-        except (OSError, ValueError):
-            raise StorageError(f"{path} is not there, or no JSON.") from None
+            with storage_errors("read", path):
+                told = parse_json(Path(path).read_bytes())
+        except ValueError:
+            raise StorageError(f"{path} is no JSON.") from None
         if isinstance(told.get("config"), dict) and "type" in told["config"]:
             name, settings = settings_of(told["config"])
             algorithm = cls._class_called(name)(**settings, device=device_of(device))

@@ -37,7 +37,7 @@ from .callbacks import (
     stops,
     watching,
 )
-from .fit import Fit
+from .fit import Fit, check_steps
 from .history import History
 from .setup import trained_on
 from .transfer import copy_network, copy_optimizer, reset_optimizers
@@ -201,6 +201,7 @@ class Estimator(Definition):
         """
         dataset = trained_on(self, dataset)
         n_steps, n_steps_per_epoch = self._steps(dataset, n_steps, n_steps_per_epoch, n_epochs)
+        check_steps(n_steps, n_steps_per_epoch, least=0)
         if scorers:
             judged = dataset if eval_episodes is None else eval_episodes
             evaluators = {**(evaluators or {}), "scorers": scored(scorers, judged)}

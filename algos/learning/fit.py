@@ -28,6 +28,15 @@ from .sources import Sources
 STATE_VERSION = 1
 
 
+def check_steps(n_steps: Any, n_steps_per_epoch: Any, *, least: int = 1) -> None:
+    """Raises ConfigError where one of them is no whole number of gradient steps, n_steps of at least `least`."""
+    for name, value, fewest in (("n_steps", n_steps, least), ("n_steps_per_epoch", n_steps_per_epoch, 1)):
+        if not isinstance(value, int | float | np.integer) or value != int(value):
+            raise ConfigError(f"{name} is {value!r}; it counts gradient steps and must be a whole number.")
+        if value < fewest:
+            raise ConfigError(f"{name} is {value}; it counts gradient steps and must be at least {fewest}.")
+
+
 class Fit:
     """S seeds of an algorithm with what trains them.
 
@@ -122,10 +131,7 @@ class Fit:
 
         A source hears of every epoch before its first step, wherever training was interrupted.
         """
-        if n_steps < 0 or n_steps_per_epoch < 1:
-            raise ConfigError(
-                f"n_steps is {n_steps} and n_steps_per_epoch {n_steps_per_epoch}; both count gradient steps and must be positive."
-            )
+        check_steps(n_steps, n_steps_per_epoch, least=0)  # none: networks are made and nothing is trained
         source = self.sources.augmented(self.sampler(given))
         end = self.learner.step + n_steps
         if self.algorithm.compile_graph is None and compiling_pays(self.algorithm, self.device, end):

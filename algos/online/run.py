@@ -27,7 +27,7 @@ from ..environments.spaces import check_spaces
 from ..environments.vector import VectorEnvironment
 from ..learning.callbacks import Callback, Epoch, Evaluator, Watching, watching
 from ..learning.estimator import Estimator
-from ..learning.fit import Fit
+from ..learning.fit import Fit, check_steps
 from ..learning.setup import check_actions, seen_spec
 from ..saving.checkpoint import read_checkpoint, write_checkpoint
 from ..saving.saving import load
@@ -213,10 +213,7 @@ class OnlineRun:
         Raises:
             ConfigError: a count is not positive, or the buffer is full and still holds fewer transitions than a batch.
         """
-        if min(n_steps, n_steps_per_epoch) < 1:
-            raise ConfigError(
-                f"n_steps is {n_steps} and n_steps_per_epoch {n_steps_per_epoch}; both count gradient steps and must be positive."
-            )
+        check_steps(n_steps, n_steps_per_epoch)
         with watching(self.algorithm, [("", lambda: self.algorithm)], callbacks, n_steps, n_steps_per_epoch, **watch) as (called,):
             yield from self._epochs(self.algorithm.step + n_steps, n_steps_per_epoch, evaluators, called)
 

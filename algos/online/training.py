@@ -23,6 +23,7 @@ from ..environments.rollout import Recorder, Rollout
 from ..environments.vector import Policy, VectorEnvironment, facing
 from ..learning.callbacks import Callback, Epoch, Evaluator, Watching
 from ..learning.estimator import Estimator
+from ..learning.fit import check_steps
 from ..saving.checkpoint import checkpoint_name, checkpoints, newest_valid
 from .best_so_far import BEST, BestSoFar
 from .run import OnlineRun
@@ -93,6 +94,7 @@ def fitter_online(
     if eval_env is not None:
         evaluator = EnvironmentEvaluator(eval_env, episodes=eval_n_trials, seed=algorithm.seed, epsilon=eval_epsilon)
         evaluators = {"evaluation": evaluator, **(evaluators or {})}
+    check_steps(n_steps, n_steps_per_epoch)
     watching: Any = {name: arguments.pop(name) for name in Watching.__annotations__ if name in arguments}
     folder = None if checkpoint is None else Path(checkpoint)
     found = None if folder is None else _found(folder, resume=resume)

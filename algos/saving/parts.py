@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...data.errors import ConfigError, StorageError
+from ...data.errors import ConfigError, StorageError, did_you_mean
 from ...data.storage.files import storage_errors, sync_folder
 from ...data.storage.json_text import parse_json
 
@@ -100,14 +100,27 @@ def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
         StorageError: it cannot be read, or is of another kind or a newer version.
     """
     try:
-        manifest = parse_json(_read(folder / MANIFEST) or b"")
+        if (written := _read(folder / MANIFEST)) is None:
+            raise DamagedError(_without_manifest(folder, kind))
+        manifest = parse_json(written)
     except ValueError:
-        raise DamagedError(f"{folder} holds no {kind.noun}: its {MANIFEST} is missing or not JSON.") from None
+        raise DamagedError(f"{folder} holds no {kind.noun}: its {MANIFEST} is not JSON.") from None
     found = manifest if isinstance(manifest, dict) else {}
     name, version = found.get("format"), found.get("version", 0)
     if name != kind.format or version > kind.version:
         raise StorageError(f"{folder} is of the format {name} {version}; this d3ray reads {kind.format} {kind.version}.")
     return found
+
+
+def _without_manifest(folder: Path, kind: Kind) -> str:
+    """What a user is told of a path that is no folder of this kind."""
+    if folder.is_dir():
+        return f"{folder} holds no {kind.noun}: it has no {MANIFEST}."
+    if folder.exists():
+        return f"{folder} is a file, and a {kind.noun} is a folder."
+    beside = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
+    near = did_you_mean(folder.name, beside)
+    return f"There is no {kind.noun} {str(folder)!r}{near if near.startswith('; did') else ': nothing is there.'}"
 
 
 def read_parts(folder: Path, kind: Kind) -> dict[str, bytes]:

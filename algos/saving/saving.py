@@ -56,6 +56,8 @@ def load(path: str | Path, device: AnyDevice = None) -> Any:
         DataError: the file is none of d3rlpy's that can be read.
     """
     path = Path(path)
+    if path.suffix == ".d3" and not path.exists():
+        raise StorageError(f"There is no file {str(path)!r}.")
     if is_packed(path):
         with unpacked(path) as folder:
             return load(folder, device)
@@ -115,9 +117,10 @@ def read_params(file: str | Path, device: AnyDevice = None) -> Any:
         ConfigError: it is of an algorithm that is not known here, or a setting is not one of this version's.
     """
     try:
-        params = parse_json(Path(file).read_bytes())
-    except (OSError, ValueError):
-        raise StorageError(f"{file} is not there, or no JSON.") from None
+        with storage_errors("read", file):
+            params = parse_json(Path(file).read_bytes())
+    except ValueError:
+        raise StorageError(f"{file} is no JSON.") from None
     if not isinstance(params, dict):
         raise StorageError(f"{file} does not hold the settings of a fit.")
     algorithm = _unfitted(file, params, device)

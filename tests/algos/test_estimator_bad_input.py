@@ -11,6 +11,7 @@ import torch
 
 import d3ray
 from d3ray.algos.definition import transitions
+from d3ray.algos.export.package import read_package
 from d3ray.algos.saving.checkpoint import read_checkpoint, write_checkpoint
 from d3ray.algos.saving.loggers import CSVLogger
 from d3ray.algos.saving.saving import load
@@ -221,15 +222,42 @@ def test_a_model_of_another_algorithm_or_with_other_networks_is_refused(saved: P
         other.load_model(saved)
     one_sentence(caught)
     assert same(other.state()[0], before)
-    with pytest.raises(StorageError, match="holds no checkpoint"):
+    with pytest.raises(StorageError, match=r"There is no checkpoint '.*nothing': nothing is there\.$") as caught:
         d3ray.load(tmp_path / "nothing")
+    one_sentence(caught)
+    with pytest.raises(StorageError, match=r"There is no checkpoint '.*savd'; did you mean 'saved'\?$"):
+        d3ray.load(tmp_path / "savd")
+    with pytest.raises(StorageError, match=r"There is no policy package '.*savd'; did you mean 'saved'\?$"):
+        read_package(tmp_path / "savd")
+    (tmp_path / "policy.onnx").touch()
+    with pytest.raises(StorageError, match=r"policy.onnx is a file, and a policy package is a folder\.$"):
+        read_package(tmp_path / "policy.onnx")
+    with pytest.raises(StorageError, match=r"There is no file '.*model.d3'\.$"):
+        d3ray.load(tmp_path / "model.d3")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"n_steps": 0}, r"^n_steps is 0; it counts gradient steps and must be at least 1\.$"),
+        ({"n_steps": 5, "n_steps_per_epoch": 0}, r"^n_steps_per_epoch is 0; it counts gradient steps and must be at least 1\.$"),
+        ({"n_steps": 1.5}, r"^n_steps is 1.5; it counts gradient steps and must be a whole number\.$"),
+        ({"n_steps": "10"}, r"^n_steps is '10'; it counts gradient steps and must be a whole number\.$"),
+    ],
+)
+def test_a_count_of_steps_that_cannot_be_is_told_alone(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        maker(d3ray.DQN)().fit_online("CartPole-v1", **asked)
+    if asked["n_steps"] != 0:  # by which networks are made and nothing is trained
+        with pytest.raises(ConfigError, match=message):
+            maker(d3ray.TD3)().fit(CONTINUOUS, **asked)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "is not there, or no JSON"),
-        ("{", "is not there, or no JSON"),
+        (None, "cannot be read: no such file or directory"),
+        ("{", "is no JSON"),
         ("[]", "does not hold the settings"),
         ("{}", "does not say 'algorithm'"),
     ],
