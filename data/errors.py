@@ -21,11 +21,12 @@ class D3rayError(Exception):
 
     Attributes:
         mends: Settings of the algorithm that would mend it, which the message advises with `advised`.
+        missing: Whether something was named that is not there, as an experiment: to a browser that is another answer.
     """
 
-    def __init__(self, *args: object, mends: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, *args: object, mends: Mapping[str, Any] | None = None, missing: bool = False) -> None:
         super().__init__(*(without_secrets(text) if isinstance(text, str) else text for text in args))
-        self.mends = dict(mends or {})
+        self.mends, self.missing = dict(mends or {}), missing
 
 
 class DataError(D3rayError, ValueError):

@@ -86,11 +86,10 @@ class DatasetHandle:
             about = _about_folder(self.folder)
         except DataError as error:
             if job is None:
-                raise ConfigError(
-                    f"There is no dataset {self.name!r} in {self.root}{did_you_mean(self.name, _names(self.root))}"
-                    if not self.folder.exists()
-                    else str(error)
-                ) from None
+                if not self.folder.exists():
+                    said = f"There is no dataset {self.name!r} in {self.root}{did_you_mean(self.name, _names(self.root))}"
+                    raise ConfigError(said, missing=True) from None
+                raise ConfigError(str(error)) from None
             said = remarks[-1] if remarks else job.message or "it ended without a word"
             return DatasetStatus(**told, state="FAILED", reason=said, changed=job.ended or job.started)
         if job is not None and job.state != "SUCCEEDED":  # one that was to replace it; it is as it was
@@ -169,7 +168,7 @@ class DatasetHandle:
         """An observation that is an image, as PNG. Raises DataError: there is none, or no such step."""
         rows, first, about = self._rows(index)
         if not 0 <= step < about.steps:
-            raise DataError(f"Episode {index} of {self.name} has {about.steps} steps; there is no number {step}.")
+            raise DataError(f"Episode {index} of {self.name} has {about.steps} steps; there is no number {step}.", missing=True)
         name = next((name for name in rows.names() if name.startswith("observation") and "/" not in name), "")
         if not name or (image := rows.take(name, np.array([first + step]))[0]).ndim != 3:
             raise DataError(f"Observations of {self.name} are no images.")
@@ -186,7 +185,7 @@ class DatasetHandle:
         """Rows of the dataset, the first of an episode, and the episode. Where files are not compressed nothing else is read."""
         found = self.open()
         if not 0 <= index < found.n_episodes:
-            raise DataError(f"{self.name} has {found.n_episodes} episodes; there is no number {index}.")
+            raise DataError(f"{self.name} has {found.n_episodes} episodes; there is no number {index}.", missing=True)
         packed = found.folder is not None and found.folder.manifest.compression is not None
         rows = found.source.table(in_order=False) if packed else found.source.in_place()
         return rows, int(found.episodes.first_row[index]), _about(found.episodes, index)

@@ -323,7 +323,7 @@ class ExperimentHandle:
         """One of its trials; names are looked for and not put together, so that none leads elsewhere."""
         trials = {trial.identity: trial for trial in self._experiment().trials()}
         if identity not in trials:
-            raise ConfigError(f"{self.name} has no trial {identity!r}{did_you_mean(identity, trials)}")
+            raise ConfigError(f"{self.name} has no trial {identity!r}{did_you_mean(identity, trials)}", missing=True)
         return trials[identity]
 
 

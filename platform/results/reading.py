@@ -186,7 +186,7 @@ def find_experiment(storage: str, name: str) -> Experiment:
     if (Folder(storage) / name).read("experiment.json") is None:
         names = experiment_names(storage)
         near = did_you_mean(name, names) if names else "; storage=FOLDER names another place."
-        raise ConfigError(f"There is no experiment {name!r} in {storage}{near}")
+        raise ConfigError(f"There is no experiment {name!r} in {storage}{near}", missing=True)
     return Experiment.look(storage, name)
 
 

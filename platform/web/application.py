@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
@@ -19,6 +20,7 @@ from .guard import Guard
 from .site import Site
 
 _HERE = Path(__file__).parent
+_NOT_FOUND, _NO_PAGE = 404, "There is no such page."
 
 
 def application(site: Site) -> FastAPI:
@@ -48,15 +50,27 @@ def application(site: Site) -> FastAPI:
             return JSONResponse({"detail": sentence}, status, headers)
         if "hx-request" in request.headers:  # htmx shows no answer that is an error
             return site.page(request, "sentence.html", sentence=sentence)
-        return site.page(request, "error.html", status, sentence=sentence)
+        typed = request.method not in ("GET", "HEAD")  # else nothing was sent that could be changed or lost
+        return site.page(request, "error.html", status, sentence=sentence, missing=status == _NOT_FOUND, typed=typed)
 
     @app.exception_handler(D3rayError)
     def mendable(request: Request, error: D3rayError) -> Response:
+        named = request.path_params.get("name")  # in a form a name that is not there is what was typed
+        if error.missing and (named is not None or request.method in ("GET", "HEAD")):
+            return answer(request, str(error), _NOT_FOUND)
         return answer(request, str(error), 503 if isinstance(error, StorageError) else 400)
+
+    @app.exception_handler(RequestValidationError)
+    def misread(request: Request, error: RequestValidationError) -> Response:
+        """A part of an address that is not of its kind, as the number of an episode that is a word."""
+        first = error.errors()[0]
+        if first["loc"][0] == "path":
+            return answer(request, _NO_PAGE, _NOT_FOUND)
+        return answer(request, f"This cannot be read: {'.'.join(map(str, first['loc'][1:]))} is {first['input']!r}.", 400)
 
     @app.exception_handler(HTTPException)
     def other(request: Request, error: HTTPException) -> Response:
-        sentence = "There is no such page." if error.status_code == 404 else str(error.detail)
+        sentence = _NO_PAGE if error.status_code == _NOT_FOUND else str(error.detail)
         return answer(request, sentence, error.status_code, error.headers)
 
     @app.exception_handler(ValueError)

@@ -36,7 +36,7 @@ def policy(site: Site, name: str, of: str) -> tuple[str, int | None]:
     trial, _, seed = of.rpartition(":")
     found = next((one for one in site.watch.handle(name).status().trials if one.identity == trial), None)
     if found is None or not seed.isdecimal():
-        raise ConfigError(f"{name} has no policy {of[:80]!r}.")
+        raise ConfigError(f"{name} has no policy {of[:80]!r}.", missing=True)
     return f"{site.watch.handle(name).folder}/trials/{found.identity}", int(seed)
 
 
@@ -101,7 +101,7 @@ def promote(site: At, request: Request, name: str, said: Said) -> Response:
 @router.get("/experiments/{name}/policy/{format}")
 def download(site: At, name: str, format: str, of: str = "") -> Response:
     if format not in _FORMATS:
-        raise ConfigError(f"There is no format {format!r}: onnx, torchscript or package.")
+        raise ConfigError(f"There is no format {format!r}: onnx, torchscript or package.", missing=True)
     kind, ending = _FORMATS[format]
     source, seed = policy(site, name, of)
     folder = Path(tempfile.mkdtemp(prefix="d3ray-export-"))

@@ -63,7 +63,7 @@ def test_a_file_becomes_a_dataset_and_the_doctor_asks(mine: Served) -> None:
     assert "20 steps, return 20, was cut" in " ".join(episode.text.split())
     steps = mine.get("/datasets/mine/episodes/2/steps.json").json()
     assert steps["columns"]["observation 0"] == list(range(T))
-    assert mine.get("/datasets/mine/episodes/99").status_code == 400
+    assert mine.get("/datasets/mine/episodes/99").status_code == 404
 
 
 def test_what_training_makes_up_for_is_in_the_form(served: Served) -> None:
@@ -136,7 +136,7 @@ def test_split_and_delete_with_what_depends_on_it(mine: Served, monkeypatch: pyt
     assert "learner" in page
     assert mine.post("/datasets/mine/delete", {"typed": "mein"}).status_code == 400
     assert mine.post("/datasets/mine/delete", {"typed": "mine"}).url.endswith("/datasets")
-    assert mine.get("/datasets/mine").status_code == 400
+    assert mine.get("/datasets/mine").status_code == 404
     assert not (mine.site.home / "sources" / "mine").exists()
 
 
@@ -149,6 +149,38 @@ def test_names_lead_nowhere_else(served: Served, tmp_path: Path, name: str) -> N
     assert sorted(tmp_path.rglob("*")) == before
     for path in ("/datasets/..%2f..%2fetc", "/experiments/..%2f..", "/datasets/%2e%2e", "/static/..%2f..%2fapplication.py"):
         assert served.get(path).status_code in (400, 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/experiments/nobody", "There is no experiment &#39;nobody&#39;"),
+        ("/experiments/nobody/policy", "There is no experiment &#39;nobody&#39;"),
+        ("/experiments/nobody/policy/exe", "There is no format &#39;exe&#39;: onnx, torchscript or package."),
+        ("/datasets/nothing", "There is no dataset &#39;nothing&#39;"),
+        ("/datasets/nothing/episodes/0", "There is no dataset &#39;nothing&#39;"),
+        ("/datasets/nothing/episodes/first", "There is no such page."),
+        ("/datasets/nothing/inspected", "There is no dataset &#39;nothing&#39;"),
+        ("/datasets/nothing/delete", "There is no dataset &#39;nothing&#39;"),
+        ("/compare?of=nobody", "There is no experiment &#39;nobody&#39;"),
+        ("/nowhere", "There is no such page."),
+    ],
+)
+def test_a_page_that_is_not_there_is_missing_and_leads_back(served: Served, path: str, sentence: str) -> None:
+    answer = served.get(path)
+    assert answer.status_code == 404
+    assert sentence in answer.text
+    assert 'Go on from the <a href="/experiments">experiments</a>' in answer.text
+    assert "what you typed" not in answer.text
+    asked = served.get(path, headers={"Accept": "application/json"})
+    assert (asked.status_code, [*asked.json()]) == (404, ["detail"])
+
+
+def test_a_form_for_what_is_not_there_is_told_apart_from_one_that_was_typed_wrong(served: Served) -> None:
+    assert served.post("/experiments/nobody/cancel").status_code == 404
+    answer = served.post("/experiments", {"dataset": "nothing", "algorithm": "BC"})
+    assert answer.status_code == 400
+    assert "what you typed is still there" in answer.text
 
 
 def test_what_others_wrote_is_shown_and_not_run(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +220,7 @@ def test_an_experiment_of_a_folder(served: Served, monkeypatch: pytest.MonkeyPat
     assert served.post("/experiments/done/cancel").status_code == 400
     assert served.post("/experiments/done/delete", {"typed": "other"}).status_code == 400
     assert served.post("/experiments/done/delete", {"typed": "done"}).url.endswith("/experiments")
-    assert served.get("/experiments/done").status_code == 400
+    assert served.get("/experiments/done").status_code == 404
 
 
 def test_the_form_says_a_config_that_can_be_run(mine: Served) -> None:

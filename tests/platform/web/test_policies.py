@@ -51,7 +51,7 @@ def test_a_video_of_an_episode(trained: Served) -> None:
     first = frames.copy().tobytes()
     frames.seek(10)
     assert frames.copy().tobytes() != first
-    assert trained.get(f"/experiments/{NAME}/policy/video.gif?of=nobody:0").status_code == 400
+    assert trained.get(f"/experiments/{NAME}/policy/video.gif?of=nobody:0").status_code == 404
 
 
 def test_a_report_that_does_nothing(trained: Served) -> None:

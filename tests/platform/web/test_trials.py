@@ -46,7 +46,7 @@ def test_one_trial_is_stopped_and_goes_on(served: Served, monkeypatch: pytest.Mo
     page = served.get("/experiments/rates").text
     assert re.findall(r'/resume"><button name="trial" value="([^"]+)"[^>]*>Go on with it<', page) == [first, second]
 
-    assert served.post("/experiments/rates/resume", {"trial": "nobody"}).status_code == 400
+    assert served.post("/experiments/rates/resume", {"trial": "nobody"}).status_code == 404
     assert served.post("/experiments/rates/resume", {"trial": first}).url.endswith("/experiments/rates")
     ended = until(lambda now: now.is_over)
     assert [(one.state, one.step) for one in ended.trials] == [("FINISHED", STEPS), ("KILLED", stopped.trials[1].step)]
