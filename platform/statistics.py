@@ -16,7 +16,7 @@ import numpy as np
 
 from ..algos.judging.resampling import LEVEL, ends, resamples
 
-FEW = 5  # with fewer seeds a bootstrap interval says little: it cannot reach beyond the seeds themselves
+FEW = 5  # with fewer seeds a bootstrap interval cannot have its level: it cannot reach beyond the seeds themselves
 _CHUNK = 200  # points of a curve that are resampled at once: 16 MB
 
 
@@ -27,9 +27,10 @@ class Summary:
     n: int
     mean: float
     standard_error: float | None  # sample standard deviation (n - 1) / sqrt(n)
-    interval: tuple[float, float] | None  # bootstrap, 95 %
+    interval: tuple[float, float] | None  # bootstrap
     min: float
     max: float
+    level: float | None = None  # that the interval has; None: fewer than `FEW` seeds give none of 95 %
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,21 @@ def summarise(values: Sequence[float] | np.ndarray) -> Summary:
         return Summary(1, mean, None, None, low, high)
     bounds = bootstrap_interval(seeds[:, None])
     interval = float(bounds[0][0]), float(bounds[1][0])
-    return Summary(len(seeds), mean, float(seeds.std(ddof=1)) / len(seeds) ** 0.5, interval, low, high)
+    level = LEVEL if len(seeds) >= FEW else None
+    return Summary(len(seeds), mean, float(seeds.std(ddof=1)) / len(seeds) ** 0.5, interval, low, high, level)
+
+
+def interval_name(*seeds: int) -> str:
+    """What intervals over so many seeds are called where they are printed; those of a single seed, which has none, do not count."""
+    return "interval below 95 %" if any(1 < n < FEW for n in seeds) else "95 % interval"
+
+
+def why_below(*seeds: int) -> str:
+    """A sentence where some of so many seeds are too few for the level of an interval; empty where none are."""
+    few = [str(n) for n in sorted({n for n in seeds if 1 < n < FEW})]
+    listed = f"{', '.join(few[:-1])} and {few[-1]}" if len(few) > 1 else "".join(few)
+    said = "seeds are too few for an interval of 95 %: it cannot reach beyond the lowest and the highest of them."
+    return f"{listed} {said}" if few else ""
 
 
 def band(values: np.ndarray) -> Band:

@@ -22,7 +22,7 @@ class StatsConfig(RunsConfig):
     """What is told."""
 
     metrics: str | tuple[str, ...] | None = option(None, "those that are told; null: all", also="metric")
-    last: int = option(10, "points that the mean of the last is over", gt=0)
+    last: int = option(10, "points that the mean of the last is over, or as many as there are", gt=0)
     format: Literal["text", "json"] = option("text", "json: a list of one object for each configuration, numbers unrounded")
 
 
@@ -65,9 +65,13 @@ def run(config: StatsConfig) -> StatsResult:
 
 
 def _lines(results: Results, one: Configuration, numbers: dict[str, MetricSummary | None], last: int) -> Iterator[str]:
+    from ...platform.statistics import interval_name, why_below
+
+    counted = [found for found in numbers.values() if found is not None]
+    last, seeds = max((found.n_recent for found in counted), default=last), [found.final.n for found in counted]
     yield f"{one.label} of {results.name}: {', '.join(_facts(results, one))}"
     single = len(one.seeds) == 1
-    head = ["metric", "final", *([] if single else ["95 % interval"]), "best", *(["at step"] if single else [])]
+    head = ["metric", "final", *([] if single else [interval_name(*seeds)]), "best", *(["at step"] if single else [])]
     rows = [[*head, f"mean of last {last}", "smallest", "largest"]]
     left_out: dict[str, list[str]] = {}
     for metric, found in numbers.items():
@@ -81,6 +85,8 @@ def _lines(results: Results, one: Configuration, numbers: dict[str, MetricSummar
         ends = [number(found.low), number(found.high)]
         rows.append([metric, mean_text(found.final), *interval, *best, mean_text(found.recent), *ends])
     yield from aligned(rows, "  ")
+    if below := why_below(*seeds):
+        yield f"  {below}"
     for why, metrics in left_out.items():
         where = "" if len(metrics) == len(numbers) else f" in {', '.join(metrics)}"
         yield f"  Not counted{where}: {why.rstrip('.')}."

@@ -83,13 +83,15 @@ def describe(result: Swept) -> SweepResult:
 
 def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
     """The objective, the interval of the mean, and how many seeds they are of."""
+    from ...platform.statistics import interval_name
+
     assert best.outcome is not None
     assert best.outcome.objective is not None
     found, summary = f"{metric} {best.outcome.objective:.6g}", best.summary
     if seeds != "mean":
         found += f" ({seeds.replace('_', ' ')}" + (f"; mean {summary.mean:.6g})" if summary else ")")
     if summary is not None and summary.interval is not None:
-        found += f", 95 % interval {summary.interval[0]:.6g} to {summary.interval[1]:.6g}"
+        found += f", {interval_name(summary.n)} {summary.interval[0]:.6g} to {summary.interval[1]:.6g}"
     return f"{found}, {count(len(best.values), 'seed')}"
 
 

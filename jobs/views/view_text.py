@@ -159,9 +159,15 @@ def _remark(trial: TrialView, seed: int) -> str:
 
 
 def _sweep_table(view: View, rows: Sequence[ConfigurationView], width: int) -> Table:
+    from ...platform.statistics import interval_name
+
     metric = _short_metric(view)
     names = (("#", 5, 0, True), ("state", 8, 0, False), ("step", 9, 45, True))
-    valued = ((metric, max(len(metric), 9), 0, True), ("95 % interval", 17, 90, True)) if view.metric else ()
+    valued = (
+        ((metric, max(len(metric), 9), 0, True), (interval_name(*(len(one.scores) for one in rows)), 20, 90, True))
+        if view.metric
+        else ()
+    )
     columns = (*names, *valued, ("updates/s", 9, 100, True))
     free = width - sum(size + 2 for _, size, least, _ in columns if width >= least)
     searched = _searched(rows, free)
@@ -225,9 +231,14 @@ def summary(view: View) -> str:
 
 def best_words(view: View) -> str:
     """The best value so far with its interval."""
+    from ...platform.statistics import interval_name
+
     if (best := view.best) is None:
         return ""
-    words = [f"{view.metric} {number(best.value)}", *([f"95 % {interval(best.interval)}"] if best.interval else [])]
+    words = [
+        f"{view.metric} {number(best.value)}",
+        *([f"{interval_name(len(best.scores))} {interval(best.interval)}"] if best.interval else []),
+    ]
     words.append(f"{len(best.scores)} seed{'s' * (len(best.scores) > 1)}")
     going = best.state != "FINISHED" and len(view.configurations) > 1
     return ", ".join(words + ([f"step {best.step:,}"] if going else []))

@@ -84,7 +84,7 @@ class Best(Told):
     number: int | None
     label: str
     value: float | None
-    interval: tuple[float, float] | None  # 95 %, of the mean over seeds
+    interval: tuple[float, float] | None  # of the mean over seeds; 95 %, of fewer than five below that
     seeds: int
     step: int
 
@@ -199,7 +199,8 @@ class ConfigurationResult(Told):
     settings: dict[str, Any]  # all that decides its results
     state: State
     value: float | None  # the objective over its seeds
-    interval: tuple[float, float] | None  # 95 %, of the metric's mean over seeds
+    interval: tuple[float, float] | None  # of the metric's mean over seeds
+    level: float | None  # that it has: 0.95; None where there is none, or fewer than five seeds, which are too few for that
     seeds: list[SeedResult]
 
 

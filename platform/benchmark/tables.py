@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..report.text import NONE, decimals, listed, number
-from ..statistics import FEW, summarise
+from ..statistics import FEW, summarise, why_below
 from ..words import count
 from .published import SOURCES, Published, Selection, d4rl_names, known_as, published
 from .results import Benchmark, Cell, Group, grouped
@@ -175,10 +175,7 @@ class Tables:
             )
         few = sorted({len(cell.final) for cell in bench.cells if 1 < len(cell.final) < FEW})
         if few and group is self.groups[0]:
-            said.append(
-                f"From {listed(list(map(str, few)))} seeds a bootstrap interval cannot reach beyond the lowest and highest: "
-                "the truth is less certain than it looks."
-            )
+            said.append(why_below(*few))
         if not group.is_normalized:
             said.append("There is no reference score for these: returns are raw, and are in no aggregate of normalised scores.")
         return tuple(said)

@@ -13,13 +13,16 @@ from ...algos.judging.overfitting import stop_here
 from ...data.uris import without_password
 from ..results.mlflow_pages import mlflow_command
 from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
+from ..results.summary import compare
 from ..rllib.names import is_online
 from ..settings.config import ExperimentConfig
-from ..statistics import FEW
+from ..statistics import FEW, interval_name, why_below
+from ..storage.experiments import is_cost
 from ..surroundings import describe_git, describe_machine
 from ..words import count
 
 NONE = "–"
+_NAMED = 3  # configurations of which it is said that the best is not shown to differ
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
 
 
@@ -82,7 +85,8 @@ def table(
     if data is not None:
         normalized = results.reference and number(float(results.reference.score(data)), 1)
         own = {"mean": number(data, places), "normalized": normalized or NONE, "n": count(results.dataset["n_episodes"], "episode")}
-    return {"rows": rows, "data": own, "notes": _notes(configurations, found, metric)}
+    name = interval_name(max((score.summary.n for score in found if score and score.summary), default=1))
+    return {"rows": rows, "data": own, "notes": _notes(configurations, found, metric), "interval_name": name}
 
 
 def _row(one: Configuration, metric: str | None, score: Score | None, results: Results, places: int, style: int | None) -> Row:
@@ -127,10 +131,7 @@ def _notes(configurations: Sequence[Configuration], scores: Sequence[Score | Non
             said.append(f"{one.label}: the scores are those at step {score.step:,} of {one.n_steps:,}, not of finished training.")
     summaries = [score.summary for score in scores if score and score.summary]
     if few := sorted({summary.n for summary in summaries if 1 < summary.n < FEW}):
-        said.append(
-            f"† From {listed(list(map(str, few)))} seeds a bootstrap interval cannot reach beyond the lowest and the highest seed: "
-            "the truth is less certain than it looks."
-        )
+        said.append(f"† {why_below(*few)}")
     if any(summary.n == 1 for summary in summaries):
         said.append("A single seed does not say how much seeds differ: it has no standard error and no interval.")
     return said
@@ -225,14 +226,28 @@ def _outcome(results: Results, configurations: Sequence[Configuration], metric: 
     assert summary is not None
     data = results.data_return if metric == RETURN else None
     places = decimals([summary.mean, data])
-    who = f"the best of them, {one.label}," if len(configurations) > 1 else "the policy"
+    alike = _not_shown([each for each, _ in scored], metric)
+    best = "best" if not alike else "lowest" if is_cost(metric) else "highest"
+    who = f"the {best} of them, {one.label}," if len(configurations) > 1 else "the policy"
     when = "After the last step" if score.is_final else f"At step {score.step:,} of {one.n_steps:,}"
     spread = "" if summary.standard_error is None else f" ± {number(summary.standard_error, places)}"
     over = "one seed" if summary.n == 1 else f"mean ± standard error over {summary.n} seeds"
     reaches = "reaches a return" if metric == RETURN else f"has a {metric}"
     where = f" in {results.environment}" if metric == RETURN and results.environment else ""
     said = f"{when}, {who} {reaches} of {number(summary.mean, places)}{spread}{where} ({over})"
-    return [said + (f"; the data’s own episodes return {number(data, places)} on average." if data is not None else ".")]
+    said += f"; the data’s own episodes return {number(data, places)} on average." if data is not None else "."
+    if not alike:
+        return [said]
+    others = listed(alike) if len(alike) <= _NAMED else f"{len(alike)} of the {len(scored) - 1} others"
+    return [said, f"That it differs from {others} is not shown."]
+
+
+def _not_shown(configurations: Sequence[Configuration], metric: str) -> list[str]:
+    """Those from which seeds do not show that the first differs, as `d3ray compare` tests it."""
+    if len(configurations) < 2:
+        return []
+    verdicts = compare(configurations, metric).verdicts
+    return [one.label for one, verdict in zip(configurations[1:], verdicts, strict=True) if not verdict.is_shown]
 
 
 def _casualties(runs: Sequence[SeedRun]) -> list[str]:

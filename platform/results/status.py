@@ -137,7 +137,7 @@ class ConfigurationView:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % bootstrap interval of the mean over seeds; None for fewer than two."""
+        """Bootstrap interval of the mean over seeds, see `statistics.interval_name`; None for fewer than two."""
         return _interval(tuple(self.scores[seed] for seed in sorted(self.scores)))
 
 

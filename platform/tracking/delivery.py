@@ -327,7 +327,8 @@ def _score_configurations(
 ) -> None:
     """The objective of configurations whose last trial has ended for good: on the parent by number, and on each seed's run.
 
-    There it is `configuration/objective`, with the ends of its interval beside it; the seed's own was sent with its metrics.
+    There it is `configuration/objective`, with the ends of its interval beside it, of few seeds the lowest and the highest; the
+    seed's own was sent with its metrics.
     """
     objective, numbers = objective_of(experiment.configuration), {trial.number for trial in ended}
     for members in by_configuration(trial for trial in trials if trial.number in numbers):
@@ -351,10 +352,12 @@ def _send_objective(
     value: float,
 ) -> None:
     counted = {seed: one.get("metrics", {}) for seed, one in about.items() if one["status"] != "FAILED"}
-    interval = summarise([metrics[metric] for metrics in counted.values() if metric in metrics]).interval
+    found = summarise([metrics[metric] for metrics in counted.values() if metric in metrics])
     shared = {"configuration/objective": value}
-    if interval is not None:
-        shared |= {"configuration/objective_low": interval[0], "configuration/objective_high": interval[1]}
+    if found.interval is not None:
+        ends = ("low", "high") if found.level is not None else ("lowest", "highest")  # too few seeds for an interval of 95 %
+        low, high = found.interval if found.level is not None else (found.min, found.max)
+        shared |= {f"configuration/objective_{ends[0]}": low, f"configuration/objective_{ends[1]}": high}
     when = max(one.get("time", 0) for one in about.values())
     for trial, note in zip(members, notes, strict=True):
         for seed in trial.seeds:

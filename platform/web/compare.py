@@ -18,7 +18,7 @@ from .site import At, Site, as_cell
 
 router = APIRouter(prefix="/compare")
 WIDTH, HEIGHT = 100.0, 40.0  # of the drawing, in its own units
-_CELLS = ("experiment", "configuration", "algorithm", "dataset", "metric", "value", "low", "high", "seeds")
+_CELLS = ("experiment", "configuration", "algorithm", "dataset", "metric", "value", "low", "high", "level", "seeds")
 _FEWEST, _MOST_AXES = 3, 8  # configurations from which on they are drawn, and settings that are
 
 
@@ -35,7 +35,12 @@ class Row:
         """`_CELLS` of it."""
         low, high = self.result.interval or (None, None)
         told = (self.of.name, self.result.label, self.result.algorithm, self.result.dataset)
-        return [*told, self.of.metric, self.result.value, low, high, len(self.result.seeds)]
+        return [*told, self.of.metric, self.result.value, low, high, self.level, len(self.result.seeds)]
+
+    @property
+    def level(self) -> float | None:
+        """Of its interval; None: it has none, or one of too few seeds for 95 %."""
+        return self.result.level
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fastapi.templating import Jinja2Templates
 from markupsafe import Markup
 
 from ...data.errors import ConfigError
+from ..statistics import interval_name
 from ..words import count, size_text, time_text
 from .people import People
 from .records import Records
@@ -98,7 +99,15 @@ class Site:
         env: Any = made.env  # whose types are those of what it has at first
         env.globals.update(base=self.base, cluster=self.address)
         env.filters.update(
-            {"here": self._here, "number": number, "size_text": size_text, "time_text": time_text, "plural": count, "code": code}
+            {
+                "here": self._here,
+                "number": number,
+                "size_text": size_text,
+                "time_text": time_text,
+                "plural": count,
+                "code": code,
+                "interval_name": interval_name,
+            }
         )
         env.trim_blocks = env.lstrip_blocks = True
         return made

@@ -136,7 +136,9 @@ def test_every_experiment_of_a_storage_in_a_line_each(tmp_path: Path, capsys: py
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("damaged: ")
     assert said[0].endswith("state.json is damaged: it is not JSON.")
-    assert re.fullmatch(r"done: finished, 100 %, 1 finished, best evaluation/return 2\.000, 95 % \[1, 3\], 2 seeds", said[1])
+    assert re.fullmatch(
+        r"done: finished, 100 %, 1 finished, best evaluation/return 2\.000, interval below 95 % \[1, 3\], 2 seeds", said[1]
+    )
     assert said[2] == "running: running, 50 %, 1 running"
     assert run_command("status", [f"storage={tmp_path}", "format=json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["damaged", "done", "running"]

@@ -103,7 +103,7 @@ def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
     said = describe(_result((_configuration(0, finished, 2.0, 4.0), _configuration(1, stopped, 9.0), _configuration(2, None))))
     assert said.made.splitlines() == [
         "tiny: 3 configurations: 1 finished, 1 stopped.",
-        "  best: configuration 0, evaluation/return 3, 95 % interval 2 to 4, 2 seeds",
+        "  best: configuration 0, evaluation/return 3, interval below 95 % 2 to 4, 2 seeds",
         "    algorithm.gamma: 0.9",
     ]
     assert said.look["best policies"] == "/results/tiny/trials/0/policy"
@@ -111,7 +111,7 @@ def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
     assert said.look["make it the champion"] == "d3ray promote tiny"
     assert said.failed == ""
     bound = describe(_result((_configuration(0, Outcome("finished", -3.3, 40), 2.0, 4.0),), "lower_bound"))
-    assert "evaluation/return -3.3 (lower bound; mean 3), 95 % interval 2 to 4, 2 seeds" in bound.made
+    assert "evaluation/return -3.3 (lower bound; mean 3), interval below 95 % 2 to 4, 2 seeds" in bound.made
     two = describe(_result((_configuration(0, finished, 3.0), _configuration(1, finished, 3.0, dataset="two"))))
     assert "  best on one: configuration 0" in two.made
     assert "  best on two: configuration 1, evaluation/return 3, 1 seed" in two.made

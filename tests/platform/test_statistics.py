@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from d3ray.algos.judging.resampling import LEVEL, RESAMPLES
-from d3ray.platform.statistics import Difference, band, bootstrap_interval, difference, summarise
+from d3ray.platform.statistics import Difference, band, bootstrap_interval, difference, interval_name, summarise, why_below
 
 
 def test_a_summary_by_hand() -> None:
@@ -101,3 +101,14 @@ def test_what_has_no_spread_is_compared_as_it_is_and_a_single_seed_not_at_all() 
     assert difference([2.0, 2.0], [5.0, 5.0]) == Difference(-3.0, (-3.0, -3.0), 0.0)
     assert difference([2.0, 2.0], [2.0, 2.0]).p == 1.0
     assert difference([2.0], [5.0, 6.0]) == Difference(-3.5, None, None)
+
+
+def test_an_interval_of_few_seeds_is_not_called_one_of_95_percent() -> None:
+    assert [summarise(range(n)).level for n in (1, 2, 4, 5)] == [None, None, None, 0.95]
+    assert [interval_name(n) for n in (2, 4, 5)] == ["interval below 95 %", "interval below 95 %", "95 % interval"]
+    assert interval_name(5, 3) == "interval below 95 %"
+    assert interval_name(1, 5) == "95 % interval"  # one seed has none
+    assert why_below(4, 2, 5) == (
+        "2 and 4 seeds are too few for an interval of 95 %: it cannot reach beyond the lowest and the highest of them."
+    )
+    assert why_below(1, 5) == ""

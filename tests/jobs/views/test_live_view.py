@@ -92,11 +92,11 @@ def test_what_runs_and_the_best_of_the_rest_come_first(seen: View) -> None:
     assert [row[0] for row in running] == [str(n) for n in range(32, 32 + len(running))]
     assert [row[0] for row in others] == ["0", "1", "2", "4", "5", "6"][: len(others)]  # 3 failed
     assert len(others) >= 3
-    assert any(row.startswith("Best so far: evaluation/return -1.000, 95 % [-2, 0], 3 seeds") for row in lines)
+    assert any(row.startswith("Best so far: evaluation/return -1.000, interval below 95 % [-2, 0], 3 seeds") for row in lines)
     assert "             #0 alpha=1, actor_learning_rate=0.0003" in lines
     assert [row for row in lines if row.startswith("40 of 60 configurations: ")]
     wide = drawn(seen, 140, 30)
-    assert [row for row in wide if re.search(r"95 % interval +updates/s +alpha +actor_learning_rate", row)]
+    assert [row for row in wide if re.search(r"interval below 95 % +updates/s +alpha +actor_learning_rate", row)]
     assert [row for row in wide if re.search(r"33  running .* 4\.3 +0\.0003$", row.rstrip())]
     in_full = drawn(seen, 80, 24, rows=100)
     assert not [row for row in in_full if row.startswith("…")]

@@ -76,7 +76,7 @@ def test_scores_are_means_with_errors_and_intervals_and_raw_returns_stand_apart(
     assert {row.text for row, _ in raw.rows} == {PENDULUM}
     assert places(raw)[PENDULUM, "IQL"].text == "−250.0 ± 28.9"
     assert any("no reference score" in note for note in raw.notes)
-    assert any("From 3 seeds" in note for note in normalized.notes)
+    assert any("3 seeds are too few for an interval of 95 %" in note for note in normalized.notes)
 
 
 def test_aggregates_are_over_normalised_datasets_and_comparisons_over_all(whole: Benchmark) -> None:
