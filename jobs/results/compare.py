@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST = 6  # configurations side by side
 _LETTERS = 28  # of a setting's value
+_NAMED = 5  # settings and metrics of one side alone
 
 
 class CompareConfig(RunsConfig):
@@ -69,9 +70,9 @@ def run(config: CompareConfig) -> CompareResult:
     if config.format == "json":
         say(json.dumps(_as_json(found, said), allow_nan=False))
         return CompareResult(made="", comparison=found)
-    for line in _lines(found, of):
+    for line in [*said, "", *_lines(found, of)]:
         say(line)
-    return CompareResult(made="\n".join(said), comparison=found)
+    return CompareResult(made="", comparison=found)
 
 
 def _of_runs(config: CompareConfig, results: Sequence[Results]) -> Comparison:
@@ -152,21 +153,42 @@ def _unit(found: Comparison) -> str:
     return "episode" if found.paired else "seed"
 
 
-def _lines(found: Comparison, of: Mapping[str, int]) -> Iterator[str]:
-    """Rows, and what must be said below; `of` says how many configurations there are in each run of several."""
-    sides = found.configurations
+def _rows(found: Comparison) -> tuple[list[list[str]], list[str]]:
+    """Rows of the table, and the names of what one side has and no other, which stands in none."""
+    from ...platform.results.summary import MISSING
+    from ...platform.statistics import interval_name
+
+    sides, alone = found.configurations, list[str]()
     rows = [["", *(one.label for one in sides)]]
     if not found.paired:
         rows.append(["run", *(one.experiment for one in sides)])
     rows.append([f"{_unit(found)}s", *(str(len(one.seeds)) for one in sides)])
     for name, values in found.settings.items():
-        rows.append([{"name": "algorithm"}.get(name, name), *map(_short, values)])
+        if sum(value is not MISSING for value in values) < 2:
+            alone.append(name)
+        else:
+            rows.append([{"name": "algorithm"}.get(name, name), *map(_short, values)])
     for metric, scores in found.scores.items():
         summaries = [None if score is None else score.summary for score in scores]
+        if metric != found.metric and sum(one is not None for one in summaries) < 2:
+            alone.append(metric)
+            continue
         rows.append([metric, *(NONE if one is None else mean_text(one) for one in summaries)])
         if metric == found.metric and any(one is not None and one.interval for one in summaries):
-            rows.append(["  95 % interval", *(NONE if one is None else interval_text(one.interval) for one in summaries)])
+            seeds = [one.n for one in summaries if one is not None]
+            rows.append(
+                [f"  {interval_name(*seeds)}", *(NONE if one is None else interval_text(one.interval) for one in summaries)]
+            )
+    return rows, alone
+
+
+def _lines(found: Comparison, of: Mapping[str, int]) -> Iterator[str]:
+    """Rows, and what must be said below; `of` says how many configurations there are in each run of several."""
+    sides, (rows, alone) = found.configurations, _rows(found)
     yield from aligned(rows)
+    if alone:
+        shown = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED} more" if len(alone) > _NAMED else "")
+        yield f"Of one side alone, and left out: {shown}; format=json has all."
     for one in sides:
         if (n := of.get(one.experiment, 1)) > 1:
             yield f"{one.label} is the best of {n} configurations of {one.experiment}, which flatters it."

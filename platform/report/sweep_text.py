@@ -48,12 +48,23 @@ def sweep_words(results: Results) -> dict[str, Any]:
     said = [f"{n:,} configuration{'s' * (n != 1)}: {', '.join(parts)}."]
     searched = "; ".join(f"{name}: {_space(space)}" for name, space in settings["search"].items())
     said.append(f"Searched: {searched}.")
-    who = f"Proposed by the searcher {settings.get('searcher', {}).get('name', '?')}"
     scheduler = settings.get("scheduler", {}).get("name", "none")
-    said.append(who + (f", stopped or changed by the scheduler {scheduler}." if scheduler != "none" else "."))
+    by = f", stopped or changed by the scheduler {scheduler}" if scheduler != "none" else ""
+    said.append(f"{_proposed(settings)}{by}.")
     best = "smallest" if objective.direction == "min" else "largest"
     said.append(f"The objective is {_AGGREGATE[objective.seeds]} of {objective.metric} at the end; the {best} is best.")
     return {"name": results.name, "said": " ".join(said), "failures": failures(results.sweep)}
+
+
+def _proposed(settings: Mapping[str, Any]) -> str:
+    """Where configurations come from: a searcher has no say in what is a grid."""
+    searcher = f"the searcher {settings.get('searcher', {}).get('name', '?')}"
+    grids = [isinstance(space, Mapping) and "grid" in space for space in settings["search"].values()]
+    if grids and all(grids):
+        return "Taken from the grid, point by point"
+    if any(grids):
+        return f"Proposed by {searcher} at each point of the grid"
+    return f"Proposed by {searcher}"
 
 
 def _space(space: Any) -> str:
@@ -88,16 +99,32 @@ def failures(configurations: Sequence[ConfigurationResult]) -> list[str]:
 
 
 def configurations_csv(results: Sequence[Results]) -> str:
-    """CSV, a line a configuration: its number, what was chosen for it, what became of it, and the objective with its interval."""
+    """CSV, a line a configuration: its number, what was chosen for it, what became of it, and the objective with its interval.
+
+    `level` is what the interval has; empty where fewer than five seeds are too few for 95 %.
+    """
     names = list({name: None for one in results for c in one.sweep for name in c.choice})
     lines: list[list[Any]] = []
-    head = ["experiment", "configuration", "dataset", "ended", "objective", "low", "high", "step", "seeds", "failed", "reasons"]
+    head = [
+        "experiment",
+        "configuration",
+        "dataset",
+        "ended",
+        "objective",
+        "low",
+        "high",
+        "level",
+        "step",
+        "seeds",
+        "failed",
+        "reasons",
+    ]
     for one in results:
         for c in one.sweep:
             interval = c.summary.interval if c.summary else None
-            outcome = ["", "", *("", ""), ""]
+            outcome = ["", "", *("", "", ""), ""]
             if c.outcome is not None:
-                ends = ["", ""] if interval is None else list(interval)
+                ends = ["", "", ""] if interval is None else [*interval, (c.summary and c.summary.level) or ""]
                 value = "" if c.outcome.objective is None else c.outcome.objective
                 outcome = [c.outcome.ended, value, *ends, c.outcome.step]
             reasons = "; ".join(f"seed {seed}: {why}" for seed, why in c.failed.items())

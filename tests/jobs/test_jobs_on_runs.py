@@ -82,7 +82,16 @@ def test_stats_by_hand(write: Write, capsys: pytest.CaptureFixture[str]) -> None
     assert told[0].startswith("TD3PlusBC of first: 3 seeds, 197 to 200 of 200 steps")
     assert told[1].split("  ")[-1] == "largest"
     assert told[2].split() == f"{RETURN} 3 ± 1 2 to 4 6 ± 2 3.75 ± 1.2 1 8".split()
-    assert told[3] == "  Not counted: seed 2 failed: diverged."
+    assert told[3] == "  2 seeds are too few for an interval of 95 %: it cannot reach beyond the lowest and the highest of them."
+    assert told[4] == "  Not counted: seed 2 failed: diverged."
+    assert "interval below 95 %" in told[1]
+    assert "mean of last 2" in told[1]  # there are no ten
+    write("five", curves([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert run_command("stats", ["five", f"metrics={RETURN}", "last=1"]) == 0
+    told = capsys.readouterr().out
+    assert "  95 % interval  " in told
+    assert "mean of last 1 " in told
+    assert "too few" not in told
 
 
 def test_compare_says_whether_the_difference_is_shown(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,13 +108,30 @@ def test_compare_says_whether_the_difference_is_shown(write: Write, capsys: pyte
     assert verdict["is_shown"]
     assert run_command("compare", ["low", "high"]) == 0
     told, (low, high) = capsys.readouterr().out, theirs.confidence_interval()
-    assert told.endswith(
+    assert told.startswith(  # before the table
         f"IQL is better than TD3PlusBC by 10 in evaluation/return (95 % interval of the difference {low:.5g} to {high:.5g}, "
         f"Welch's p = {theirs.pvalue:.2g}, 3 and 3 seeds): the difference is shown.\n"
     )
-    rows = {line[:29].strip(): line[29:].split("  ") for line in told.splitlines()}
+    rows = {line[:29].strip(): line[29:].split("  ") for line in told.splitlines()[2:]}
     assert [cell.strip() for cell in rows[RETURN] if cell] == ["12 ± 1.2", "22 ± 1.5"]
     assert rows["algorithm"][-1].strip() == "IQL"
+
+
+def test_compare_leaves_out_what_one_side_alone_has(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write("low", curves(LOW))
+    write("errors", curves(LOW), metric="holdout/td_error")
+    asked = ["low", "errors", "metric=train/critic_loss"]
+    assert run_command("compare", asked) == 0
+    verdict, empty, *rows = capsys.readouterr().out.splitlines()
+    assert "the difference is" in verdict or "the same train/critic_loss" in verdict
+    assert not empty
+    assert not [row for row in rows if row.endswith("  –") or "  –  " in row]
+    (left_out,) = [row for row in rows if row.startswith("Of one side alone, and left out: ")]
+    assert RETURN in left_out
+    assert "holdout/td_error" in left_out
+    assert left_out.endswith("; format=json has all.")
+    assert run_command("compare", [*asked, "format=json"]) == 0
+    assert {RETURN, "holdout/td_error"} <= json.loads(capsys.readouterr().out)["metrics"].keys()
 
 
 def test_compare_says_what_stands_in_the_way(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,6 +157,7 @@ def test_compare_says_what_stands_in_the_way(write: Write, capsys: pytest.Captur
     assert "(fewer-errors) is better than " in said("errors", "fewer-errors")  # of errors less is better
     three = said("several")
     assert three.count("corrected by Holm") == 2
+    three = three.partition("\n\n")[2]
     assert three.index("alpha 2.0") < three.index("alpha 1.0") < three.index("alpha 3.0")  # beside the best
     assert "alpha 2.0 is the best of 3 configurations of several, which flatters it." in said("low", "several")
 

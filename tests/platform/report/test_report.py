@@ -97,7 +97,7 @@ def test_the_score_is_the_mean_over_seeds_at_the_last_step(write: Write, tmp_pat
     assert cells[5:] == ["2.2", "70.00", "400", "102"]  # the median of 101, 102, 103, 104 is 102.5, shown to the even digit
     low, high = map(float, cells[4].removesuffix("†").split(" to "))
     assert 30 <= low < 50 < high <= 80
-    assert "From 3 seeds a bootstrap interval cannot reach beyond" in page.text
+    assert "† 3 seeds are too few for an interval of 95 %: it cannot reach beyond" in page.text
     assert page.row("the data itself")[2:4] == ["60.00", "mean of 4 episodes"]
     assert [(line["seed"], line["score"], line["best"], line["best_step"], line["counted"]) for line in lines] == [
         ("0", "30.0", "90.0", "300", "1"),
@@ -225,8 +225,22 @@ def test_configurations_are_told_apart_by_what_differs(write: Write, tmp_path: P
     page, _ = read(report(str(tmp_path), ["alphas"]))
     ranked = [row[0] for row in page.rows if row[0].startswith("TD3PlusBC")][:3]
     assert ranked == ["TD3PlusBC alpha 2.5", "TD3PlusBC alpha 4.0", "TD3PlusBC alpha 1.0"]  # the best first
-    assert "The best of them" not in page.text
-    assert "the best of them, TD3PlusBC alpha 2.5, reaches a return of 3.00" in page.text
+    assert "the best of them" not in page.text  # one seed each shows no difference
+    assert "the highest of them, TD3PlusBC alpha 2.5, reaches a return of 3.00" in page.text
+    assert "That it differs from TD3PlusBC alpha 4.0 and TD3PlusBC alpha 1.0 is not shown." in page.text
+
+
+def test_the_best_is_called_so_where_seeds_show_that_it_is(write: Write, tmp_path: Path) -> None:
+    apart = {seed: [value] * 4 for seed, value in enumerate((1.0, 1.1, 1.2))}
+    alike = {seed: [value + 0.01] * 4 for seed, value in enumerate((1.0, 1.1, 1.2))}
+    write("alphas", {1.0: apart, 2.5: {seed: [9 * value for value in curve] for seed, curve in apart.items()}})
+    page, _ = read(report(str(tmp_path), ["alphas"]))
+    assert "the best of them, TD3PlusBC alpha 2.5, reaches" in page.text
+    assert "is not shown" not in page.text
+    write("near", {1.0: apart, 2.5: alike})
+    page, _ = read(report(str(tmp_path), ["near"]))
+    assert "the highest of them, TD3PlusBC alpha 2.5, reaches" in page.text
+    assert "That it differs from TD3PlusBC alpha 1.0 is not shown." in page.text
 
 
 def test_experiments_on_the_same_data_share_a_table_and_others_do_not(write: Write, tmp_path: Path) -> None:
