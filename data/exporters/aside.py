@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Generator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import StorageError
+from ..storage.claims import new_claim, old_name, remove_dead, scratch_names
 from ..storage.files import Place, storage_errors, sync_folder
 
 
@@ -29,9 +29,9 @@ def file_aside(target: str | Path, *, overwrite: bool) -> Generator[Path]:
     place.make()
     with (
         storage_errors("written", target),
-        tempfile.TemporaryDirectory(prefix=".d3ray-", dir=place.local) as scratch,
+        tempfile.TemporaryDirectory(prefix=scratch_names("file", place.local), dir=place.local) as folder,
     ):
-        aside = Path(scratch) / name
+        aside = Path(folder) / name
         yield aside
         with aside.open("rb") as written:  # close() tells nothing of a disk that fills up later
             os.fsync(written.fileno())
@@ -65,7 +65,8 @@ def folder_aside(target: str | Path, *, overwrite: bool, mark: str) -> Generator
             raise StorageError(f"{target} is a folder that holds something else; give one that is new or empty.")
         if not overwrite:
             raise StorageError(f"There is a dataset at {target} already; say overwrite=true to replace it.")
-    aside = path.with_name(f".{path.name}.d3ray-{secrets.token_hex(4)}")
+    remove_dead(path.parent)
+    aside = path.with_name(f".{path.name}.d3ray-{new_claim()}")
     with storage_errors("written", target):
         try:
             aside.mkdir(parents=True)
@@ -74,7 +75,7 @@ def folder_aside(target: str | Path, *, overwrite: bool, mark: str) -> Generator
                 if file.is_file():
                     with file.open("rb") as written:
                         os.fsync(written.fileno())
-            old = path.with_name(f"{aside.name}-old")
+            old = old_name(aside)
             if path.exists():
                 path.rename(old)
             aside.rename(path)

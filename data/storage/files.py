@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from ..errors import D3rayError, StorageError
+from .claims import scratch_names
 from .stores.arrow_fs import open_arrow
 from .stores.base import Readable, Store
 from .stores.s3 import open_s3
@@ -171,7 +172,7 @@ class Place:
         if self.local is not None:
             yield self.local
             return
-        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("file")) as scratch:
 
             def copy(name: str) -> None:
                 target = Path(scratch) / name

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, StorageError
+from .claims import scratch_names
 from .files import Place, sha256_of, storage_errors
 from .manifest import Manifest, Shard
 from .schema import Kinds
@@ -47,7 +48,7 @@ class ShardFiles:
         self.n = int(self.first_row[-1])
         self._scratch, self._temporary = scratch, None
         if scratch is None and place.local is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="d3ray-")
+            self._temporary = tempfile.TemporaryDirectory(prefix=scratch_names("shards"))
             self._scratch = Path(self._temporary.name)
         self._open: dict[int, ShardColumns] = {}
         self._copied: dict[int, Path] = {}

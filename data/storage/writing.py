@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import re
-import secrets
 import shutil
-import socket
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +14,7 @@ import numpy as np
 
 from ..errors import D3rayError, DataError, StorageError
 from ..spec import Environment, Spec
+from .claims import is_alive, new_claim, remove_dead
 from .episode_table import EpisodeTable
 from .files import PIECES, Place, storage_errors, sync_folder
 from .manifest import FILE, MANIFEST, Column, Manifest, write_manifest
@@ -28,7 +24,6 @@ from .shard_files import ShardFiles
 from .shards import ShardRecord, shard_name, write_episodes
 
 _OURS = re.compile(rf"dataset\.json|{FILE}|\.d3ray-.*")
-_LONGEST = 7 * 24 * 3600  # seconds after which a writer on another machine is taken for dead
 
 
 def commit(
@@ -158,7 +153,7 @@ class Draft:
         if MANIFEST in existing and not self.overwrite:
             raise StorageError(f"{self.target} is a dataset already; say overwrite=true to replace it.")
         self._replaced = self.target.read(MANIFEST)
-        claim = _new_claim()
+        claim = new_claim()
         self._claim = "" if self.target.local is not None and not existing else f".d3ray-{claim}"
         if self._claim:
             self.target.make()
@@ -166,7 +161,7 @@ class Draft:
             _sweep(self.target)
         self.folder = Place(self.target.name, mark=claim[-8:] if self._claim else "")
         if self.target.local is not None:
-            _clear_beside(self.target.local)
+            remove_dead(self.target.local.parent)
             self.folder = Place(self.target.local.with_name(f".{self.target.local.name}.{claim}"), self.folder.mark)
             self.folder.make()
         return self
@@ -212,7 +207,7 @@ def _sweep(place: Place) -> None:
     A writer's claim is there before its files and goes after its manifest has come. So, in this order: files, claims, manifest.
     """
     files = [name for name in place.names() if re.fullmatch(FILE, name)]
-    claims = {name: _is_alive(name) for name in place.names() if name.startswith(".d3ray-draft-")}
+    claims = {name: is_alive(name) for name in place.names() if name.startswith(".d3ray-draft-")}
     manifest = (place.read(MANIFEST) or b"").decode(errors="replace")  # its files' names are told of a damaged one too
     kept = {match.group() for match in re.finditer(FILE, manifest)}
     written = tuple(f"-{name[-8:]}.arrow" for name, alive in claims.items() if alive)
@@ -222,33 +217,3 @@ def _sweep(place: Place) -> None:
     for name in place.names():
         if name.startswith(PIECES) and not name.endswith(writing):
             Place(place.address(name)).delete_all()
-
-
-def _clear_beside(target: Path) -> None:
-    """Deletes drafts of the same target that nobody writes any more."""
-    for draft in target.parent.glob(f".{glob.escape(target.name)}.draft-*"):
-        if not _is_alive(draft.name):
-            shutil.rmtree(draft, ignore_errors=True)
-
-
-def _new_claim() -> str:
-    return f"draft-{_host()}-{os.getpid()}-{int(time.time())}-{secrets.token_hex(4)}"
-
-
-def _host() -> str:
-    return re.sub(r"\W", "-", socket.gethostname())
-
-
-def _is_alive(claim: str) -> bool:
-    """Whether the writer that a claim names may still write; of another machine's only its age is known."""
-    if (found := re.search(r"draft-(.*)-(\d+)-(\d+)-[0-9a-f]{8}$", claim)) is None:
-        return True
-    if found[1] != _host():
-        return time.time() - int(found[3]) < _LONGEST
-    try:
-        os.kill(int(found[2]), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

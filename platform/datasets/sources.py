@@ -14,6 +14,7 @@ from ...data.catalog.entries import Entry
 from ...data.catalog.local import fetch, named
 from ...data.errors import ConfigError, DataError, did_you_mean
 from ...data.formats.registry import parts_of
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import Place, sha256_of
 from ...data.storage.manifest import MANIFEST
 from ...data.storage.stores.side_by_side import side_by_side
@@ -73,7 +74,7 @@ def folders_here(sources: Sequence[str | Path]) -> Generator[tuple[list[str | Pa
     Raises:
         DataError: a remote folder is a d3ray dataset already.
     """
-    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("source")) as scratch:
         here: list[str | Path] = []
         copies: dict[str, str] = {}
         for k, source in enumerate(sources):
@@ -103,7 +104,7 @@ def local_copy(source: str) -> Generator[Path]:
         yield Path(source)
         return
     folder, name = Place.of_file(source)
-    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("source")) as scratch:
         try:
             folder.fetch(name, Path(scratch) / name)
         except FileNotFoundError:

@@ -8,6 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -326,6 +327,25 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Interrupted; nothing half-made was kept." in errors
     assert list(target.parent.iterdir()) == []
+
+
+def test_what_a_killed_one_left_goes_with_the_next_into_that_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(2):
+        npz(tmp_path / f"{k}.npz", steps(30, seed=k))
+    (temporary := tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    target = tmp_path / "out" / "set"
+    command = [sys.executable, "-c", SLOW, f"{tmp_path}/*.npz", target]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["reading\n"] * 2
+        process.kill()
+    assert [path.name[:11] for path in target.parent.iterdir()] == [".set.draft-"]
+    assert [path.name[:19] for path in temporary.glob("d3ray-*")] == ["d3ray-source-draft-"]
+    ingest(tmp_path / "0.npz", target.with_name("other"))
+    assert [path.name for path in target.parent.iterdir()] == ["other"]
+    assert list(temporary.glob("d3ray-*")) == []
 
 
 @pytest.mark.long
