@@ -11,7 +11,6 @@ from ..results.experiment import SeedResult as Seed
 from ..results.experiment import collect
 from ..results.reading import differences
 from ..results.status_reader import StatusReader
-from ..statistics import FEW, LEVEL
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
 from .told import Checkpoint, ConfigurationResult, Estimated, Judged, Judgement, Results, SeedResult
@@ -35,7 +34,7 @@ def results_of(experiment: Experiment) -> Results:
             state=each.state,
             value=each.value,
             interval=each.interval,
-            level=LEVEL if len(each.scores) >= FEW else None,
+            level=each.level,
             seeds=[_seed(trial, seeds[trial.folder.name, seed]) for trial in mine for seed in trial.seeds],
         )
         for each, mine, told in zip(view.configurations, members, chosen, strict=True)

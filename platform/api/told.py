@@ -84,7 +84,8 @@ class Best(Told):
     number: int | None
     label: str
     value: float | None
-    interval: tuple[float, float] | None  # of the mean over seeds; 95 %, of fewer than five below that
+    interval: tuple[float, float] | None  # of the mean over seeds
+    level: float | None  # that it has: 0.95; None where there is none, or fewer than five seeds, which are too few for that
     seeds: int
     step: int
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..settings.objective import Objective
-from ..statistics import summarise
+from ..statistics import FEW, LEVEL, summarise
 from ..words import resume_command
 
 State = Literal["RUNNING", "PENDING", "FINISHED", "FAILED", "KILLED"]
@@ -139,6 +139,11 @@ class ConfigurationView:
     def interval(self) -> tuple[float, float] | None:
         """Bootstrap interval of the mean over seeds, see `statistics.interval_name`; None for fewer than two."""
         return _interval(tuple(self.scores[seed] for seed in sorted(self.scores)))
+
+    @property
+    def level(self) -> float | None:
+        """That the interval has; None: there is none, or one of too few seeds for 95 %."""
+        return LEVEL if len(self.scores) >= FEW else None
 
 
 def _together(trials: Sequence[TrialView]) -> float | None:

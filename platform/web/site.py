@@ -18,7 +18,6 @@ from fastapi.templating import Jinja2Templates
 from markupsafe import Markup
 
 from ...data.errors import ConfigError
-from ..statistics import interval_name
 from ..words import count, size_text, time_text
 from .people import People
 from .records import Records
@@ -106,7 +105,6 @@ class Site:
                 "time_text": time_text,
                 "plural": count,
                 "code": code,
-                "interval_name": interval_name,
             }
         )
         env.trim_blocks = env.lstrip_blocks = True
