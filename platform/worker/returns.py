@@ -37,11 +37,12 @@ class Returns:
         environment: Where to play.
         config: `episodes`, `n_envs`, `epsilon` and the limits.
         dataset: The name of the dataset, which may have references of its own.
-        grace: Seconds that a last step may take beyond `config.timeout`.
+        grace: Seconds that a last step may take beyond `config.timeout`; None: 30.
     """
 
-    def __init__(self, environment: str | Environment, config: EvaluationConfig, dataset: str, grace: float = _GRACE) -> None:
-        self.environment, self.config, self.dataset, self.grace = environment, config, dataset, grace
+    def __init__(self, environment: str | Environment, config: EvaluationConfig, dataset: str, grace: float | None = None) -> None:
+        self.environment, self.config, self.dataset = environment, config, dataset
+        self.grace = _GRACE if grace is None else grace
         self._vector: VectorEnvironment | None = None
         self._thread: _Thread | None = None
 

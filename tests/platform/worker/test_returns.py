@@ -16,6 +16,8 @@ from d3ray.algos.environments.evaluate import EnvironmentEvaluator, episode_seed
 from d3ray.platform.settings.config import EvaluationConfig, ExperimentConfig
 from d3ray.platform.worker import returns as module
 from d3ray.platform.worker.returns import Returns
+from d3ray.platform.worker.trial_config import TrialConfig
+from d3ray.platform.worker.trial_run import TrialRun
 
 
 class Zero:
@@ -130,3 +132,47 @@ def test_default_limits_are_no_part_of_what_an_experiment_is() -> None:
     assert told[0] == told[1]
     assert not {"max_steps", "timeout"} & told[0].keys()
     assert told[2]["timeout"] == 60
+
+
+def test_a_trial_goes_on_where_its_evaluations_are_cut_and_says_so() -> None:
+    told = {
+        "dataset": "d3ray/cartpole-replay",
+        "algorithm": {"name": "DQN", "batch_size": 8},
+        "n_steps": 4,
+        "n_steps_per_epoch": 2,
+        "evaluation": {"environment": "CartPole-v1", "episodes": 3, "max_steps": 5},
+        "checkpoint": {"best": "evaluation/return"},
+        "device": "cpu",
+    }
+    run = TrialRun(TrialConfig.checked(told))
+    with pytest.warns(UserWarning, match=r"CartPole-v1 was cut: 3 of its 3 episodes went on after 5 steps"):
+        rows = [run.epoch()[0], run.epoch()[0]]
+    assert [(row["evaluation/return"], row["evaluation/cut"]) for row in rows] == [(5.0, 3.0), (5.0, 3.0)]
+    (ended,) = run.finish().values()
+    run.close()
+    assert ended["status"] == "FINISHED"
+    assert "met evaluation.max_steps or evaluation.timeout, which cut 3 of its 3 episodes" in ended["warning"]
+
+
+def test_a_trial_whose_environment_hangs_is_trained_to_its_end(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GRACE", 0.1)
+    monkeypatch.setattr(Endless, "observation_space", gymnasium.spaces.Box(-np.inf, np.inf, (4,)))
+    monkeypatch.setattr(Endless, "reset", lambda *_, **__: (np.zeros(4, np.float32), {}))
+    Endless.free.clear()
+    told = {
+        "dataset": "d3ray/cartpole-replay",
+        "algorithm": {"name": "DQN", "batch_size": 8},
+        "n_steps": 2,
+        "n_steps_per_epoch": 2,
+        "evaluation": {"environment": endless, "episodes": 1, "timeout": 0.1},
+        "checkpoint": {"best": "evaluation/return"},
+        "device": "cpu",
+    }
+    run = TrialRun(TrialConfig.checked(told))
+    with pytest.warns(UserWarning, match="measured nothing"):
+        (row,) = run.epoch()
+    assert row["evaluation/cut"] == 1
+    assert "evaluation/return" not in row
+    (ended,) = run.finish().values()
+    run.close()
+    assert ended["status"] == "FINISHED"
