@@ -32,7 +32,7 @@ Loss = Callable[[Nets, Any, Hyper], LossValue]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-COMPILED_FROM = 50_000
+COMPILED_FROM = 100_000
 """Steps of a training that is done earlier when its gradient steps are compiled."""
 
 RUN = ("seed", "device", "dtype", "compile_graph", "data_parallel")
@@ -179,7 +179,7 @@ class Definition:
             d3rlpy's first versions, is another name of it, of which True is `Device(0)`.
         dtype: "float32" or "float64".
         compile_graph: Whether gradient steps are compiled for this machine at the first one, which takes some tens of seconds and
-            makes the others faster; d3rlpy's word. None: where that pays, in a training of 50,000 steps and more. It changes
+            makes the others faster; d3rlpy's word. None: where that pays, in a training of 100,000 steps and more. It changes
             results by rounding only.
         data_parallel: Whether the processes of torch.distributed's group train one model together, each on its shard of every
             batch. It changes results by rounding only.

@@ -45,6 +45,7 @@ class SACN(SAC):
     """SAC-N, offline or online. Data: continuous actions in [-1, 1] after the action scaler."""
 
     Config: ClassVar = SACNConfig
+    compiled_from: ClassVar = None  # products bound it
     presets: ClassVar = {
         "paper": Preset("authors' code 198d570, scripts/sac.py: MuJoCo tasks; N is chosen by task", {}),
     } | TaskPresets(__file__, SACNConfig)

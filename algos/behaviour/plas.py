@@ -64,6 +64,7 @@ class PLAS(BehaviourModel, ActorCritic):
     """
 
     Config: ClassVar = PLASConfig
+    compiled_from: ClassVar = 200_000  # steps are short already
     actions: ClassVar = "continuous"
     warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {

@@ -43,6 +43,7 @@ class BC(Cloning, DistributionPolicy):
     """
 
     Config: ClassVar = BCConfig
+    compiled_from: ClassVar = 200_000  # steps are short already
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {**UNUSED, "log_std_bounds": "the default policy is deterministic"}
     presets: ClassVar = {

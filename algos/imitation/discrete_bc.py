@@ -41,6 +41,7 @@ class DiscreteBC(Cloning):
     """
 
     Config: ClassVar = DiscreteBCConfig
+    compiled_from: ClassVar = 200_000  # steps are short already
     actions: ClassVar = "discrete"
     presets: ClassVar = {"d3rlpy": Preset(MANUAL, {}), "10-percent": TENTH}
 
