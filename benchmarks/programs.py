@@ -98,7 +98,7 @@ def written(rows: dict[str, Any]) -> str:
         row = rows.get(name, {})
         if {"ratio", "first_compiled"} <= row.keys():
             ratio = row["ratio"]
-            pays = (row["first_compiled"] - row["first_plain"]) / (1 / row["plain"] - 1 / row["compiled"]) if ratio > 1 else None
+            pays = (row["first_compiled"] - row["first_plain"]) / (1 - 1 / ratio) * row["plain"] if ratio > 1 else None
             gained = f"{ratio:.2f} ({row['least']:.2f} to {row['most']:.2f})"
             told = [f"{row['plain']:.0f}", gained, f"{row['first_compiled']:.0f}", "never" if pays is None else f"{pays:,.0f}"]
         else:

@@ -61,6 +61,7 @@ class SPOT(BehaviourModel, TD3):
     """
 
     Config: ClassVar = SPOTConfig
+    compiled_from: ClassVar = 200_000  # steps are short already
     warm_up: ClassVar = "warmup_steps"
     presets: ClassVar = {
         "paper": Preset(f"{CODE}; λ = 1 stands for what is chosen by task", LOCOMOTION),
