@@ -24,8 +24,13 @@ def plain_array(values: Any, what: str) -> np.ndarray:
     """
     array = _array(values, what)
     if isinstance(array, np.ma.MaskedArray):
-        if np.ma.is_masked(array):
-            raise DataError(f"{what} are masked in {int(np.ma.count_masked(array))} places: give a number for each.")
+        if n := int(np.ma.count_masked(array)):
+            row = int(np.flatnonzero(np.atleast_1d(np.ma.getmaskarray(array)).reshape(len(np.atleast_1d(array)), -1).any(1))[0])
+            entries = "1 masked entry" if n == 1 else f"{n} masked entries"
+            raise DataError(
+                f"{what} have {entries}, first in row {row}, and what is masked is no value: put numbers in their place with "
+                ".filled(NUMBER)."
+            )
         array = array.data
     if array.dtype.kind == "O":
         array = _numbers(array, what)

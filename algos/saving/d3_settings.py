@@ -162,6 +162,14 @@ def _q_function(key: str, value: Any) -> Settings:
     return {"share_encoder": params.pop("share_encoder"), "q_function": {"name": value["type"], **params}}
 
 
+def _judging_q_function(key: str, value: Any) -> Settings:
+    """As `_q_function`; what judges estimates a mean, which d3rlpy's Huber loss of discrete actions does not."""
+    found = _q_function(key, value)
+    if found["q_function"]["name"] == "mean":
+        found["q_function"]["loss"] = "squared"
+    return found
+
+
 def observation_scaler(kind: str, params: Params) -> Settings | None:
     match kind:
         case "none":
@@ -246,7 +254,10 @@ _OF_TRANSFORMERS: Mapping[str, Reader] = {
     "embed_activation_type": _same_as("embed_activation"),
 }
 _OF_CQL: Mapping[str, Reader] = dict.fromkeys(("soft_q_backup", "max_q_backup"), _left_out)  # `_together` reads them
+_OF_FQE: Mapping[str, Reader] = {"q_func_factory": _judging_q_function}
 _OWN: Mapping[str, Mapping[str, Reader]] = {
+    "FQE": _OF_FQE,
+    "DiscreteFQE": _OF_FQE,
     "IQL": {  # one optimiser steps critics and value function there
         "critic_learning_rate": _same_as("critic_learning_rate", "value_learning_rate"),
         "critic_optim_factory": lambda key, value: {

@@ -69,9 +69,9 @@ def test_datasets_that_grow_replay_and_derived_columns_refuse_them_too() -> None
 
 
 def test_policies_refuse_them() -> None:
-    with pytest.raises(DataError, match="observation has 1 masked entry, first in row 1"):
+    with pytest.raises(DataError, match="Observations have 1 masked entry, first in row 1"):
         raw_inputs(SPEC, HIDDEN)
-    with pytest.raises(DataError, match="has 1 masked entry"):
+    with pytest.raises(DataError, match="have 1 masked entry"):
         as_batch(SPEC, HIDDEN[1])
-    with pytest.raises(DataError, match="actions has 1 masked entry, first in row 3"):
+    with pytest.raises(DataError, match="Actions have 1 masked entry, first in row 3"):
         raw_actions(SPEC.action, np.ma.array([0, 1, 0, 1], mask=ENDS), 4)

@@ -67,7 +67,10 @@ def test_all_forms_of_numbers_act_alike(trained: d3ray.TD3PlusBC, form: str, tmp
         (np.full((6, 3), "2020-01-01", "datetime64[D]"), "Observations are of the type datetime64"),
         (np.array([[None, 1, 2]] * 6), "observation is NaN or infinite in 6 of 6 rows"),
         ([[1.0, 2.0, 3.0], [1.0, 2.0]], "Observations are no array of numbers"),
-        (np.ma.masked_greater(SEEN, 0.5), r"Observations are masked in \d+ places: give a number for each."),
+        (
+            np.ma.masked_greater(SEEN, 0.5),
+            r"Observations have \d+ masked entries, first in row \d+, and what is masked is no value",
+        ),
         ({"a": SEEN}, r"Observations hold objects \(dict\) that are no array of numbers"),
     ],
 )

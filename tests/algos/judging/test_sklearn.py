@@ -51,7 +51,6 @@ NOT_KEPT = {
     "check_n_features_in": TABLES,
     "check_n_features_in_after_fitting": TABLES,
     "check_complex_data": TABLES,
-    "check_dtype_object": TABLES,
     "check_estimators_empty_data_messages": TABLES,
     "check_estimator_sparse_array": TABLES,
     "check_estimator_sparse_tag": TABLES,

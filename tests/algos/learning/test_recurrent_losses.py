@@ -151,7 +151,7 @@ def test_implicit_q_learning(algorithm: type[Algorithm]) -> None:
         weight = (3 * u.detach()).exp().clamp(max=100)
         losses["actor"] = losses["actor"] - weight * policy[k].log_prob(action[None])[0]
         error = (batch.reward[n] + batch.discount[n] * later[k][0]).detach() - q
-        losses["critic"] = losses["critic"] + (huber(error) if discrete else error.square()).sum()
+        losses["critic"] = losses["critic"] + error.square().sum()
     names = {"value": "value", "actor": "policy", "critic": "critic"}
     for name, total in losses.items():
         check(made, batch, getattr(made, f"{name}_loss"), (names[name],), total / len(walk.there))

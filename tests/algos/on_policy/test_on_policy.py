@@ -250,7 +250,10 @@ class Broken(Count):
         (lambda: ppo(td_steps=3).fit_online("CartPole-v1", n_steps=1), "td_steps is 3, and how far returns look is lam"),
         (lambda: ppo(sampler="prioritized").fit_online("CartPole-v1", n_steps=1), "nothing is drawn here"),
         (lambda: ppo(clip=0.0).fit_online("CartPole-v1", n_steps=1), "PPO: clip is 0.0"),
-        (lambda: ppo().fit_online(Broken, n_steps=1), "Environment 0 paid nan, which is not finite: look at its step"),
+        (
+            lambda: ppo().fit_online(Broken, n_steps=1),
+            "Environment 0 paid nan at step 1 of its episode, which is not finite: look at its step",
+        ),
         (lambda: d3ray.DQN(batch_size=8).fit_online(Broken, n_steps=1), "Environment 0 paid nan"),
         (lambda: ppo().fit_online("Pendulum-v1", n_steps=1), "action_scaler"),
     ],

@@ -342,7 +342,7 @@ def test_an_environment_of_other_spaces_is_refused():
         ({"n_step": 5}, "fit_online has no setting 'n_step'"),
         ({"updates": 5}, "fit_online has no setting 'updates'; did you mean 'n_updates'"),
         ({"explorer": "gausian"}, "There is no explorer 'gausian'|there is no explorer 'gausian'; did you mean 'gaussian'"),
-        ({"n_steps": 0}, "n_steps is 0 and n_steps_per_epoch 10000"),
+        ({"n_steps": 0}, "n_steps is 0; it counts gradient steps and must be at least 1"),
         ({"save_interval": 0}, "save_interval is 0"),
         ({"explorer": "gaussian"}, "The explorer 'gaussian' needs continuous actions"),
         ({"capacity": 1}, "A replay buffer of capacity 1"),
