@@ -193,7 +193,7 @@ class Definition:
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
     holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
     recurrent: ClassVar[tuple[str, ...]] = ()  # networks that act, where encoders may be recurrent; empty: none may
-    compiled_from: ClassVar[int | None] = COMPILED_FROM  # the same on a CPU: benchmarks/results/programs.md; None: it gains nothing
+    compiled_from: ClassVar[int | None] = COMPILED_FROM  # steps from which that pays on a CPU; None: never
     reads_values: ClassVar[str | None] = None  # why an update waits for the device, which no program of tensors can
     exemptions: ClassVar[Mapping[str, str]] = {}  # settings without effect and checks of the contract not kept, and why
 

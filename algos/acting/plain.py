@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...data.errors import DataError, reason
+from ...data.storage.checks import masked_entries
 
 
 def plain_array(values: Any, what: str) -> np.ndarray:
@@ -24,12 +25,9 @@ def plain_array(values: Any, what: str) -> np.ndarray:
     """
     array = _array(values, what)
     if isinstance(array, np.ma.MaskedArray):
-        if n := int(np.ma.count_masked(array)):
-            row = int(np.flatnonzero(np.atleast_1d(np.ma.getmaskarray(array)).reshape(len(np.atleast_1d(array)), -1).any(1))[0])
-            entries = "1 masked entry" if n == 1 else f"{n} masked entries"
+        if found := masked_entries(array):
             raise DataError(
-                f"{what} have {entries}, first in row {row}, and what is masked is no value: put numbers in their place with "
-                ".filled(NUMBER)."
+                f"{what} have {found}, and what is masked is no value: put numbers in their place with .filled(NUMBER)."
             )
         array = array.data
     if array.dtype.kind == "O":

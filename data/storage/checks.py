@@ -24,17 +24,24 @@ def as_array(label: str, values: Any) -> np.ndarray:
     Raises:
         DataError: numpy's masked array, or a list of such, has masked entries: what lies under a mask is no value.
     """
-    given: list[Any] = cast("list[Any]", values) if isinstance(values, list | tuple) else [values]
-    if any(isinstance(part, np.ma.MaskedArray) for part in given):
-        masks = [np.ma.getmaskarray(part) if isinstance(part, np.ma.MaskedArray) else np.zeros(1, bool) for part in given]
-        if n := sum(int(mask.sum()) for mask in masks):
-            rows = [mask.any() for mask in (masks if isinstance(values, list | tuple) else np.atleast_1d(masks[0]))]
-            entries = "1 masked entry" if n == 1 else f"{n} masked entries"
-            raise DataError(
-                f"{label} has {entries}, first in row {rows.index(True)}, and what is masked is no value: leave such steps out, or "
-                "put numbers in their place with .filled(NUMBER)."
-            )
+    if found := masked_entries(values):
+        raise DataError(
+            f"{label} has {found}, and what is masked is no value: leave such steps out, or put numbers in their place with "
+            ".filled(NUMBER)."
+        )
     return np.asarray(values)
+
+
+def masked_entries(values: Any) -> str:
+    """How many entries of a masked array, or of a list of such, are masked, and where the first is; empty where none is."""
+    given: list[Any] = cast("list[Any]", values) if isinstance(values, list | tuple) else [values]
+    if not any(isinstance(part, np.ma.MaskedArray) for part in given):
+        return ""
+    masks = [np.ma.getmaskarray(part) if isinstance(part, np.ma.MaskedArray) else np.zeros(1, bool) for part in given]
+    if not (n := sum(int(mask.sum()) for mask in masks)):
+        return ""
+    rows = [mask.any() for mask in (masks if isinstance(values, list | tuple) else np.atleast_1d(masks[0]))]
+    return f"{'1 masked entry' if n == 1 else f'{n} masked entries'}, first in row {rows.index(True)}"
 
 
 def finite(label: str, column: np.ndarray, rows: np.ndarray | None = None, found: str = "") -> None:
