@@ -62,7 +62,7 @@ def test_the_command_that_is_advised_starts_a_ray_that_takes_jobs(home: Path) ->
             wait_until_it_answers(dashboard, process, home / "log")
             done = submit()
             assert done.returncode == 0, done.stdout + done.stderr
-            assert "d3ray/cartpole-replay can be read." in done.stdout
+            assert "d3ray/cartpole-replay can be opened" in done.stdout
             assert [line.split()[0] for line in done.stderr.splitlines()] == ["Sending", "Job"]  # and nothing of Ray's
             assert (home / ".ray" / "auth_token").stat().st_mode & 0o077 == 0
             (home / ".ray" / "auth_token").write_text("0" * 64)
