@@ -4,9 +4,9 @@
 
 Networks are tiny, so that nearly all of an update is d3ray's own work and not the products that both share; what it took longer is
 then held against an update of the speed table's row. Both run in processes of their own on one thread, new ones every eight pairs,
-and are measured in turn, A B B A A B …, in seconds of the processor, which what else the machine does disturbs least. Bounds are
-those of the median of pairs with 95 %, by the sign test: neighbours on a shared machine make outliers. Rows of
-`results/speed_before.json` for the two commits are kept.
+and are measured in turn, A B B A A B …, in seconds of the processor, which what else the machine does disturbs least. Of two pairs, A B
+and B A, the mean difference is taken, since whoever comes second is slower. Bounds are those of the median of these with 95 %, by the
+sign test: neighbours on a shared machine make outliers. Rows of `results/speed_before.json` for the two commits are kept.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def compared(page: str, log: Path, sides: dict[str, Path], pairs: int) -> dict[s
 
 
 def longer(row: dict[str, list[float]]) -> tuple[float, float]:
-    """By how many microseconds an update is longer, the median of pairs, and what it lies below with 95 %."""
-    apart = sorted(now - before for now, before in zip(row["now"], row["before"], strict=True))
+    """By how many microseconds an update is longer, the median of pairs of pairs, and what it lies below with 95 %."""
+    pairs = [now - before for now, before in zip(row["now"], row["before"], strict=True)]
+    apart = sorted((first + second) / 2 for first, second in zip(pairs[::2], pairs[1::2], strict=True))
     return statistics.median(apart), apart[min(int(binom.ppf(0.95, len(apart), 0.5)) + 1, len(apart) - 1)]
 
 

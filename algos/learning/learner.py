@@ -106,7 +106,7 @@ class Learner(TrainingState):
 
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
-        names = (network,) if isinstance(network, str) else network
+        names, step = (network,) if isinstance(network, str) else network, self._schedule_step()
         call = self._calls[loss.__name__] = self._calls.get(loss.__name__, 0) + 1
         key = self.address(loss, call)
         gradients, value, metrics, statistics = self.gradients(loss, names, batch, key, diagnose=self._diagnosing)
@@ -119,11 +119,11 @@ class Learner(TrainingState):
                 metrics[f"{name}_gradient_norm"] = gradient_norm(mine, stacked=self.stacked)
                 self._signs |= {sign for sign in (f"{name}_gradient_norm", f"{name}_dead_units") if sign in metrics}
             if len(optimizers) == 1:
-                optimizers[""].step(mine, self._schedule_step(), held)
+                optimizers[""].step(mine, step, held)
             else:
                 named = dict(zip(live, mine, strict=True))
                 for optimizer in optimizers.values():
-                    optimizer.step([named[parameter] for parameter in optimizer.names], self._schedule_step(), held)
+                    optimizer.step([named[parameter] for parameter in optimizer.names], step, held)
             for buffer, new in statistics[name].items():
                 old = self.buffers[name][buffer]
                 old.copy_(new if held is None else where_held(held, old, new))
@@ -453,8 +453,8 @@ class Learner(TrainingState):
             if name not in self._sums:
                 with untraced():
                     self._sums[name] = torch.zeros_like(number)
+            self.counts[name] += 1
         _add([self._sums[name] for name in metrics], list(metrics.values()))
-        self.counts.update(metrics.keys())
 
 
 def _errors(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
