@@ -275,7 +275,11 @@ class Run:
             "returns": {"random": self._random_return, "medium": self._medium.mean, "expert": self._expert.mean},
             "evaluations": [[score.steps, score.mean] for score in scores],
             "versions": machine["versions"],
-            "machine": {key: machine[key] for key in ("system", "processor")},
+            "machine": {
+                "system": machine["system"],
+                "processor": machine["processor"],
+                "instructions": torch.backends.cpu.get_cpu_capability(),
+            },
         }
 
 
