@@ -10,7 +10,7 @@ import numpy as np
 
 from .operations import difference, joined, mapped, relabelled, selection
 from .recording import Recording
-from .spec import Environment, Spec
+from .spec import Environment, Spec, value_columns
 from .storage.legal import IllegalActions
 from .storage.steps import steps_from_arrays
 
@@ -61,7 +61,8 @@ class Dataset(Recording):
 
         Args:
             observations: [N, ...], or dicts and tuples of such arrays; what the agent saw. The dtype is kept: uint8 images stay
-                uint8; only float64 becomes float32 unless `keep_float64`. [N] integers from 0 are discrete observations.
+                uint8; only float64 becomes float32 unless `keep_float64`. [N] integers from 0 are discrete observations. Of a
+                pandas DataFrame, here and as actions, the columns' names are kept.
             actions: [N, A] floats, [N] integers from 0 for discrete actions, [N, K] integers for multi-discrete or [N, n] bool for
                 binary ones; what it did there.
             rewards: [N], any unit; what came of that action. d3rlpy's 2020 files hold it one row later: use their importer.
@@ -103,7 +104,8 @@ class Dataset(Recording):
             keep_float64=keep_float64,
             illegal_actions=illegal_actions,
         )
-        return cls.from_steps(table, name=name, spec=spec, environment=environment)
+        called = _column_names({**value_columns(observations), "action": actions})
+        return cls.from_steps(table, name=name, spec=spec, environment=environment, names=called)
 
     def filter(self, keep: selection.Keep) -> Dataset:
         """The episodes that satisfy an expression, such as `return > 100 and terminated`, or a function. See `selection.keep`."""
@@ -191,3 +193,11 @@ class Dataset(Recording):
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}: {self.n_transitions:,} transitions in {self.n_episodes:,} episodes)"
+
+
+def _column_names(columns: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What the columns of data frames are called, and series, by the dataset's columns."""
+    frames = {name: tuple(map(str, values.columns)) for name, values in columns.items() if hasattr(values, "columns")}
+    named = {name: getattr(values, "name", None) for name, values in columns.items() if hasattr(values, "iloc")}
+    series = {name: (title,) for name, title in named.items() if isinstance(title, str)}
+    return frames | series

@@ -58,10 +58,10 @@ class MDPDataset(Dataset):
         if discrete_action is True and values.dtype.kind == "f":
             if not (values == np.floor(values)).all():
                 raise DataError("actions are not whole numbers, and discrete_action is true.")
-            values = values.astype(np.int64)
+            actions = values.astype(np.int64)
         elif discrete_action is False and values.dtype.kind in "biu":
-            values = values.astype(np.float32)
-        self._become(Dataset.from_arrays(observations, values, rewards, terminals, timeouts, action_mask=action_mask))
+            actions = values.astype(np.float32)
+        self._become(Dataset.from_arrays(observations, actions, rewards, terminals, timeouts, action_mask=action_mask))
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Episode]) -> MDPDataset:
@@ -228,7 +228,7 @@ class MDPDataset(Dataset):
         from .formats.registry import read
 
         imported = read(path)
-        about: dict[str, Any] = {"spec": imported.spec, "environment": imported.environment, "provenance": imported.provenance}
+        about: dict[str, Any] = {key: getattr(imported, key) for key in ("spec", "environment", "provenance", "names")}
         return cls.from_steps(imported.steps, name=path.stem, **about)
 
     def dump(self, fname: str | Path) -> None:

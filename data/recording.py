@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -141,11 +141,16 @@ class Recording:
         spec: Spec | None = None,
         environment: Environment | None = None,
         provenance: Mapping[str, Any] | None = None,
+        names: Mapping[str, Sequence[str]] | None = None,
     ) -> Self:
-        """Those of a table, in memory over its own columns. Raises DataError where they are not of the given spec."""
+        """Those of a table, in memory over its own columns. Raises DataError where they are not of the given spec.
+
+        `names` are what entries of columns are called: see `Spec.with_names`.
+        """
         kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
         spec = with_masks(kinds, spec) if spec else infer_spec(kinds, largest)
         check_spec(kinds, largest, spec)
+        spec = spec.with_names(names or {})
         source = Memory(table.columns)
         episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)
         about: dict[str, Any] = {"environment": environment, "provenance": provenance, "cuts": table.cuts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -15,9 +15,16 @@ from .masks import ACTION_MASK, Masked, masked
 
 _MNIH = "Mnih et al. 2015, Methods and Extended Data Table 1"
 _BASELINES = "OpenAI Baselines, common/atari_wrappers.py"
+_LONGEST_NAME = 80  # letters of an entry's name; a file may hold anything
 
 
-class Box(Config):
+class _Entries(Config):
+    """What a leaf may say beside its numbers: what each of its entries is called, as the columns of a table were."""
+
+    names: tuple[str, ...] | None = Field(default=None, exclude_if=lambda names: names is None)  # what has none is as it always was
+
+
+class Box(_Entries):
     """Arrays of a fixed shape. `low` and `high` are one number, one for each entry in C order, or None where nothing is known."""
 
     kind: Literal["box"] = "box"
@@ -54,7 +61,7 @@ class Box(Config):
         return self.dtype == "uint8" and len(self.shape) in (2, 3)
 
 
-class Discrete(Config):
+class Discrete(_Entries):
     """Integers 0 … n - 1."""
 
     kind: Literal["discrete"] = "discrete"
@@ -75,7 +82,7 @@ class Discrete(Config):
         return np.zeros(()), np.asarray(self.n - 1.0)
 
 
-class MultiDiscrete(Config):
+class MultiDiscrete(_Entries):
     """Vectors of integers, entry k of them 0 … nvec[k] - 1."""
 
     kind: Literal["multi_discrete"] = "multi_discrete"
@@ -96,7 +103,7 @@ class MultiDiscrete(Config):
         return np.zeros(self.shape), np.asarray(self.nvec, np.float64) - 1
 
 
-class MultiBinary(Config):
+class MultiBinary(_Entries):
     """Vectors of n zeros and ones."""
 
     kind: Literal["multi_binary"] = "multi_binary"
@@ -197,10 +204,31 @@ class Spec(Config):
     action_mask: bool = Field(default=False, exclude_if=operator.not_)  # so that what knows no mask is written as it always was
 
     @model_validator(mode="after")
-    def _of_discrete_actions(self) -> Self:
+    def _fits(self) -> Self:
         if self.action_mask and not self.discrete:
             raise ValueError(f"an action_mask goes with discrete actions, and these are {self.action_kind}")
+        for column, leaf in self.leaves().items():
+            if leaf.names is not None and len(leaf.names) != leaf.size:
+                raise ValueError(f"{column} has {leaf.size} entries and {len(leaf.names)} names")
         return self
+
+    def leaves(self) -> dict[str, Leaf]:
+        """The leaves of both spaces by the columns that hold them."""
+        return space_columns(self.observation) | {"action": self.action}
+
+    def entry_names(self, column: str, n: int) -> list[str]:
+        """What the n entries of a column are called: their names, else their numbers; "" for a single one without a name."""
+        leaf = self.leaves().get(column)
+        if leaf is not None and leaf.names is not None and len(leaf.names) == n:
+            return list(leaf.names)
+        return [""] if n == 1 else [str(k) for k in range(n)]
+
+    def with_names(self, names: Mapping[str, Sequence[str]]) -> Self:
+        """The same with what the entries of columns are called; names that cannot be those of a column's entries are left out."""
+        if not names:
+            return self
+        named = {name: _with_names(leaf, names.get(name)) for name, leaf in self.leaves().items()}
+        return self.model_copy(update={"observation": _rebuilt(self.observation, named), "action": named["action"]})
 
     def shown(self) -> dict[str, Leaf]:
         """What is shown before an action, by column: the leaves of an observation, and `action_mask` where there is one."""
@@ -224,10 +252,27 @@ class Spec(Config):
         raise TypeError(f"actions are {self.action_kind}")
 
 
+def _with_names(leaf: Leaf, names: Sequence[str] | None) -> Leaf:
+    if names is None or len(leaf.shape) > 1 or len(names) != leaf.size:
+        return leaf
+    plain = tuple("".join(c if c.isprintable() else " " for c in name).strip()[:_LONGEST_NAME] for name in names)
+    return leaf.model_copy(update={"names": plain}) if all(plain) and len(set(plain)) == len(plain) else leaf
+
+
+def _rebuilt(space: ObservationSpace, leaves: Mapping[str, Leaf], name: str = "observation") -> ObservationSpace:
+    """The space with other leaves, which are given by column."""
+    match space:
+        case Dict():
+            return Dict(spaces={key: _rebuilt(part, leaves, f"{name}/{key}") for key, part in space.spaces.items()})
+        case Tuple():
+            return Tuple(spaces=tuple(_rebuilt(part, leaves, f"{name}/{k}") for k, part in enumerate(space.spaces)))
+        case _:
+            return leaves[name]
+
+
 def shapes_of(spec: Spec) -> dict[str, tuple[Any, ...]]:
     """By column, what two specs must share to be of one problem: shape, and numbers of choices. Types and bounds may differ."""
-    leaves = {**space_columns(spec.observation), "action": spec.action}
-    return {name: (leaf.shape, getattr(leaf, "n", None), getattr(leaf, "nvec", None)) for name, leaf in leaves.items()}
+    return {name: (leaf.shape, getattr(leaf, "n", None), getattr(leaf, "nvec", None)) for name, leaf in spec.leaves().items()}
 
 
 class Atari(Config):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -85,7 +85,7 @@ def from_ray(
     target: str | Path | None = None,
     *,
     name: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
     spec: Spec | None = None,
     environment: Environment | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -108,7 +108,8 @@ def from_ray(
         target: a folder, new or empty, or a URI that all nodes reach: Ray's workers write it, and no more than some 128 MiB of it
             is in the memory of each. None: all of it comes into this process's memory.
         name: the dataset's; None: the target's last part.
-        columns: what these columns are called here, by d3ray's name, as `{"observation": "obs"}`.
+        columns: what these columns are called here, by d3ray's name, as `{"observation": "obs"}`; of a table with a column for each
+            number all of them, as `{"observation": ["age", "weight"]}`, whose names are kept.
         spec: the spaces; None: inferred, without bounds.
         environment: where the steps were taken.
         provenance: JSON-able notes on how it was made.
@@ -125,7 +126,7 @@ def from_ray(
         DataError: a column is missing or holds no numbers of one shape, a step comes twice, or as `Dataset.from_arrays`.
         StorageError: the target exists or cannot be written; what was there is left as it was.
     """
-    from .datasets.regroup import flat_arrays, together
+    from .datasets.regroup import entry_names, flat_arrays, together
 
     options: dict[str, Any] = {"keep_float64": keep_float64, "illegal_actions": illegal_actions}
     about: dict[str, Any] = {"spec": spec, "environment": environment, "provenance": provenance}
@@ -140,4 +141,5 @@ def from_ray(
         parts = [flat_arrays(b, columns) for b in data.iter_batches(batch_size=None, batch_format="pyarrow") if len(b)]
     if not parts:
         raise DataError("There is no transition in the Ray dataset.")
-    return Dataset.from_steps(steps_from_flat(put_in_order(together(parts)), **options), name=name or "dataset", **about)
+    about |= {"name": name or "dataset", "names": entry_names(columns)}
+    return Dataset.from_steps(steps_from_flat(put_in_order(together(parts)), **options), **about)

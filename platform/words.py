@@ -79,7 +79,17 @@ def size_text(size: float) -> str:
 
 
 def space_text(found: ObservationSpace) -> str:
-    """A space in a few words."""
+    """A space in a few words, the first names of its entries among them."""
+    names = getattr(found, "names", None)
+    return _space_text(found) if names is None else f"{_space_text(found)} ({listed(names, 3)})"
+
+
+def listed(words: Sequence[str], most: int = 6) -> str:
+    """a, b, c and 4 more."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most:,} more" if len(words) > most else "")
+
+
+def _space_text(found: ObservationSpace) -> str:
     if found.kind == "discrete":
         return f"one of {found.n}"
     if found.kind != "box":

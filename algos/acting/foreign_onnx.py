@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ import onnxruntime
 from ...data.errors import ConfigError, StorageError
 from ...data.frames import Padding
 from ...data.spec import Spec, space_columns
+from ...data.storage.json_text import parse_json
 from .inputs import raw_inputs
 
 _FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64}
@@ -28,7 +30,7 @@ class ForeignOnnxPolicy:
         name: For messages.
 
     Raises:
-        ConfigError: the graph takes several inputs, or observations have parts.
+        ConfigError: the graph takes several inputs, or observations of another shape than those of `spec`, or these have parts.
         StorageError: onnxruntime cannot read it.
     """
 
@@ -50,7 +52,20 @@ class ForeignOnnxPolicy:
                 f"{name} takes {ports}; of a graph alone the one input is the observation: give the folder of its policy package."
             )
         self._input, self._dtype = taken[0].name, _FLOATS.get(taken[0].type, np.float32)
+        self._check_shape(taken[0].shape, space_columns(spec.observation)["observation"].shape)
         self._output = self._session.get_outputs()[0].name
+
+    def _check_shape(self, batched: list[Any], shown: tuple[int, ...]) -> None:
+        """Raises ConfigError where the graph takes other observations; what it does not say of its shape is no matter."""
+        taken = [n if isinstance(n, int) else None for n in batched[1:]]
+        if not batched or (len(taken) == len(shown) and all(n in (m, None) for n, m in zip(taken, shown, strict=True))):
+            return
+        told = self._session.get_modelmeta().custom_metadata_map.get("d3ray.environment")
+        made = "" if told is None else f" ({parse_json(told).get('id')})"
+        raise ConfigError(
+            f"{self.name} takes observations of {_entries(taken)}, and here they have {_entries(shown)}: it was made for another "
+            f"environment{made}."
+        )
 
     @classmethod
     def read(cls, path: Path, spec: Spec) -> Self:
@@ -92,3 +107,8 @@ class ForeignOnnxPolicy:
         if found.shape != wanted:
             raise ConfigError(f"{self.name} gives {self._output} of the shape {found.shape}; actions are {wanted} here.")
         return found
+
+
+def _entries(shape: Sequence[Any]) -> str:
+    """A shape of observations in words: of vectors so many entries."""
+    return f"{shape[0]} entries" if len(shape) == 1 else f"the shape {list(shape)}"

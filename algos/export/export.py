@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ...data.errors import ConfigError
+from ...data.spec import Environment
 from ...data.storage.files import storage_errors, write_atomically
 from ..acting.fitted import policy
 from ..learning.estimator import Estimator
 from ..saving.parts import check_free
 from .graphs import WRITERS, Portable, portable
 from .model_packing import portable_model, write_model_package
-from .packing import write_package
+from .packing import data_record, told, write_package
 
 
 def export(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> None:
@@ -23,7 +25,7 @@ def export_model(algorithm: Estimator, path: str | Path, *, overwrite: bool = Fa
     """The model of a trained `ProbabilisticEnsemble`: see `ProbabilisticEnsemble.export`."""
     _free(path, overwrite)
     if Path(path).suffix:
-        save_portable(portable_model(algorithm), Path(path))
+        save_portable(_told_of(portable_model(algorithm), algorithm), Path(path))
     else:
         write_model_package(algorithm, path)
 
@@ -33,7 +35,8 @@ def save_policy(algorithm: Estimator, path: str | Path, *, overwrite: bool = Fal
 
     The path's ending chooses: `.onnx` (opset 20, one file, any batch size), `.pt` (TorchScript), `.pt2` (torch.export); without an
     ending, a policy package (see `package.write_package`). ONNX inputs are `observation`, or one `observation/KEY` for each key of
-    a dict, in the data's type; the output is `action`.
+    a dict, in the data's type; the output is `action`. Its metadata (`metadata_props`) say what it is: `d3ray.algorithm`,
+    `d3ray.spaces` (JSON, with names and bounds), `d3ray.environment` and so on.
 
     Args:
         algorithm: Trained.
@@ -46,9 +49,16 @@ def save_policy(algorithm: Estimator, path: str | Path, *, overwrite: bool = Fal
     """
     _free(path, overwrite)
     if Path(path).suffix:
-        save_portable(portable(policy(algorithm.fitted)), Path(path))
+        save_portable(_told_of(portable(policy(algorithm.fitted)), algorithm), Path(path))
     else:
         write_package(algorithm, path)
+
+
+def _told_of(made: Portable, algorithm: Estimator) -> Portable:
+    """The same with what is known of where it comes from."""
+    data = algorithm.fitted.sources.data
+    place = Environment(id=named) if isinstance(named := data.get("environment"), str) else None
+    return replace(made, about=told(algorithm.seed, algorithm.step, data_record(data), place))
 
 
 def _free(path: str | Path, overwrite: bool) -> None:

@@ -6,6 +6,7 @@ never read back; both hold paths of the machine that wrote them, and `.pt2` a sm
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import warnings
@@ -16,10 +17,12 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
+from safetensors.numpy import save as save_arrays
 from torch import Tensor, nn
 
 from ...data.errors import ConfigError, D3rayError
 from ...data.spec import Spec
+from ...data.version import __version__
 from ..acting.context import ContextPolicy
 from ..acting.graph_inputs import NoiseInput, StateInput
 from ..acting.policy import Policy, module_input
@@ -84,6 +87,7 @@ class Portable:
         options: What may be chosen when acting, as a record has it.
         answers: Names of the outputs that are no memory.
         noun: What it is, a policy or a model.
+        about: What else an ONNX file says of it in its metadata, by key; see `packing.told`.
     """
 
     module: PortableModule
@@ -94,6 +98,7 @@ class Portable:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     answers: tuple[str, ...] = ("action",)
     noun: str = "policy"
+    about: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def spec(self) -> Spec:
@@ -111,6 +116,11 @@ class Portable:
         prefix = f"batch_{max(BATCHES)}/"
         named = {name.removeprefix(prefix): array for name, array in self.golden.items() if name.startswith(prefix)}
         return {name: array for name, array in named.items() if name not in self.outputs}
+
+    @property
+    def golden_bytes(self) -> bytes:
+        """The golden arrays as a package holds them, `golden.safetensors`."""
+        return save_arrays({name: np.ascontiguousarray(array) for name, array in self.golden.items()})
 
     def check(self, act: Callable[[Arrays], Any], what: str) -> None:
         """Raises StorageError when `act` differs from the golden actions."""
@@ -224,6 +234,10 @@ def _checked(policy: Portable, model: Any) -> bytes:
 
     _strip(model)
     _name_batch(model.graph)
+    golden = hashlib.sha256(policy.golden_bytes).hexdigest()
+    said = {"version": __version__, "algorithm": policy.module.algorithm.name, "spaces": policy.spec.model_dump_json()}
+    for key, value in {**said, "golden": golden, **policy.about}.items():
+        model.metadata_props.add(key=f"d3ray.{key}", value=value)
     onnx.checker.check_model(model, full_check=True)
     content = model.SerializeToString(deterministic=True)
     quiet = onnxruntime.SessionOptions()

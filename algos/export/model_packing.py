@@ -83,7 +83,11 @@ def _drawn(model: Model, noise: NoiseInput) -> Arrays:
 
 
 def write_model_package(
-    algorithm: Any, folder: str | Path, dataset: Dataset | None = None, environment: Environment | str | None = None
+    algorithm: Any,
+    folder: str | Path,
+    dataset: Dataset | None = None,
+    environment: Environment | str | None = None,
+    run: str | None = None,
 ) -> ModelRecord:
     """Writes the model of a trained `ProbabilisticEnsemble` as a model package, in place of an earlier package at `folder`.
 
@@ -92,6 +96,7 @@ def write_model_package(
         folder: Where it will stand; written aside and renamed.
         dataset: What it was trained on; None: the dataset that `fit` has noted.
         environment: Whose dynamics they are; None: the dataset's environment.
+        run: Which run made it, for the graph's metadata.
 
     Raises:
         ConfigError: it has not been trained, or does not say when the MDP ends.
@@ -118,7 +123,7 @@ def write_model_package(
         held_out_error=model.held_out[0],
         mean_error=model.held_out[1],
     )
-    write_parts(Path(folder), MODEL, contents(made, record, fit.learner.modules["dynamics"].state_dict()))
+    write_parts(Path(folder), MODEL, contents(made, record, fit.learner.modules["dynamics"].state_dict(), run))
     return record
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import safetensors.torch
-from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
 from ...data.dataset import Dataset
@@ -26,7 +25,11 @@ from .package import KIND, DataRecord, PolicyRecord, Record, read_whole
 
 
 def write_package(
-    algorithm: Estimator, folder: str | Path, dataset: Dataset | None = None, environment: Environment | str | None = None
+    algorithm: Estimator,
+    folder: str | Path,
+    dataset: Dataset | None = None,
+    environment: Environment | str | None = None,
+    run: str | None = None,
 ) -> PolicyRecord:
     """Writes the greedy policy of a trained algorithm as a policy package, in place of an earlier package at `folder`.
 
@@ -35,6 +38,7 @@ def write_package(
         folder: Where it will stand; written aside and renamed.
         dataset: What it was trained on; None: the dataset that `fit` has noted.
         environment: Where the policy acts; None: the dataset's environment.
+        run: Which run made it, for the graph's metadata.
 
     Raises:
         ConfigError: the algorithm has not been trained, or its policy cannot be exported.
@@ -59,6 +63,7 @@ def write_package(
         scalers={name: config.get(f"{name}_scaler") for name in ("observation", "action")},
         data=noted,
         environment=environment or (dataset.environment if dataset is not None else None),
+        run=run,
     )
 
 
@@ -68,6 +73,7 @@ def write_portable(
     *,
     data: Mapping[str, str] | None = None,
     environment: Environment | str | None = None,
+    run: str | None = None,
     **about: Any,
 ) -> PolicyRecord:
     """Writes a policy that was made portable, whoever trained it, as a policy package.
@@ -77,6 +83,7 @@ def write_portable(
         folder: Where it will stand; written aside and renamed.
         data: `name` and `fingerprint` of what it was trained on.
         environment: Where it acts.
+        run: As for `write_package`.
         **about: Further fields of the record: `algorithm`, `config`, `seed`, `step`, `dtype`, `networks`, `frames`,
             `frame_padding`, `scalers`.
 
@@ -97,19 +104,32 @@ def write_portable(
         options=dict(policy.options),
         tolerance=policy.tolerance,
     )
-    write_parts(Path(folder), KIND, contents(policy, record, policy.module.state_dict()))
+    write_parts(Path(folder), KIND, contents(policy, record, policy.module.state_dict(), run))
     return record
 
 
-def contents(made: Portable, record: Record, weights: Mapping[str, Tensor]) -> dict[str, bytes]:
+def contents(made: Portable, record: Record, weights: Mapping[str, Tensor], run: str | None = None) -> dict[str, bytes]:
     """The files of a package, by name: the graph, the record, weights and golden arrays."""
     own = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
+    made = replace(made, about=told(record.seed, record.step, record.data, record.environment, run))
     return {
         f"{made.noun}.onnx": onnx_bytes(made),
         f"{made.noun}.json": json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False).encode(),
         f"{made.noun}.safetensors": safetensors.torch.save(own),
-        "golden.safetensors": save_arrays({name: np.ascontiguousarray(a) for name, a in made.golden.items()}),
+        "golden.safetensors": made.golden_bytes,
     }
+
+
+def told(seed: int, step: int, data: DataRecord | None, environment: Environment | None, run: str | None = None) -> dict[str, str]:
+    """What a graph's metadata says of where it comes from, beside version, algorithm, spaces and the golden arrays' SHA-256."""
+    found = {
+        "seed": str(seed),
+        "step": str(step),
+        "data": data and data.name,
+        "environment": environment and environment.model_dump_json(exclude_defaults=True),
+        "run": run,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> Policy:

@@ -176,6 +176,7 @@ def _imported(name: str, entry: Entry, folder: Path) -> Recording:
     table = tables[0] if len(tables) == 1 else concat_steps(tables)
     spec = found[0].spec if all(imported.spec == found[0].spec for imported in found) else None
     spec = spec or infer_spec(kinds_of(table.columns), largest_numbers(table.columns))
+    spec = spec.with_names(found[0].names if all(imported.names == found[0].names for imported in found) else {})
     described = [
         {
             **imported.provenance,

@@ -60,7 +60,7 @@ def actions_normalised(survey: Survey) -> Iterator[Finding]:
     elif (share := (high - low) / (bounds[1] - bounds[0])).min() < _NARROW and (high > low).any():
         k = int(share.argmin())
         sentence = (
-            f"Entry {k} of the actions reaches from {low[k]:.4g} to {high[k]:.4g}, "
+            f"Of the entries of actions, {survey.entries('action', len(low))[k]} reaches from {low[k]:.4g} to {high[k]:.4g}, "
             f"{share[k]:.1%} of its space ({bounds[0][k]:g} to {bounds[1][k]:g})."
         )
         yield found("actions_narrow", sentence, share=float(share[k]))
@@ -86,7 +86,8 @@ def actions_saturated(survey: Survey) -> Iterator[Finding]:
     at = survey.at_bounds if len(survey.at_bounds) else column.at_low + column.at_high
     if len(at) and (share := float(at.max() / n)) > _SATURATED and n >= 100:
         sentence = (
-            f"{share:.1%} of the actions lie at a bound in entry {int(at.argmax())}, {float(at.mean() / n):.1%} over all entries."
+            f"{share:.1%} of the actions lie at a bound in {survey.entries('action', len(at))[int(at.argmax())]}, "
+            f"{float(at.mean() / n):.1%} over all entries."
         )
         yield found("actions_saturated", sentence, shares=(at / n).tolist())
 

@@ -85,7 +85,11 @@ def final_missing(survey: Survey) -> Iterator[Finding]:
             f"{count:,} of {len(episodes):,} episodes are truncated without a final observation: {count / n:.1%} of transitions "
             "cannot be bootstrapped from."
         )
-        yield found("final_missing", sentence, severity="note" if count < 0.05 * n else None, episodes=count, share=count / n)
+        remedy = None
+        if survey.of_decisions:
+            remedy = "Ingest with `options.ends=terminated`, or give terminals: each step is a decision of its own, which it ends."
+        severity = "note" if count < 0.05 * n else None
+        yield found("final_missing", sentence, severity=severity, remedy=remedy, episodes=count, share=count / n)
 
 
 def single_steps(survey: Survey) -> Iterator[Finding]:
@@ -94,6 +98,9 @@ def single_steps(survey: Survey) -> Iterator[Finding]:
     single = steps == 1
     count, n = int(single.sum()), len(steps)
     if not count or count < 0.01 * n:
+        return
+    if survey.of_decisions:
+        yield found("one_step_log", f"All {n:,} episodes have a single step, and none goes on from the one before.", episodes=n)
         return
     ended = int(np.count_nonzero(single & terminated))
     sentence = f"{count:,} of {n:,} episodes have a single transition, {ended:,} of them terminated."

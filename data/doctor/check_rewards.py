@@ -31,7 +31,7 @@ def rewards_constant(survey: Survey) -> Iterator[Finding]:
         ends = bool(np.asarray(survey.dataset.episodes.terminated).any())
         sentence = f"All {n:,} rewards are {low:g}" + ("." if ends else ", and no episode ends terminated.")
         yield found("rewards_constant", sentence, severity="note" if ends else None, reward=low)
-    elif zeros > 0.95:
+    elif zeros > 0.95 and not survey.of_decisions:
         yield found("rewards_sparse", f"{zeros:.2%} of the rewards are zero.", zero=zeros)
 
 

@@ -44,7 +44,8 @@ def observations_constant(survey: Survey) -> Iterator[Finding]:
             continue
         same = np.atleast_1d(column.moments.low == column.moments.high)
         total += len(same)
-        constant += [f"{name} {k}" if len(same) > 1 else name for k in np.flatnonzero(same)]
+        entries = survey.entries(name, len(same))
+        constant += [entries[k] for k in np.flatnonzero(same)]
     if not constant or survey.dataset.n_transitions < 2:
         return
     if len(constant) == total:
@@ -93,9 +94,10 @@ def observations_outside(survey: Survey) -> Iterator[Finding]:
         wrong = np.flatnonzero((seen_low < low - slack) | (seen_high > high + slack)) if len(seen_low) == len(low) else []
         if len(wrong):
             k = int(wrong[0])
+            entry = survey.entries(name, len(low))[k]
             sentence = (
-                f"{len(wrong):,} of {len(low):,} entries of {name!r} leave their space: entry {k} goes from {seen_low[k]:.4g} to "
-                f"{seen_high[k]:.4g}, its space from {low[k]:.4g} to {high[k]:.4g}."
+                f"{len(wrong):,} of {len(low):,} entries of {name!r} leave their space: {entry} goes from "
+                f"{seen_low[k]:.4g} to {seen_high[k]:.4g}, its space from {low[k]:.4g} to {high[k]:.4g}."
             )
             yield found("observations_outside", sentence, column=name, entries=[int(k) for k in wrong])
 
@@ -108,6 +110,7 @@ def observations_clipped(survey: Survey) -> Iterator[Finding]:
         if column.moments is None or values.dtype.kind != "f" or len(values) < _MANY:
             continue
         flat = values.reshape(len(values), -1)
+        entries = survey.entries(name, flat.shape[1])
         for k in range(flat.shape[1]):
             entry, n = flat[:, k], column.moments.count
             if len(np.unique(entry)) < 0.2 * len(entry):
@@ -116,7 +119,7 @@ def observations_clipped(survey: Survey) -> Iterator[Finding]:
             for extreme, count in ((low, column.at_low[k]), (high, column.at_high[k])):
                 beside = np.mean((np.abs(entry - extreme) < 0.01 * (high - low)) & (entry != extreme))
                 if count >= max(10, 1e-3 * n) and count / n > _SPIKE * beside:
-                    clipped[f"{name} {k} at {extreme:.5g}"] = float(count / n)
+                    clipped[f"{entries[k]} at {extreme:.5g}"] = float(count / n)
     if clipped:
         sentence = (
             "Many rows hold exactly an extreme value: " + listed([f"{at} ({share:.1%})" for at, share in clipped.items()]) + "."

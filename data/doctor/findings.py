@@ -158,6 +158,12 @@ KINDS: dict[str, Kind] = {
         "n-step returns, sequences and returns say nothing there; where all end terminated, nothing is bootstrapped at all.",
         "Check that terminals and timeouts were not taken for something else, such as 'not done'.",
     ),
+    "one_step_log": Kind(
+        "note",
+        "Every step is a decision of its own",
+        "As in a bandit's log: values are means of rewards, and nothing is bootstrapped; sequences and `td_steps` add nothing.",
+        "Nothing where that is so; where rows belong together, ingest with what numbers the episodes (`rename.episode=NAME`).",
+    ),
     "no_terminals": Kind(
         "note",
         "No episode ends terminated, yet lengths vary",

@@ -35,7 +35,7 @@ def behaviour(sample: Sample, bounds: tuple[np.ndarray, np.ndarray] | None) -> B
         near = label[neighbours(sample.state[some], _NEIGHBOURS)]
         votes = np.stack([np.count_nonzero(near == a, axis=1) for a in np.unique(label)], 1)
         own = np.count_nonzero(near == label[:, None], axis=1)
-        entropy = -np.log((own + 1 / n) / (_NEIGHBOURS + 1)).mean()
+        entropy = min(-np.log((own + 1 / n) / (_NEIGHBOURS + 1)).mean(), math.log(n))  # few neighbours overrate it
         missed = np.mean(np.unique(label)[votes.argmax(1)] != label)
         share = np.bincount(label).max() / len(label)
         return Behaviour(float(entropy), math.log(n), float(missed), float(1 - share))
@@ -47,7 +47,8 @@ def behaviour(sample: Sample, bounds: tuple[np.ndarray, np.ndarray] | None) -> B
     variance = np.minimum(left[moving], 1) * np.square(spread[moving])
     entropy = 0.5 * np.log(2 * np.pi * np.e * np.maximum(variance, 1e-12)).sum()
     largest = None if bounds is None else float(np.log((bounds[1] - bounds[0])[moving]).sum())
-    return Behaviour(float(entropy), largest, float(np.mean(np.minimum(left[moving], 1))), 1.0)
+    entropy = float(entropy) if largest is None else min(float(entropy), largest)  # a Gaussian has no bounds
+    return Behaviour(entropy, largest, float(np.mean(np.minimum(left[moving], 1))), 1.0)
 
 
 def blocks(sample: Sample) -> np.ndarray:

@@ -112,14 +112,13 @@ def draw(
         actions: tuple[Histogram, ...] = (bars("action", survey.action_counts),)
     else:
         width = min(sample.action.shape[1], _ENTRIES)
-        actions = tuple(
-            histogram(f"action {k}" if width > 1 else "action", sample.action[:, k]) for k in range(min(width, _ENTRIES))
-        )
+        named = survey.entries("action", sample.action.shape[1])
+        actions = tuple(histogram(named[k], sample.action[:, k]) for k in range(width))
     entries = [
-        (f"{name} {k}" if flat.shape[1] > 1 else name, flat[:, k])
+        (label, flat[:, k])
         for name, values in sample.raw.items()
         for flat in [values.reshape(len(values), -1)]
-        for k in range(flat.shape[1])
+        for k, label in enumerate(survey.entries(name, flat.shape[1]))
     ]
     axes = coverage.axes
     states = np.histogram2d(axes[:, 1], axes[:, 0], bins=_CELLS)[0] if len(axes) and np.isfinite(axes).all() else np.zeros((1, 1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from .pieces import Piece, first_rows, pieces
 from .sample import Sample, Sampler
 
 HASHES = 1 << 22
+_FOLLOWED = 20  # episodes from which on it is looked at whether one follows on another
 _NEAR = 1e-3  # share of an action's range that counts as its bound
 
 Advance = Callable[[int], object]
@@ -107,6 +109,26 @@ class Survey:
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Low and high of continuous actions, [A] each; None where they are discrete or one is not known."""
         return action_bounds(self.dataset)
+
+    @cached_property
+    def of_decisions(self) -> bool:
+        """Whether every step is a decision of its own, as a bandit's are: all episodes are one step, and nothing follows on it.
+
+        Steps that do follow, as those of a task whose ends were misread, begin nearer to the one before than to any other.
+        """
+        episodes, first = self.dataset.episodes, self.sample.first
+        bootstrapped = ~np.asarray(episodes.terminated) & np.asarray(episodes.final_recorded)
+        if (np.asarray(episodes.steps) != 1).any() or bootstrapped.any():
+            return False
+        moving = first[:, first.std(0) > 0] / first.std(0)[first.std(0) > 0]
+        if not moving.size or len(moving) < _FOLLOWED:
+            return True
+        next_one, any_one = (np.median(np.square(moving - np.roll(moving, -k, 0)).sum(1)) for k in (1, len(moving) // 2))
+        return bool(next_one > any_one / 2)
+
+    def entries(self, column: str, n: int) -> list[str]:
+        """The n entries of a column as a person finds them: by their names, or numbers."""
+        return [f"{column} {name}".strip() for name in self.dataset.spec.entry_names(column, n)]
 
     def place(self, row: int) -> str:
         """A logical row, as a person finds it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +25,19 @@ def write_parquet(dataset: Dataset, target: str | Path, *, overwrite: bool = Fal
 
     After an episode's steps comes a row with `closing` true where its final observation is known: that, and zeros. Vectors are
     lists of one length. Entries with more axes, and all of uint8, are stored flat, uint8 as bytes (a list of it takes some 30 times
-    as long); the field's metadata has their `shape`, as "84,84". A mask of legal actions is a column `action_mask`. Cannot carry:
-    further columns.
+    as long); the field's metadata has their `shape`, as "84,84". What entries are called is there too (`names`, a JSON list). A
+    mask of legal actions is a column `action_mask`. Cannot carry: further columns.
 
     Args, returns and raises as for `write_d4rl`; observations may have parts.
     """
     skipped = set(others(dataset))
     names = [name for name in dataset.kinds if name not in skipped]
+    called = {name: leaf.names for name, leaf in dataset.spec.leaves().items() if leaf.names is not None}
     with file_aside(target, overwrite=overwrite) as path:
         writer: pq.ParquetWriter | None = None
         try:
             for block in blocks(dataset, bytes_at_once=BYTES):
-                batch = _batch(block, names)
+                batch = _batch(block, names, called)
                 writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
                 writer.write_batch(batch)
                 advance(block.n_steps)
@@ -44,25 +47,26 @@ def write_parquet(dataset: Dataset, target: str | Path, *, overwrite: bool = Fal
     return left_out(skipped)
 
 
-def _batch(block: Block, names: list[str]) -> Any:
+def _batch(block: Block, names: list[str], called: Mapping[str, tuple[str, ...]]) -> Any:
     kept = block.is_step.copy()
     kept[block.closing[block.final_recorded]] = True
     episode = np.repeat(np.arange(block.first, block.first + len(block.steps)), block.steps + 1)
     step = np.arange(len(kept)) - np.repeat(block.closing - block.steps, block.steps + 1)
     columns = {"episode": episode, "step": step} | {name: block.column(name) for name in names}
-    arrays, fields = zip(*(_array(name, column[kept]) for name, column in columns.items()), strict=True)
+    arrays, fields = zip(*(_array(name, column[kept], called.get(name)) for name, column in columns.items()), strict=True)
     return pa.record_batch(list(arrays), schema=pa.schema(fields))
 
 
-def _array(name: str, column: np.ndarray) -> tuple[Any, Any]:
-    shape = column.shape[1:]
+def _array(name: str, column: np.ndarray, called: tuple[str, ...] | None) -> tuple[Any, Any]:
+    shape, stored = column.shape[1:], {"names": json.dumps(called)} if called else {}
     if not shape:
         array = to_arrow(column)
-        return array, pa.field(name, array.type, nullable=False)
+        return array, pa.field(name, array.type, nullable=False, metadata=stored or None)
     size, flat = int(np.prod(shape)), np.ascontiguousarray(column).reshape(-1)
     if column.dtype == np.uint8:
         array = pa.Array.from_buffers(pa.binary(size), len(column), [None, pa.py_buffer(flat)])
     else:
         array = pa.FixedSizeListArray.from_arrays(to_arrow(flat), size)
-    stored = {"shape": ",".join(map(str, shape))} if column.dtype == np.uint8 or len(shape) > 1 else None
-    return array, pa.field(name, array.type, nullable=False, metadata=stored)
+    if column.dtype == np.uint8 or len(shape) > 1:
+        stored |= {"shape": ",".join(map(str, shape))}
+    return array, pa.field(name, array.type, nullable=False, metadata=stored or None)

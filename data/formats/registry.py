@@ -23,6 +23,7 @@ from .hdf5.d4rl import REQUIRED as D4RL
 from .hdf5.d4rl import is_d4rl, plan_d4rl, read_d4rl
 from .imported import Imported, Plan, existing_file
 from .minari.folder import is_minari, minari_parts, plan_minari, read_minari
+from .npz.dreamer import is_dreamer, read_dreamer
 from .npz.ogbench import is_ogbench, read_ogbench
 from .npz.pfrl import is_pfrl, read_pfrl
 from .npz.steps import is_npz, missing, open_npz, read_npz
@@ -70,6 +71,12 @@ FORMATS: dict[str, Format] = {
         Format("d4rl", "D4RL's HDF5: observations, actions, rewards, terminals, timeouts", is_d4rl, read_d4rl, plan=plan_d4rl),
         Format("d3rlpy", "d3rlpy's HDF5, of versions 0.x, 1.x and 2.x", is_d3rlpy, read_d3rlpy, plan=plan_d3rlpy),
         Format("ogbench", "OGBench's .npz: trajectories whose terminals are no ends of the task", is_ogbench, read_ogbench),
+        Format(
+            "dreamer",
+            "Dreamer's, V-D4RL's and DrQ-v2's episodes as .npz: image or observation, action, reward, discount, is_first, …",
+            is_dreamer,
+            read_dreamer,
+        ),
         Format("pfrl", "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal", is_pfrl, read_pfrl),
         Format(
             "csv",

@@ -139,6 +139,9 @@ def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
     match a, b:
         case _ if a == b:
             return a
+        case _ if not isinstance(a, Dict | Tuple) and not isinstance(b, Dict | Tuple) and a.names != b.names:
+            names = {"names": _common_names(a.names, b.names)}
+            return _hull(a.model_copy(update=names), b.model_copy(update=names))
         case Dict(), Dict() if a.spaces.keys() == b.spaces.keys():
             return Dict(spaces={key: _hull(space, b.spaces[key]) for key, space in a.spaces.items()})
         case Tuple(), Tuple() if len(a.spaces) == len(b.spaces):
@@ -148,9 +151,22 @@ def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
         case MultiDiscrete(), MultiDiscrete():
             return a.model_copy(update={"nvec": tuple(map(max, a.nvec, b.nvec))})
         case Box(), Box() if a.shape == b.shape:
-            return Box(shape=a.shape, dtype=a.dtype)
+            return Box(shape=a.shape, dtype=a.dtype, names=a.names)
         case _:
             raise DataError(f"The datasets have different spaces: {a.kind.replace('_', '-')} and {b.kind.replace('_', '-')}.")
+
+
+def _common_names(a: tuple[str, ...] | None, b: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """What entries are called where one or both say it; nothing where they call them otherwise."""
+    if a is None or b is None:
+        return a or b
+    if sorted(a) == sorted(b):
+        k = next(k for k, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1])
+        raise DataError(
+            f"The datasets have the same entries in another order: number {k} is {a[k]!r} in one and {b[k]!r} in another; ingest "
+            "them with their columns in one order."
+        )
+    return None
 
 
 def mix(

@@ -43,6 +43,17 @@ class Statistics(Config):
     n_terminated: int = Field(description="episodes that the MDP ended")
     n_final_missing: int = Field(description="episodes without a recorded final observation")
 
+    def quantities(self) -> dict[str, Moments]:
+        """What was measured, by column, or by what it is."""
+        seen = self.observation if isinstance(self.observation, dict) else {"": self.observation}
+        return {
+            "return of an episode": self.return_,
+            "steps of an episode": self.steps,
+            "reward": self.reward,
+            **{f"observation/{key}".rstrip("/"): found for key, found in seen.items()},
+            **({} if self.action is None else {"action": self.action}),
+        }
+
 
 @dataclass(frozen=True)
 class Part:

@@ -150,6 +150,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
             "cut where next observations did not fit": dataset.cuts,
         },
         "spec": dataset.spec.model_dump(mode="json"),
+        "columns": stored_columns(dataset),
         "statistics": dataset.statistics.model_dump(mode="json", by_alias=True),
         "return_quantiles": quantiles(episodes.returns),
         "files": {"bytes": sum(shard.bytes for shard in folder.manifest.shards), "shards": len(folder.manifest.shards)}
@@ -158,6 +159,18 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "fingerprint": dataset.fingerprint,
         "provenance": dataset.provenance,
     }
+
+
+def stored_columns(dataset: Dataset) -> list[dict[str, Any]]:
+    """Every column with type and shape of a row's entry and the names of its numbers; first the one that judging looks for."""
+    from .inspect_text import PROPENSITIES
+
+    leaves = dataset.spec.leaves()
+    found = [
+        {"name": name, "dtype": dtype, "shape": list(shape), "names": leaves[name].names if name in leaves else None}
+        for name, (dtype, shape) in dataset.kinds.items()
+    ]
+    return sorted(found, key=lambda one: one["name"] != PROPENSITIES)
 
 
 def quantiles(values: np.ndarray) -> dict[str, float]:
@@ -200,7 +213,7 @@ def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report
         f"{dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episode{'s' * (dataset.n_episodes != 1)}{where}. "
         f"The doctor's verdict: {report.verdict}."
     )
-    table = [(label, values) for label, values in moments(dataset.statistics) if values]
+    table = [(label, values) for label, values in moments(dataset.statistics, dataset.spec) if values]
     html = doctor_page(dataset.name, lead, report, table, conditions(dataset, description, report), dataset.n_transitions)
     with storage_errors("written", path):
         write_atomically(path, html.encode())

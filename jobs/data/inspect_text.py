@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +12,14 @@ from rich.text import Text
 from ...data.doctor import Finding, Histogram, Report
 from ...data.doctor.estimate import BATCH, N_STEPS, in_words
 from ...data.storage.statistics import Moments, Statistics
-from ...platform.words import space_text
+from ...platform.words import listed, space_text
 
 if TYPE_CHECKING:
     from ...data.dataset import Dataset
+    from ...data.spec import Spec
 
+PROPENSITIES = "log_prob"  # the column by which judging weighs
+_NAMES = 12  # names of a column's numbers that are listed
 _ENTRIES = 20  # entries of a vector that are shown
 _LETTERS = 500  # of a provenance in no form known here
 _BARS = "▁▂▃▄▅▆▇█"
@@ -32,13 +35,16 @@ def lines(dataset: Dataset, description: dict[str, Any], report: Report | None) 
     yield f"  observation   {space_text(dataset.spec.observation)}"
     yield f"  action        {space_text(dataset.spec.action)}"
     yield f"  ends          {', '.join(f'{count:,} {end}' for end, count in ends.items() if count)}"
+    yield from columns(description["columns"])
     if files := description["files"]:
         yield f"  files         {files['shards']:,} of {files['bytes'] / 1e6:,.1f} MB in all"
     yield f"  fingerprint   {dataset.fingerprint}"
     yield ""
-    yield f"{'':24}{'mean':>12}{'std':>12}{'min':>12}{'max':>12}"
-    for label, values in moments(statistics):
-        yield label if not values else f"{label:24}" + "".join(f"{value:>12}" for value in values)
+    rows = list(moments(statistics, dataset.spec))
+    width = max(24, *(len(label) + 1 for label, values in rows if values))
+    yield f"{'':{width}}{'mean':>12}{'std':>12}{'min':>12}{'max':>12}"
+    for label, values in rows:
+        yield label if not values else f"{label:{width}}" + "".join(f"{value:>12}" for value in values)
     if (counts := statistics.action_counts) is not None:
         yield ""
         yield "actions taken: " + ", ".join(f"{k}: {n:,} ({n / dataset.n_transitions:.1%})" for k, n in enumerate(counts))
@@ -58,23 +64,27 @@ def lines(dataset: Dataset, description: dict[str, Any], report: Report | None) 
     yield from provenance(dataset.provenance)
 
 
-def moments(statistics: Statistics) -> Iterator[tuple[str, list[str]]]:
+def columns(found: list[dict[str, Any]]) -> Iterator[str]:
+    """All that is stored, with type and shape of a row's entry; first the behaviour's propensities, or that there are none."""
+    recorded = "recorded" if found[0]["name"] == PROPENSITIES else "not recorded"
+    yield f"  propensities  {recorded} (their logarithms are the column {PROPENSITIES}, by which judging weighs)"
+    for k, one in enumerate(found):
+        shape = f" [{', '.join(map(str, one['shape']))}]" if one["shape"] else ""
+        names = f": {listed(one['names'], _NAMES)}" if one["names"] else ""
+        yield f"  {'columns' if k == 0 else '':12}  {one['name']} {one['dtype']}{shape}{names}"
+
+
+def moments(statistics: Statistics, spec: Spec) -> Iterator[tuple[str, list[str]]]:
     """A label and mean, std, min and max of each quantity; a label alone says what is left out."""
-    yield from _rows("return of an episode", statistics.return_)
-    yield from _rows("steps of an episode", statistics.steps)
-    yield from _rows("reward", statistics.reward)
-    observation = statistics.observation
-    for key, found in observation.items() if isinstance(observation, dict) else [("", observation)]:
-        yield from _rows(f"observation {key}".strip(), found)
-    if statistics.action is not None:
-        yield from _rows("action", statistics.action)
+    for label, found in statistics.quantities().items():
+        yield from _rows(label, found, spec.entry_names(label, np.size(found.mean)))
 
 
-def _rows(label: str, found: Moments) -> Iterator[tuple[str, list[str]]]:
+def _rows(label: str, found: Moments, entries: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     columns = [np.atleast_1d(np.asarray(getattr(found, name))) for name in ("mean", "std", "min", "max")]
     n = len(columns[0])
     for k in range(min(n, _ENTRIES)):
-        yield label + (f" {k}" if n > 1 else ""), [number(column[k]) for column in columns]
+        yield f"{label} {entries[k]}".strip(), [number(column[k]) for column in columns]
     if n > _ENTRIES:
         yield f"{label} {_ENTRIES} to {n - 1}: format=json shows them", []
 
@@ -93,7 +103,7 @@ def small_histograms(report: Report) -> Iterator[str]:
     for one in shown:
         if one.counts:
             half = 0.5 if one.whole else 0.0  # bins of whole numbers end half a unit beyond them
-            yield f"{one.title:24}{_end(one.edges[0] + half):>10} {bars(one)} {_end(one.edges[-1] - half)}"
+            yield f"{one.title[:23]:24}{_end(one.edges[0] + half):>10} {bars(one)} {_end(one.edges[-1] - half)}"
 
 
 def bars(one: Histogram) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 from ...data.dataset import Dataset
 from ...data.episodes import Episodes
 from ...data.errors import ConfigError, D3rayError, DataError, did_you_mean
-from ...data.spec import Box, Discrete, ObservationSpace
+from ...data.spec import Box, Discrete, ObservationSpace, Spec
 from ...data.storage.files import storage_errors
 from ..settings.config import absolute
 from ..storage.experiments import check_name
@@ -34,7 +34,7 @@ from ..words import space_text
 from .places import Submission
 from .processes import Processes
 from .told import Job, by_experiment, newest
-from .told_data import Chart, DataJobName, DatasetStatus, EpisodeAbout, EpisodeSteps, Finding, Inspected, Moments
+from .told_data import Chart, Column, DataJobName, DatasetStatus, EpisodeAbout, EpisodeSteps, Finding, Inspected, Moments
 
 FOLDER = "./datasets"
 _POLL_SECONDS = 0.2
@@ -134,7 +134,8 @@ class DatasetHandle:
         return Inspected(
             findings=[_finding(one) for one in doctor["findings"]],
             charts=[Chart(**one) for one in charts if one["counts"]],
-            moments=[*_moments(told["statistics"])],
+            moments=[*_moments(told["statistics"], Spec.model_validate(told["spec"]))],
+            columns=[Column(**one) for one in told["columns"]],
             ends={end: n for end, n in told["ends"].items() if n},
             order=doctor["order"],
             notes=[*dict.fromkeys(note for file in files for note in file.get("notes", []))],
@@ -153,15 +154,15 @@ class DatasetHandle:
         steps = np.arange(0, about.steps, every)
         columns: dict[str, builtins.list[float | int | None]] = {}
         has_images = False
+        spec = self.open().spec
         for name in [name for name in rows.names() if name not in ("terminated", "truncated", "closing")]:
             values = rows.take(name, first + steps)
             if name.startswith("observation") and values.ndim > 2:
                 has_images = True
                 continue
-            flat = values.reshape(len(values), -1)[:, :_MOST_ENTRIES]
-            for k in range(flat.shape[1]):
-                label = name if values.ndim == 1 or values.shape[1:] == (1,) else f"{name} {k}"
-                columns[label] = [_plain(value) for value in flat[:, k].tolist()]
+            flat = values.reshape(len(values), -1)
+            for k, entry in enumerate(spec.entry_names(name, flat.shape[1])[:_MOST_ENTRIES]):
+                columns[f"{name} {entry}".strip()] = [_plain(value) for value in flat[:, k].tolist()]
         return EpisodeSteps(about=about, steps=steps.tolist(), columns=columns, has_images=has_images, every=every)
 
     def image(self, index: int, step: int) -> bytes:
@@ -361,22 +362,21 @@ def _finding(told: Mapping[str, Any]) -> Finding:
     return Finding(**about, mends=mends, settings=_SETTINGS.get(told["name"], {}))
 
 
-def _moments(statistics: Mapping[str, Any]) -> builtins.list[Moments]:
+def _moments(statistics: Mapping[str, Any], spec: Spec) -> builtins.list[Moments]:
     observation = statistics["observation"]
     several = "mean" not in observation
     parts = {
         "return of an episode": statistics["return"],
         "steps of an episode": statistics["steps"],
         "reward": statistics["reward"],
-        **({f"observation {key}": one for key, one in observation.items()} if several else {"observation": observation}),
+        **({f"observation/{key}": one for key, one in observation.items()} if several else {"observation": observation}),
         **({} if statistics["action"] is None else {"action": statistics["action"]}),
     }
     rows: builtins.list[Moments] = []
     for label, one in parts.items():
         each = {key: value if isinstance(value, builtins.list) else [value] for key, value in one.items()}
-        n = len(each["mean"])
         rows += [
-            Moments(label=f"{label} {k}" if n > 1 else label, **{key: value[k] for key, value in each.items()})
-            for k in range(min(n, _MOST_ENTRIES))
+            Moments(label=f"{label} {name}".strip(), **{key: value[k] for key, value in each.items()})
+            for k, name in enumerate(spec.entry_names(label, len(each["mean"]))[:_MOST_ENTRIES])
         ]
     return rows

@@ -66,12 +66,22 @@ class Moments(Told):
     max: float | None
 
 
+class Column(Told):
+    """A column that is stored."""
+
+    name: str
+    dtype: str
+    shape: list[int]  # of a row's entry; none for a number
+    names: list[str] | None  # of the numbers in it, where they are known
+
+
 class Inspected(Told):
     """What is in a dataset, and what is wrong with it."""
 
     findings: list[Finding]  # the gravest first
     charts: list[Chart]
     moments: list[Moments]
+    columns: list[Column]  # all of them, first `log_prob`, the logarithms of the behaviour's propensities, where they are recorded
     ends: dict[str, int]  # episodes by how they end
     order: list[float]  # mean returns of stretches of episodes, in the order of the data
     notes: list[str]  # what importers decided
@@ -92,6 +102,6 @@ class EpisodeSteps(Told):
 
     about: EpisodeAbout
     steps: list[int]
-    columns: dict[str, list[float | int | None]]  # by name, as `observation 0`, `action 1`, `reward`
+    columns: dict[str, list[float | int | None]]  # by name, as `observation 0`, `action 1` (or their names), `reward`
     has_images: bool
     every: int  # 1: all steps

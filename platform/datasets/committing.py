@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,7 @@ def commit_pieces(
     *,
     progress: Progress = no_progress,
     spec: Spec | Callable[[list[ShardRecord]], Spec] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
     **about: Any,
 ) -> None:
     """Shards of pieces (or of tables in memory), what they measure, and the manifest.
@@ -60,10 +61,12 @@ def commit_pieces(
         run: calls the functions that write and measure.
         progress: shows how far the work is.
         spec: the spaces, or what finds them from the shards; None: inferred, without bounds.
+        names: what entries of columns are called.
         about: for `Draft.commit`.
     """
     records = make_shards(pieces, draft.folder, run, shape, progress)
     found = spec(records) if callable(spec) else spec or infer_spec(records[0].kinds, merge_largest(r.largest for r in records))
+    found = found.with_names(names or {})
     space.delete_all()
     draft.commit(records, spec=found, scans=measure(draft.folder, records, found, run, progress), **about)
 

@@ -209,6 +209,7 @@ def _commit(
         run,
         progress=work.progress,
         spec=lambda records: _spec(records, work, files, environment),
+        names=_agreed([file.names for file in files]),
         name=work.name,
         environment=environment,
         provenance=_provenance(files),

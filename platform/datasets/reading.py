@@ -42,6 +42,7 @@ class SourceFile:
     provenance: dict[str, Any]
     spec: Spec | None
     environment: Environment | None
+    names: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Told(Config):
     provenance: dict[str, Any]
     spec: Spec | None
     environment: Environment | None
+    names: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Reading:
             provenance=provenance,
             spec=first.spec if all(part.spec == first.spec for part in parts) else None,
             environment=first.environment,
+            names=first.names if all(part.names == first.names for part in parts) else {},
         )
 
 
@@ -207,6 +210,7 @@ def _told(item: Source, imported: Imported, whole: Path | None) -> tuple[StepTab
         provenance=imported.provenance,
         spec=imported.spec,
         environment=imported.environment,
+        names=dict(imported.names),
     )
     return steps, told.model_dump_json()
 

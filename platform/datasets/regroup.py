@@ -17,7 +17,8 @@ import numpy as np
 from ray.data import Datasink
 from ray.data.block import BlockAccessor
 
-from ...data.errors import DataError
+from ...data.errors import DataError, did_you_mean
+from ...data.storage.checks import one_column
 from ...data.storage.files import Place
 from ...data.storage.flat import called, put_in_order, steps_from_flat
 from ...data.storage.manifest import Shard
@@ -49,7 +50,7 @@ class FragmentSink(Datasink[list[Fragment]]):
         columns: what d3ray's columns are called here.
     """
 
-    def __init__(self, folder: str, columns: Mapping[str, str] | None) -> None:
+    def __init__(self, folder: str, columns: Columns | None) -> None:
         self.folder, self._columns = folder, columns
         self.fragments: list[Fragment] = []
 
@@ -73,16 +74,33 @@ class FragmentSink(Datasink[list[Fragment]]):
         self.fragments = [fragment for task in write_result.write_returns for fragment in task]
 
 
-def flat_arrays(block: Any, columns: Mapping[str, str] | None) -> dict[str, np.ndarray]:
+Columns = Mapping[str, str | Sequence[str]]  # what columns are called, by d3ray's name; several are one each of an entry
+
+
+def flat_arrays(block: Any, columns: Columns | None) -> dict[str, np.ndarray]:
     """The columns of a block of Ray Data, under d3ray's names.
 
     Raises:
         DataError: a column that is needed is not there, or holds something else than numbers of one shape.
     """
     accessor: Any = BlockAccessor.for_block(block)
-    found = called(accessor.column_names(), columns)
-    arrays = accessor.to_numpy(list(found))
-    return {ours: _numbers(np.asarray(arrays[theirs]), theirs, ours) for theirs, ours in found.items()}
+    there: list[str] = accessor.column_names()
+    entries = {ours: list(theirs) for ours, theirs in (columns or {}).items() if not isinstance(theirs, str)}
+    taken = {name: ours for ours, theirs in entries.items() for name in theirs}
+    for name, ours in taken.items():
+        if name not in there:
+            raise DataError(f"There is no column {name!r} to be an entry of {ours!r}{did_you_mean(name, there)}")
+    whole = {ours: theirs for ours, theirs in (columns or {}).items() if isinstance(theirs, str)}
+    found = called([*(name for name in there if name not in taken), *entries], whole)
+    arrays = accessor.to_numpy([*taken, *(name for name in found if name not in entries)])
+    numbers = {name: _numbers(np.asarray(array), name, taken.get(name) or found[name]) for name, array in arrays.items()}
+    parts = {ours: np.stack([one_column(repr(name), numbers[name]) for name in mine], 1) for ours, mine in entries.items()}
+    return {ours: parts[theirs] if theirs in parts else numbers[theirs] for theirs, ours in found.items()}
+
+
+def entry_names(columns: Columns | None) -> dict[str, tuple[str, ...]]:
+    """What the entries of columns are called, by d3ray's name of each."""
+    return {ours: (theirs,) if isinstance(theirs, str) else tuple(theirs) for ours, theirs in (columns or {}).items()}
 
 
 def _numbers(values: np.ndarray, name: str, ours: str) -> np.ndarray:

@@ -16,7 +16,7 @@ from ...data.storage.writing import Draft
 from .committing import called, commit_pieces, space_in
 from .episode_source import EpisodeSource
 from .parts import Part
-from .regroup import FragmentSink, parts_by_episode
+from .regroup import Columns, FragmentSink, entry_names, parts_by_episode
 from .shard_sink import PieceSink, Written
 from .workers import in_tasks, n_cpus, placed, ray_workers, watched
 
@@ -54,7 +54,7 @@ def _count(folder: str) -> int:
 def write_transitions(
     data: ray.data.Dataset,
     target: str | Path,
-    columns: Mapping[str, str] | None,
+    columns: Columns | None,
     options: Mapping[str, Any],
     *,
     n_shards: int | None,
@@ -69,4 +69,5 @@ def write_transitions(
         written = pieces_of(parts_by_episode(apart.fragments, **options), space.name, local=False)
         cuts = sum(int(told) for one in written for told in one.told.values())
         pieces, shape = [one.piece for one in written], Shape(n_shards, None, compression)
-        commit_pieces(draft, space, pieces, shape, in_tasks(local=False), name=name or called(target), cuts=cuts, **about)
+        about |= {"name": name or called(target), "names": entry_names(columns), "cuts": cuts}
+        commit_pieces(draft, space, pieces, shape, in_tasks(local=False), **about)

@@ -51,7 +51,9 @@ def module_actions(policy: RllibPolicy, inputs: Arrays) -> np.ndarray:
     return np.asarray((unsquash_action if bounds.scales else clip_action)(action.cpu().numpy(), space))
 
 
-def write_package(algorithm: RllibAlgorithm, folder: Path, dataset: Data, environment: str | Environment | None) -> None:
+def write_package(
+    algorithm: RllibAlgorithm, folder: Path, dataset: Data, environment: str | Environment | None, run: str | None = None
+) -> None:
     """Writes the greedy policy as a policy package, as `algos.package.write_package` does of d3ray's own.
 
     Raises:
@@ -70,4 +72,5 @@ def write_package(algorithm: RllibAlgorithm, folder: Path, dataset: Data, enviro
         scalers={"observation": None, "action": None},
         data={"name": dataset.name, "fingerprint": dataset.fingerprint},
         environment=environment,
+        run=run,
     )

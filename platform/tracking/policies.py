@@ -196,4 +196,9 @@ def _choose(trials: list[Trial], seed: int | None, source: str, objective: Objec
         better = objective.is_better(value, best[3][1]) if metric == objective.metric else is_better(metric, value, best[3][1])
         if metric == best[3][0] and better:
             best = entry
-    return best[0], best[1], f", {best[3][0]} {best[3][1]:.4g}" + (f", best of {len(scored)}" if len(scored) > 1 else "")
+    metric, value = best[3]
+    if len(scored) == 1 and not best[2].get("best"):
+        return best[0], best[1], f", {metric} {value:.4g}"
+    larger = objective.is_better(1, 0) if metric == objective.metric else is_better(metric, 1, 0)
+    among = f" of {len(scored)}" if len(scored) > 1 else ""  # one seed has a best too, of its checkpoints
+    return best[0], best[1], f", {metric} {value:.4g}, best{among} in training; expect {'less' if larger else 'more'}"

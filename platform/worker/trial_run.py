@@ -452,7 +452,8 @@ class TrialRun:
         evaluation = self.config.evaluation
         environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
         with (folder / kind).scratch() as scratch:
-            write_package(algorithm, scratch / "package", self.dataset, environment)
+            run = f"{folder.above.above.label}/{folder.label}, seed {seed}"
+            write_package(algorithm, scratch / "package", self.dataset, environment, run)
             with folder.commit_lock():
                 self.writer.check()
                 (folder / kind).put_tree(scratch / "package", f"seed-{seed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.saving.checkpoint import checkpoint_name, write_checkpoint
 from d3ray.algos.stack import Stack
 from d3ray.data.dataset import Dataset
+from d3ray.data.spec import Box, Environment, Spec
+from d3ray.data.version import __version__
 from d3ray.jobs.command.running import run_command
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.writer import Writer
@@ -110,6 +113,32 @@ assert np.abs(action - np.load("action.npy")).max() <= 1e-5
     subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, check=True)
 
 
+def test_a_graph_says_what_it_is(tmp_path: Path) -> None:
+    names = {"observation": ("x", "y", "speed x", "speed y"), "action": ("left", "right")}
+    spec = Spec(observation=Box(shape=(4,), low=-9.0, high=9.0), action=Box(shape=(2,), low=-1.0, high=1.0)).with_names(names)
+    noise = dataset().columns
+    steps = ~noise["closing"]
+    arrays = (noise["observation"][steps], noise["action"][steps], np.ones(60, np.float32), np.arange(60) % 20 == 19)
+    named = Dataset.from_arrays(*arrays, spec=spec, environment=Environment(id="Point-v0"), name="points")
+    algorithm = BC(encoder=SMALL, batch_size=8, seed=7).fit(named, 2, 2)
+    algorithm.save_policy(tmp_path / "alone.onnx")
+    write_package(algorithm, tmp_path / "package", named, run="first/BC-1, seed 7")
+    golden = hashlib.sha256((tmp_path / "package" / "golden.safetensors").read_bytes()).hexdigest()
+    for place, more in (("alone.onnx", {}), ("package/policy.onnx", {"d3ray.run": "first/BC-1, seed 7"})):
+        told = onnxruntime.InferenceSession(tmp_path / place).get_modelmeta().custom_metadata_map
+        assert Spec.model_validate_json(told.pop("d3ray.spaces")) == spec  # names and bounds too
+        assert told == {
+            "d3ray.algorithm": "BC",
+            "d3ray.data": "points",
+            "d3ray.environment": '{"id":"Point-v0"}',
+            "d3ray.golden": golden,
+            "d3ray.seed": "7",
+            "d3ray.step": "2",
+            "d3ray.version": __version__,
+            **more,
+        }
+
+
 def experiment(storage: Path) -> Experiment:
     return Experiment.begin(str(storage), "first", {"algorithm": {"name": "BC"}}, {"name": "noise", "fingerprint": "0" * 64})
 
@@ -137,9 +166,14 @@ def test_the_best_seed_of_an_experiment_is_taken(
     first.close()
     assert export(tmp_path / "first", tmp_path / "chosen") == 0
     assert read_record(tmp_path / "chosen").seed == best
-    assert f"seed {best} of BC-" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"seed {best} of BC-" in out
+    told = "evaluation/return 9, best of 3 in training; expect less" if best == 2 else "best of 3 in training; expect more"
+    assert told in out
     assert export(tmp_path / "first", tmp_path / "zero.onnx", "seed=0") == 0
     check_same(tmp_path / "zero.onnx", trained(0))
+    flatters = metric != "evaluation/return"  # a seed whose checkpoint was chosen, not its last
+    assert ("best in training" in capsys.readouterr().out) == flatters
     assert export(tmp_path / "first", tmp_path / "seven.onnx", "seed=7") == 2
     assert "has no seed 7; there is 0, 1, 2" in capsys.readouterr().err
 

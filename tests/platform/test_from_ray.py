@@ -103,6 +103,21 @@ def test_columns_are_taken_by_name_and_ends_where_rows_show_them(tmp_path: Path)
     assert (cut.cuts, cut.columns["observation"].dtype) == (1, np.float64)
 
 
+def test_columns_of_a_number_each_are_put_together_under_their_names(tmp_path: Path) -> None:
+    rows = [
+        {"episode": 0, "step": t, "age": 40, "weight": 70.5 + t, "dose": t % 2, "reward": 1.0, "terminated": t == 3}
+        for t in range(4)
+    ]
+    columns: dict[str, Any] = {"observation": ["age", "weight"], "action": "dose"}
+    for target in (None, tmp_path / "set"):
+        data = d3ray.from_ray(ray.data.from_items(rows), target, columns=columns)
+        assert data.columns["observation"][:4].tolist() == [[40, 70.5 + t] for t in range(4)]
+        assert data.spec.entry_names("observation", 2) == ["age", "weight"]
+        assert data.spec.action.names == ("dose",)
+    with pytest.raises(DataError, match="There is no column 'wait' to be an entry of 'observation'; did you mean 'weight'"):
+        d3ray.from_ray(ray.data.from_items(rows), columns=columns | {"observation": ["age", "wait"]})
+
+
 ROW: dict[str, Any] = {"episode": 0, "step": 0, "observation": [1.0], "action": [1.0], "reward": 0.0, "terminated": False}
 NO_REWARD = {("rewards" if name == "reward" else name): value for name, value in ROW.items()}
 REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, str] | None, str]] = {

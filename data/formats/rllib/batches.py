@@ -30,6 +30,7 @@ NAMES = {  # d3ray's word: what RLlib calls it, the first found is taken
     "agent": ("agent_index", "agent_id"),
     "step": ("t",),
     "log_prob": ("action_logp",),
+    "probability": ("action_prob",),
     "infos": ("infos",),
 }
 REQUIRED = ("observations", "actions", "rewards", "terminated")
@@ -57,6 +58,8 @@ def steps_of(source: str, values: Mapping[str, Any], found: Mapping[str, str]) -
     """
     steps = Steps(source)
     for word, name in found.items():
+        if word == "probability" and "log_prob" in found:
+            continue
         value = unpack(f"{source}: {name!r}", values[name])
         if word in TREES:
             steps.trees[word] = leaves(source, name, value)
@@ -143,6 +146,8 @@ def imported(steps: Steps, found: Mapping[str, str], format: str, timeout_at: in
     extra = {f"info/{name}": column[order] for name, column in steps.infos.items()}
     if "log_prob" in columns:
         extra["log_prob"] = one_column(source, found["log_prob"], columns["log_prob"]).astype(np.float32)
+    elif "probability" in columns:
+        extra["log_prob"] = log_prob(source, found["probability"], one_column(source, found["probability"], columns["probability"]))
     following = trees.get("next_observations")
     table = steps_from_arrays(
         plain(trees["observations"]),
@@ -156,6 +161,18 @@ def imported(steps: Steps, found: Mapping[str, str], format: str, timeout_at: in
     )
     notes += action_notes(actions) + count_notes(table, limits_known=limits_known)
     return Imported(table, notes=notes, provenance={"format": format, "file": Path(source).name})
+
+
+def log_prob(source: str, name: str, probability: Array) -> Array:
+    """[N] float32: logarithms of probabilities (densities, where actions are continuous) of actions that were taken.
+
+    Raises:
+        DataError: one is not above 0.
+    """
+    if len(wrong := np.flatnonzero(probability <= 0)):
+        row = int(wrong[0])
+        raise DataError(f"{source}: {name!r} is {probability[row]:g} in row {row}; an action that was taken has one above 0.")
+    return np.log(probability, dtype=np.float64).astype(np.float32)
 
 
 def episode_order(steps: Steps) -> tuple[Array, Array]:

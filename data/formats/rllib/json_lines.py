@@ -47,10 +47,10 @@ def read_rllib_json(
 ) -> Imported:
     """Steps of RLlib's JSON lines, by episode; none is dropped.
 
-    Reads obs [N, ...] (or a dict of columns), actions, rewards, terminateds (or dones); where present truncateds, new_obs, eps_id,
-    agent_index, t, action_logp (column `log_prob`), and infos, whose entries that are a number in every step become `info/NAME`.
-    A column is a list or what RLlib packs: base64 of LZ4 of a pickle, of which arrays only are read. The file may be inside
-    gzip or a zip archive, or a folder of such files.
+    Reads obs [N, ...] (or a dict of columns, or a dict in each row), actions, rewards, terminateds (or dones); where present
+    truncateds, new_obs, eps_id, agent_index, t, action_logp (column `log_prob`; without it the logarithm of action_prob), and
+    infos, whose entries that are a number in every step become `info/NAME`. A column is a list or what RLlib packs: base64 of LZ4
+    of a pickle, of which arrays only are read. The file may be inside gzip or a zip archive, or a folder of such files.
 
     Traps, and what is done:
     - Batches are cut and mixed as workers delivered them. Rows are sorted by eps_id (in order of first appearance),

@@ -21,7 +21,7 @@ from ..untrusted.archives import GZIP, head, is_zip
 from .csv_cells import HEAD, as_array, header, read_cells
 from .csv_lines import line_spans, scan
 from .images import ENDINGS, read_images
-from .table_names import FLAGS, NAMES, check_renames, grouped, is_known, is_told, not_read, usual_names
+from .table_names import FLAGS, NAMES, check_renames, entry_names, grouped, is_known, is_told, not_read, usual_names
 from .table_rows import (
     Ids,
     Order,
@@ -212,6 +212,7 @@ class _Layout:
         groups: the columns of each array.
         are_images: whether observations are names of images.
         text: columns of text.
+        called: what the file calls the entries of each array, where that says more than their numbers.
         numbers: columns of numbers, and what they are read as; None: as they are written, which tells the kind of actions.
         notes: sentences on the file.
     """
@@ -219,6 +220,7 @@ class _Layout:
     names: list[str]
     separator: str
     groups: dict[str, list[str]]
+    called: dict[str, tuple[str, ...]]
     are_images: bool
     text: frozenset[str]
     numbers: dict[str, Any]
@@ -245,7 +247,8 @@ def _layout(path: Path, rename: Mapping[str, str] | None, ends: str) -> _Layout:
         )
     notes += said
     kinds = {name: None if name in written else pa.float64() for name in numbers}
-    return _Layout(names, separator, groups, are_images, text, kinds, notes)
+    called = entry_names(groups, dict(zip(names, found, strict=True)))
+    return _Layout(names, separator, groups, called, are_images, text, kinds, notes)
 
 
 def _imported(
@@ -276,7 +279,7 @@ def _imported(
     order = order_of(source, CALLED, ids, step, flags_of(source, CALLED, columns), unit)
     steps, notes = table_steps(source, CALLED, columns, order, ends, timeout_at)
     provenance = {"format": "csv", "file": path.name} | ({"images": len(set(called))} if are_images else {})
-    return Imported(steps, notes=notes, provenance=provenance), order
+    return Imported(steps, names=layout.called, notes=notes, provenance=provenance), order
 
 
 # ---- the cells

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from ...errors import DataError
 from ..imported import Array, Imported, Plan, count_notes, typed_actions, visible_files
 from ..stretches import row_stretches, where
-from .parquet_table import is_parquet, open_parquet, raw_column, read_column
-from .table_names import NAMES, check_renames, grouped, is_entry, is_told, not_read, usual_names
+from .parquet_table import is_parquet, names_of, open_parquet, raw_column, read_column
+from .table_names import NAMES, check_renames, entry_names, grouped, is_entry, is_told, not_read, usual_names
 from .table_rows import Ends, Ids, check_ends, episode_ids, flags_of, go_over_files, order_notes, order_of, table_steps
 
 
@@ -70,7 +70,7 @@ def read_flat_parquet(
     text), `step`, `terminated`, `truncated`, `closing`, `next_observation`, `next_recorded`, `log_prob`, `action_mask` and
     `info/NAME`, under these names or the synonyms that CSV may have; others are left out, and a note names them. Vectors are lists
     of one length, or a column a number, as CSV has them. What has more axes, and all of uint8, may be stored flat or as bytes, its
-    shape being in the field's metadata (`shape`: "84,84").
+    shape being in the field's metadata (`shape`: "84,84"); what the entries of a list are called may be there too (`names`, JSON).
 
     Where an episode ends, and in what order rows are read, is as of every table: see `order_of`. A row with `closing` is no step:
     it holds the final observation of the episode before it. Without, that is the `next_observation` of the last step where
@@ -155,7 +155,7 @@ def _read(
     if rows is None:
         said = [*notes, *order_notes(order, layout.called), *said]
         said += count_notes(steps, limits_known=_limits_known(layout.columns, timeout_at))
-    return Imported(steps, notes=said, provenance={"format": "parquet", "file": path.name})
+    return Imported(steps, names=layout.names, notes=said, provenance={"format": "parquet", "file": path.name})
 
 
 @dataclass(frozen=True)
@@ -166,12 +166,14 @@ class _Layout:
         columns: what the file calls the columns that each of d3ray's words is put together of.
         called: what errors call the words of `NAMES`.
         entries: the words that are put together of a column an entry.
+        names: what the file calls the entries of arrays, where it does.
         notes: sentences on columns that are not read.
     """
 
     columns: dict[str, list[str]]
     called: dict[str, str]
     entries: frozenset[str]
+    names: dict[str, tuple[str, ...]]
     notes: list[str]
 
 
@@ -199,7 +201,10 @@ class _Table:
         single = {name: [name] for name in usual if name in NAMES or name.startswith("info/")}
         columns = {word: [theirs[name] for name in parts] for word, parts in (groups | single).items()}
         entries = frozenset(word for word, parts in groups.items() if parts != [word])
-        return _Layout(columns, {word: theirs.get(word, word) for word in NAMES}, entries, not_read(usual))
+        fields = {word: self.files[0].schema_arrow.field(columns[word][0]) for word in groups}
+        called = entry_names({w: groups[w] for w, field in fields.items() if pa.types.is_primitive(field.type)}, theirs)
+        called |= {word: told for word, field in fields.items() if (told := names_of(field))}
+        return _Layout(columns, {word: theirs.get(word, word) for word in NAMES}, entries, called, not_read(usual))
 
     def read(self, word: str, layout: _Layout, rows: slice | None = None) -> Array:
         """[N, ...] by d3ray's word."""

@@ -71,8 +71,8 @@ def read_lerobot(
     Features `observation.…` become the observation, several of them a dict of `state`, `images/top` and so on. Images in the
     Parquet files (PNG or JPEG) become [height, width, 3] uint8, and so do the frames of cameras that are stored as video, of each
     row that of its `timestamp`; without PyAV, or without the videos, these are left out, which a note says. Other features of
-    numbers become `info/NAME`; `timestamp`, `index` and `frame_index` are left out. Tasks (texts by
-    `task_index`), frames a second and the robot go into the provenance.
+    numbers become `info/NAME`; `timestamp`, `index` and `frame_index` are left out. What features call their entries (`names`) is
+    kept. Tasks (texts by `task_index`), frames a second and the robot go into the provenance.
 
     Args:
         path: a file below `data/`.
@@ -103,7 +103,8 @@ def read_lerobot(
     names, source = NAMES | dict(check_rename(rename, NAMES, "lerobot")), str(path)
     with open_parquet(path) as file:
         table = _Table(file, info["features"], names, source, Videos(root, info))
-        observations, notes = table.observations()
+        observations, called, notes = table.observations()
+        called["action"] = table.entry_names(names["action"])
         actions = typed_actions(source, table.numbers(names["action"]), discrete_action)
         terminated, truncated, last, said = table.ends(done)
         rewards, no_rewards = table.rewards(len(last))
@@ -112,7 +113,9 @@ def read_lerobot(
     steps, cut = runs.steps(source, timeout_at)
     notes = [*notes, *table.notes(), *no_rewards, *said, *cut, *count_notes(steps, limits_known=False)]
     about = {key: info[key] for key in ("fps", "robot_type") if info.get(key)} | _tasks(root, infos.get("info/task_index"))
-    return Imported(steps, notes=notes, provenance={"format": "lerobot", "version": version, "file": path.name, **about})
+    return Imported(
+        steps, names=called, notes=notes, provenance={"format": "lerobot", "version": version, "file": path.name, **about}
+    )
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,16 @@ class _Table:
             raise DataError(f"{self.source}: column {name!r} has entries of {values[0].size} numbers; {INFO} says {list(shape)}.")
         return values.reshape(len(values), *shape)
 
-    def observations(self) -> tuple[Array | dict[str, Array], list[str]]:
+    def entry_names(self, name: str) -> tuple[str, ...]:
+        """A list, the one list of a mapping (`{"motors": […]}`), or its keys (`{"x": 0, "y": 1}`); nothing where there is none."""
+        said: Any = self.features.get(name, {}).get("names")
+        if isinstance(said, dict):
+            values: list[Any] = list(said.values())
+            said = values[0] if len(values) == 1 and isinstance(values[0], list) else list(said)
+        return tuple(map(str, said)) if isinstance(said, list) else ()
+
+    def observations(self) -> tuple[Array | dict[str, Array], dict[str, tuple[str, ...]], list[str]]:
+        """The observation, what its columns' entries are called, and notes."""
         root = self.names["observation"]
         parts = [name for name in self.features if name == root or name.startswith(f"{root}.")]
         why = self._why_not([name for name in parts if self.kind(name) == "video"])
@@ -149,17 +161,17 @@ class _Table:
             notes.append(f"Left out, being videos: {', '.join(videos)}; {why[videos[0]]}.")
         if texts:
             notes.append(f"Left out, being text: {', '.join(texts)}.")
-        seen = {
-            name.removeprefix(root).removeprefix(".").replace(".", "/"): self._seen(name)
-            for name in parts
-            if name not in (*videos, *texts)
+        kept = {
+            name.removeprefix(root).removeprefix(".").replace(".", "/"): name for name in parts if name not in (*videos, *texts)
         }
+        seen = {part: self._seen(name) for part, name in kept.items()}
+        called = {f"observation/{part}" if len(kept) > 1 else "observation": self.entry_names(name) for part, name in kept.items()}
         if not seen:
             raise DataError(
                 f"{self.source}: "
                 + (f"all observations are videos, and {why[videos[0]]}." if videos else f"there is no feature {root!r}.")
             )
-        return next(iter(seen.values())) if len(seen) == 1 else seen, notes
+        return next(iter(seen.values())) if len(seen) == 1 else seen, called, notes
 
     def _why_not(self, cameras: list[str]) -> dict[str, str]:
         """Of each camera that is stored as video why it is left out; empty where it is not."""

@@ -72,6 +72,7 @@ def read_open_bandit(
         known[name], one_hot = _ones(source, name, table[name], (categories or {}).get(name))
         parts.append(one_hot)
     parts += [as_array(table[name]).astype(np.float32)[:, None] for name in nearby]
+    ones = [f"{name}={value}" for name, values in known.items() for value in values]
     observations, items = np.concatenate(parts, 1), typed_actions(source, as_array(table["item_id"]), discrete=True)
     n_items = max(len([name for name in names if name.startswith(AFFINITY)]), int(items.max()) + 1)
     steps = steps_from_arrays(
@@ -85,6 +86,7 @@ def read_open_bandit(
     return Imported(
         steps,
         spec=Spec(observation=Box(shape=(observations.shape[1],)), action=Discrete(n=n_items)),
+        names={"observation": (*ones, *nearby), "action": ("item_id",)},
         notes=[f"Every row is an episode of one step; observations are {', '.join(features)} and position as ones among zeros."],
         provenance={"format": "open_bandit", "file": path.name, "categories": known},
     )

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import DataError
+from ...storage.json_text import parse_json
 from ..imported import Array, damaged, existing_file
 from ..untrusted.archives import head
 from .arrow_columns import array_of
 
 SHAPE = b"shape"  # a field's metadata: "84,84", of an entry that is stored flat
+NAMES = b"names"  # a JSON list of what the numbers of an entry are called
 
 
 def is_parquet(path: Path) -> bool:
@@ -37,6 +39,15 @@ def open_parquet(path: Path | str) -> Generator[pq.ParquetFile]:
     raised = (pa.ArrowException, OSError, ValueError, NotImplementedError)
     with damaged(str(path), "a Parquet file", raised), pq.ParquetFile(path) as file:
         yield file
+
+
+def names_of(field: Any) -> tuple[str, ...]:
+    """What the numbers of a column's entries are called; none where its field does not say it."""
+    try:
+        found: Any = parse_json((field.metadata or {}).get(NAMES, b"[]"))
+    except ValueError:
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def raw_column(file: pq.ParquetFile, name: str, rows: slice | None = None) -> Any:

@@ -127,6 +127,21 @@ def grouped(names: Sequence[str], source: str, header: Sequence[str], *, whole: 
     return {group: [entries[k] for k in sorted(entries)] for group, entries in groups.items()}
 
 
+def entry_names(groups: Mapping[str, Sequence[str]], theirs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """What a file calls the columns that are the entries of arrays, by array; not where those are their numbers, as `obs_0`.
+
+    Args:
+        groups: the columns of each array, by usual names.
+        theirs: what the file calls each.
+    """
+    called = {group: tuple(theirs[name] for name in parts) for group, parts in groups.items()}
+    return {
+        group: names
+        for group, names in called.items()
+        if any(name != group and not _ENTRY.fullmatch(name) and not _SPELLED.fullmatch(name) for name in names)
+    }
+
+
 def _say_which(lacking: Sequence[str], header: Sequence[str]) -> str:
     which, say = "which is which" if len(lacking) > 1 else "which it is", " ".join(f"rename.{word}=NAME" for word in lacking)
     ends = ", or rename.terminated=NAME where a flag ends an episode" if lacking == ["episode"] else ""

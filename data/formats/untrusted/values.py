@@ -65,11 +65,12 @@ def numbers(source: str, name: str, value: Any, *, text: bool = False) -> Array:
 
 
 def leaves(source: str, name: str, value: Any, key: str = "") -> Leaves:
-    """The arrays of an observation column, which may be a dict or tuple of columns.
+    """The arrays of an observation column, which may be a dict or tuple of columns, or a dict in each row.
 
     Raises:
-        DataError: an array is none of numbers; it is named.
+        DataError: an array is none of numbers, or rows have other keys than the first; it is named.
     """
+    value = _columns_of_rows(source, f"{name}/{key}" if key else name, value)
     if isinstance(value, dict | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         inside = [leaves(source, name, v, f"{key}/{k}" if key else str(k)) for k, v in items]
@@ -77,6 +78,18 @@ def leaves(source: str, name: str, value: Any, key: str = "") -> Leaves:
             raise DataError(f"{source}: {name!r} is an empty {type(value).__name__}.")
         return {k: column for part in inside for k, column in part.items()}
     return {key: numbers(source, f"{name}/{key}" if key else name, value)}
+
+
+def _columns_of_rows(source: str, name: str, rows: Any) -> Any:
+    """A dict of columns where each row is a dict; other values as they are."""
+    if not isinstance(rows, list | np.ndarray) or not len(rows) or not isinstance(rows[0], dict):
+        return rows
+    for k, row in enumerate(rows):
+        if not isinstance(row, dict) or row.keys() != rows[0].keys():
+            raise DataError(
+                f"{source}: {name!r} has other keys in row {k} than in row 0, which has {', '.join(map(repr, rows[0]))}."
+            )
+    return {key: [row[key] for row in rows] for key in rows[0]}
 
 
 def info_columns(infos: Any) -> Leaves:

@@ -216,9 +216,9 @@ def test_the_graph_is_one_file_without_paths_and_unused_networks(tmp_path: Path)
     named = {tensor.name for tensor in model.graph.initializer}
     assert any("policy" in name for name in named)
     assert not any("critic" in name for name in named)
-    assert not any(
-        part.doc_string or part.metadata_props for part in (model, model.graph, *model.graph.node, *model.graph.initializer)
-    )
+    assert {said.key.partition(".")[0] for said in model.metadata_props} == {"d3ray"}
+    assert not any(part.doc_string or part.metadata_props for part in (model.graph, *model.graph.node, *model.graph.initializer))
+    assert not model.doc_string
 
 
 @pytest.mark.long

@@ -174,6 +174,13 @@ def _all_ends() -> Planted:
     return _changed(terminated=np.ones(n, bool), truncated=np.zeros(n, bool), final=None)
 
 
+def decisions(**changes: Any) -> Planted:
+    """Contexts in any order, each with one of three actions and what it earned."""
+    rng = np.random.default_rng(0)
+    arrays = {"observations": rng.normal(3, 2, (400, 4)), "actions": rng.integers(0, 3, 400), "rewards": rng.random(400)}
+    return Dataset.from_arrays(**{**arrays, "terminated": np.ones(400, bool), **changes}), None
+
+
 def _without_terminals() -> Planted:
     one = healthy()
     return replace(one, terminated=np.zeros_like(one.last), truncated=one.last).dataset(), FACTS
@@ -223,6 +230,7 @@ PLANTED: dict[str, Callable[[], Planted]] = {
     "observations_jump": _joined,
     "final_missing": _short_without_final,
     "single_steps": _all_ends,
+    "one_step_log": decisions,
     "no_terminals": _without_terminals,
     "few_episodes": lambda: (healthy(1).dataset(), FACTS),
     "duplicate_episodes": _twice,

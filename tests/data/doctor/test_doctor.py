@@ -24,7 +24,7 @@ from d3ray.data.doctor.survey import survey
 from d3ray.data.errors import DataError
 from d3ray.data.spec import Box, Environment, Spec
 
-from .planted import FACTS, LIMIT, PLANTED, SPEC, healthy
+from .planted import FACTS, LIMIT, PLANTED, SPEC, decisions, healthy
 
 
 def names(dataset: Dataset, facts: EnvironmentFacts | None = None) -> dict[str, str]:
@@ -86,6 +86,42 @@ def test_remedies_name_the_numbers_of_the_data() -> None:
     assert f"timeout_at={LIMIT}`" in remedy("timeouts_as_terminals")
     assert "action_scale=2`" in remedy("actions_normalised")
     assert "timeout_at=30`" in remedy("longer_than_limit")
+
+
+def test_a_log_of_single_decisions_is_given_the_advice_that_fits_it() -> None:
+    rare = np.zeros(400)
+    rare[::50] = 1
+    none = np.zeros(400, bool)
+    clicks, cut = (doctor(decisions(**changes)[0]) for changes in ({"rewards": rare}, {"terminated": none, "truncated": ~none}))
+    assert {one.name for one in clicks.findings} == {"one_step_log", "environment_unknown"}
+    assert not any(word in one.remedy for one in clicks.findings for word in ("td_steps", "terminals"))
+    (missing,) = [one for one in cut.findings if one.name == "final_missing"]
+    assert missing.remedy.startswith("Ingest with `options.ends=terminated`")
+    assert "one_step_log" not in names(PLANTED["single_steps"]()[0])  # their rows go on from each other
+
+
+def test_findings_and_distributions_call_entries_by_their_names() -> None:
+    one = healthy()
+    named = SPEC.with_names({"observation": ("x", "y", "speed x", "speed y"), "action": ("push x", "push y")})
+    report = doctor(replace(one, observations=one.observations * [1, 1, 1, 0], final=None, spec=named).dataset())
+    assert [shown.title for shown in report.observations] == [f"observation {name}" for name in ("x", "y", "speed x", "speed y")]
+    assert [shown.title for shown in report.actions] == ["action push x", "action push y"]
+    (constant,) = [found for found in report.findings if found.name == "observations_constant"]
+    assert constant.sentence.endswith("never change: observation speed y.")
+
+
+@pytest.mark.parametrize("n", [4, 34])
+def test_an_entropy_is_never_above_that_of_even_draws(n: int) -> None:
+    rng = np.random.default_rng(0)
+    even = Dataset.from_arrays(rng.normal(size=(6000, 5)), rng.integers(0, n, 6000), np.zeros(6000), np.ones(6000, bool))
+    found = behaviour(survey(even).sample, None)
+    assert found is not None
+    assert found.entropy <= np.log(n)
+    bounds = np.full(1, -1.0), np.full(1, 1.0)
+    real = Dataset.from_arrays(rng.normal(size=(6000, 5)), rng.uniform(-1, 1, (6000, 1)), np.zeros(6000), np.ones(6000, bool))
+    found = behaviour(survey(real).sample, bounds)
+    assert found is not None
+    assert found.entropy <= np.log(2)
 
 
 def test_a_place_is_an_episode_and_a_step() -> None:

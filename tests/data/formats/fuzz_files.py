@@ -108,6 +108,14 @@ def _pfrl(folder: Path) -> Path:
     return folder / "file.npz"
 
 
+def _dreamer(folder: Path) -> Path:
+    c, first = _columns(), np.arange(N) == 0
+    flags = {"is_first": first, "is_last": np.arange(N) == N - 1, "is_terminal": np.zeros(N, bool), "discount": np.ones(N)}
+    action = np.where(first[:, None], 0, np.ones((N, 2)))
+    np.savez(folder / "file.npz", observation=c["observations"], action=action, reward=c["rewards"], **flags)
+    return folder / "file.npz"
+
+
 def _ogbench(folder: Path) -> Path:
     rng, ends = np.random.default_rng(0), np.array([0, 0, 0, 1, 0, 0, 1], np.float32)
     arrays = {"observations": rng.normal(size=(7, 3)), "actions": rng.normal(size=(7, 2)), "qpos": rng.normal(size=(7, 2))}
@@ -293,6 +301,7 @@ WRITERS = {
     "d3rlpy 2020": _d3rlpy_2020,
     "npz imitation": _imitation,
     "pfrl": _pfrl,
+    "dreamer": _dreamer,
     "ogbench": _ogbench,
     "pickled_paths": _pickle,
     "pickled_paths gzip": _pickle_gzip,

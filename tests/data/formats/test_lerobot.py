@@ -20,6 +20,7 @@ from d3ray.data.formats.imported import Imported
 from d3ray.data.formats.registry import detect, parts_of, read
 from d3ray.data.formats.tabular.lerobot import read_lerobot
 from d3ray.data.storage.steps import StepTable, concat_steps
+from d3ray.platform.datasets.ingest import ingest
 
 LENGTHS = [3, 1, 4]
 FEATURES: dict[str, Any] = {
@@ -88,6 +89,23 @@ def write(folder: Path, columns: dict[str, Any], version: str = "v3.0", features
 def all_of(folder: Path, **options: Any) -> tuple[StepTable, list[Imported]]:
     found = [read(part, **options) for part in parts_of(folder)]
     return concat_steps([imported.steps for imported in found]), found
+
+
+def test_features_names_are_those_of_entries_in_each_of_their_forms(tmp_path: Path) -> None:
+    features: dict[str, Any] = {
+        "observation.arm": {"dtype": "float32", "shape": [2], "names": {"motors": ["shoulder", "elbow"]}},
+        "action": {"dtype": "float32", "shape": [2], "names": {"shoulder": 0, "elbow": 1}},
+    }
+    columns = columns_of()
+    one = read(parts_of(write(tmp_path / "one", columns))[0])
+    assert one.names == {"observation": ("x", "y"), "action": ()}
+    two = write(tmp_path / "two", {**columns, "observation.arm": columns["action"]}, features=features)
+    spec = ingest(two, tmp_path / "set").dataset.spec
+    assert {name: leaf.names for name, leaf in spec.leaves().items()} == {
+        "observation/arm": ("shoulder", "elbow"),
+        "observation/state": ("x", "y"),
+        "action": ("shoulder", "elbow"),
+    }
 
 
 @pytest.mark.parametrize("version", ["v2.0", "v2.1", "v3.0"])

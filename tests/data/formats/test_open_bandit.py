@@ -32,8 +32,10 @@ def test_rows_are_episodes_of_one_step_with_probabilities(tmp_path: Path) -> Non
     assert detect(path) == "open_bandit"
     dataset = ingest(path, tmp_path / "data").dataset
     assert (dataset.n_transitions, dataset.n_episodes) == (3, 3)
-    assert dataset.spec.action == Discrete(n=4)  # as many as there are affinities
-    assert dataset.spec.observation == Box(shape=(2 + 1 + 3 + 4,))
+    assert dataset.spec.action == Discrete(n=4, names=("item_id",))  # as many as there are affinities
+    ones = ("user_feature_0=a1", "user_feature_0=b7", "user_feature_1=x", "position=1", "position=2", "position=3")
+    names = (*ones, *(f"user-item_affinity_{k}" for k in range(4)))
+    assert dataset.spec.observation == Box(shape=(2 + 1 + 3 + 4,), names=names)
     steps = ~dataset.columns["closing"]
     expected = [[0, 1, 1, 0, 0, 1, 0.5, 0, 0, 1], [1, 0, 1, 1, 0, 0, 0.5, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0.5, 2, 0, 1]]
     np.testing.assert_array_equal(dataset.columns["observation"][steps], np.float32(expected))

@@ -83,6 +83,36 @@ def test_batches_that_are_cut_and_mixed_become_whole_episodes(tmp_path: Path) ->
     assert "action_scale stretches them" in imported.notes[1]
 
 
+def test_observations_of_parts_in_columns_and_in_rows(tmp_path: Path) -> None:
+    one = episode(1, 4)
+    rows = [{"arm": {"angle": seen[:2].tolist()}, "grip": float(seen[2])} for seen in [*one["obs"], one["new_obs"][-1]]]
+    in_rows = {**one, "obs": rows[:-1], "new_obs": rows[1:]}
+    in_columns = {
+        **one,
+        **{name: {"arm": {"angle": one[name][:, :2].tolist()}, "grip": one[name][:, 2].tolist()} for name in ("obs", "new_obs")},
+    }
+    for k, columns in enumerate((in_rows, in_columns)):
+        table = read(write(tmp_path / str(k), line(columns, ()))).steps
+        np.testing.assert_array_equal(table.columns["observation/arm/angle"], np.r_[one["obs"], one["new_obs"][-1:]][:, :2])
+        np.testing.assert_array_equal(table.columns["observation/grip"][:, 0], np.r_[one["obs"], one["new_obs"][-1:]][:, 2])
+    in_rows["obs"][2] = {"grip": 0.5}
+    with pytest.raises(DataError, match=r"'obs' has other keys in row 2 than in row 0, which has 'arm', 'grip'\."):
+        read(write(tmp_path / "odd", line(in_rows, ())))
+
+
+def test_propensities_are_kept_whether_as_logarithms_or_not(tmp_path: Path) -> None:
+    one = {name: column for name, column in episode(1, 3).items() if name != "action_logp"}
+    path = write(tmp_path / "file", line({**one, "action_prob": np.array([0.5, 0.25, 1.0])}))
+    np.testing.assert_allclose(read(path).steps.columns["log_prob"][:3], np.log([0.5, 0.25, 1]), rtol=1e-6)
+    both = write(
+        tmp_path / "both", line({**one, "action_prob": np.array([0.5, 0.0, 1.0]), "action_logp": np.array([-1.0, -2, -3])})
+    )
+    assert read(both).steps.columns["log_prob"][:3].tolist() == [-1, -2, -3]
+    never = write(tmp_path / "never", line({**one, "action_prob": np.array([0.5, 0.0, 1.0])}))
+    with pytest.raises(DataError, match="'action_prob' is 0 in row 1; an action that was taken has one above 0"):
+        read(never)
+
+
 def test_a_batch_with_rows_of_several_episodes(tmp_path: Path) -> None:
     a, b = episode(1, 3), episode(2, 2)
     rows = [(b, 0), (a, 0), (a, 1), (b, 1), (a, 2)]

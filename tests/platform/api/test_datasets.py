@@ -55,6 +55,19 @@ def test_files_become_a_dataset_that_can_be_looked_at(log: Path, tmp_path: Path)
         mine.image(0, 0)
 
 
+def test_entries_are_called_as_the_columns_of_the_file_were(log: Path, tmp_path: Path) -> None:
+    log.write_text(log.read_text().replace("observation:0,observation:1,action:0", "room,outside,heats"))
+    rename = {"observation:0": "room", "observation:1": "outside", "action:0": "heats"}
+    mine = datasets.ingest([log], "mine", folder=str(tmp_path / "datasets"), format="csv", rename=rename)
+    assert mine.wait(60).observation == "2 float32, bounds not known (room, outside)"
+    assert {"observation room", "observation outside", "action heats"} <= mine.episode(3).columns.keys()
+    seen = mine.inspect()
+    assert {"observation room", "observation outside", "action heats"} <= {one.label for one in seen.moments}
+    assert {"observation room", "observation outside", "action heats"} <= {one.title for one in seen.charts}
+    assert [one.name for one in seen.columns][:2] == ["observation", "action"]
+    assert seen.columns[0].names == ["room", "outside"]
+
+
 def test_a_dataset_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(name: str, n: int) -> None:
         end = np.arange(n) % 5 == 4
