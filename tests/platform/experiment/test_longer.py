@@ -19,13 +19,13 @@ from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.results.reading import read_results
 from d3ray.platform.results.status_reader import StatusReader
 from d3ray.platform.settings.config import ExperimentConfig
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.outbox import lines
 from d3ray.platform.sweep.config import SweepConfig
-from d3ray.platform.sweep.run import run_sweep, sweep_work
+from d3ray.platform.sweep.run import run_sweep
 from d3ray.platform.tracking.measured import read_run
-from d3ray.platform.worker.trial_config import TrialConfig
-from d3ray.platform.worker.trial_run import TrialRun
+
+from .in_process import trained
 
 SMALL: dict[str, Any] = {"encoder": {"hidden_units": [8]}, "batch_size": 8}
 DQN = {"name": "DQN", **SMALL, "target_update_interval": 30}
@@ -54,24 +54,6 @@ def config(data: Path, storage: Path, **changes: Any) -> ExperimentConfig:
     }  # fmt: skip
     kind = SweepConfig if "search" in changes else ExperimentConfig
     return kind.checked({**base, **changes})
-
-
-def trained(config: ExperimentConfig, *, resume: bool = False, most: int = 1000) -> list[Trial]:
-    """Runs an experiment as its driver and workers do, without Ray and MLflow: so many epochs of each trial that is not settled."""
-    work = sweep_work(config) if isinstance(config, SweepConfig) else train_work(config)
-    place = config.storage_place, config.experiment
-    experiment = Experiment.begin(*place, work.configuration, work.about, resume=resume, longer=work.longer)
-    found, _ = proposed(work, experiment, 100)
-    for trial in found:
-        run = TrialRun(TrialConfig.checked(work.told(trial, in_full=True)))
-        for _ in range(most):
-            if run.done:
-                run.finish()
-                break
-            run.epoch()
-        run.close()
-    experiment.close()
-    return experiment.trials()
 
 
 def learned(trial: Trial, *, after: int = -1) -> dict[str, Any]:
