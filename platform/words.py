@@ -21,6 +21,22 @@ POLICY = (
 )  # what a policy may be named by, wherever one is asked for
 
 
+NONE = "–"
+
+
+def number(value: float) -> str:
+    """Five figures: 1,556.9; 0.00012; −363.1."""
+    if not math.isfinite(value):
+        return str(value)
+    text = f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.4g}"
+    return text.replace("-", "−")
+
+
+def interval_text(interval: tuple[float, float] | None) -> str:
+    """From where to where; a dash for none."""
+    return NONE if interval is None else f"{number(interval[0])} to {number(interval[1])}"
+
+
 def count(n: int, what: str) -> str:
     """1 seed, 3 seeds."""
     return f"{n:,} {what}{'s' * (n != 1)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from ...data.dataset import Dataset
 from ...data.errors import DataError, advised
 from ...data.mdp_dataset import MDPDataset
 from ...data.sampling import RecurrentSampling, UniformSampling, stacked_spec
+from ...data.scalers.action import MinMaxActionScaler
 from ...data.spec import Box, Spec
 from ..definition import Definition
 from ..recurrence import remembers
 from ..registry import algorithm_class, algorithm_names
 from ..wants import Opens
 from .resolution import check_resolution
+
+_REACH = 1 + 1e-3  # of policies, and what rounding may add
 
 
 def sampling(config: Any) -> Any:
@@ -41,6 +45,8 @@ def config_for_dataset(algorithm: Definition, dataset: Dataset) -> Any:
     """
     config = algorithm.check_settings()
     check_actions(algorithm, dataset.spec, dataset.name)
+    if (statistics := dataset.statistics.action) is not None:
+        config = _reaching(config, algorithm.name, dataset.name, dataset.spec, np.min(statistics.min), np.max(statistics.max))
     seen = seen_spec(config, dataset.spec).observation
     AugmentationPipeline(augmentations=config.augmentation).check_space(seen, dataset.name)
     scalers = ("observation_scaler", "action_scaler", "reward_scaler")
@@ -68,12 +74,29 @@ def config_for_spaces(algorithm: Definition, spec: Spec, name: str, *, as_seen: 
     AugmentationPipeline(augmentations=config.augmentation).check_space(observation, name)
     if config.observation_scaler is not None:
         config = config.model_copy(update={"observation_scaler": config.observation_scaler.for_space(spec.observation, name)})
+    bounds = spec.action.bounds() if isinstance(spec.action, Box) else None
+    if bounds is not None:
+        config = _reaching(config, algorithm.name, name, spec, np.min(bounds), np.max(bounds))
     action_scaler = getattr(config, "action_scaler", None)
     if action_scaler is not None and isinstance(spec.action, Box):
         config = config.model_copy(update={"action_scaler": action_scaler.fit_space(spec.action)})
-    elif isinstance(spec.action, Box) and (bounds := spec.action.bounds()) is not None and np.abs(bounds).max() > 1 + 1e-3:
+    elif bounds is not None and np.abs(bounds).max() > _REACH:
         raise _out_of_reach(algorithm.name, name, float(np.min(bounds)), float(np.max(bounds)))
     return algorithm.completed_online(config, spec, name)
+
+
+def _reaching(config: Any, algorithm: str, name: str, spec: Spec, low: float, high: float) -> Any:
+    """The settings, with the scaler of actions that they lack where actions from `low` to `high` have bounds; says so."""
+    if not isinstance(spec.action, Box) or max(-low, high) <= _REACH or getattr(config, "action_scaler", 0) is not None:
+        return config
+    scaler = MinMaxActionScaler().fit_space(spec.action)
+    if scaler.minimum is None or scaler.maximum is None:
+        return config
+    logging.getLogger("d3ray").warning(
+        "%s acts in [-1, 1], and actions of %r have bounds from %.3g to %.3g: they are scaled by these, as %s says.",
+        *(algorithm, name, min(scaler.minimum), max(scaler.maximum), advised("action_scaler", "min_max")),
+    )
+    return config.model_copy(update={"action_scaler": scaler})
 
 
 def trained_on(algorithm: Definition, given: Any) -> Any:
@@ -116,7 +139,7 @@ def check_range(name: str, scaler: Any, dataset: Dataset) -> None:
     if scaler is not None:
         affine = scaler.affine(torch.float64, torch.device("cpu"))
         low, high = affine.transform(low), affine.transform(high)
-    if float(torch.maximum(-low, high).max()) > 1 + 1e-3:
+    if float(torch.maximum(-low, high).max()) > _REACH:
         raise _out_of_reach(name, dataset.name, float(low.min()), float(high.max()), scaled=bool(scaler), clip=True)
 
 

@@ -11,14 +11,13 @@ from ...data.errors import ConfigError, DataError
 from ...data.spec import Environment
 from ..command.base import Result, option
 from ..command.console import say
-from ..views.columns import NONE, aligned, interval_text, mean_text, number
+from ..views.columns import NONE, aligned, interval_text, mean_text
 from .named_runs import RunsConfig, read
 
 if TYPE_CHECKING:
     from ...platform.results.reading import Configuration, Results
-    from ...platform.results.summary import Comparison, Verdict
+    from ...platform.results.summary import Comparison
 
-_MOST = 6  # configurations side by side
 _LETTERS = 28  # of a setting's value
 _NAMED = 5  # settings and metrics of one side alone
 
@@ -53,6 +52,7 @@ def run(config: CompareConfig) -> CompareResult:
         DataError: a CSV file holds no metrics, or a run has measured nothing yet.
         StorageError: something cannot be read.
     """
+    from ...platform.report.verdicts import sentences
     from ...platform.results.played import RETURNED
     from ...platform.results.summary import compare
 
@@ -78,6 +78,7 @@ def run(config: CompareConfig) -> CompareResult:
 def _of_runs(config: CompareConfig, results: Sequence[Results]) -> Comparison:
     from ...platform.report.plot import metrics_of
     from ...platform.report.tasks import group, ranked
+    from ...platform.report.verdicts import best_first
     from ...platform.results.summary import compare
 
     metrics = metrics_of(results, None if config.metric is None else [config.metric])
@@ -85,7 +86,7 @@ def _of_runs(config: CompareConfig, results: Sequence[Results]) -> Comparison:
         raise DataError(f"{', '.join(config.names)}: nothing has been measured yet.")
     labelled = [c for task in group(results) for c in task.configurations]
     if len(results) == 1:
-        sides = ranked(labelled, metrics[0])[:_MOST]
+        sides = best_first(results[0], labelled, metrics[0])
     else:
         sides = [ranked([c for c in labelled if c.experiment == one.name], metrics[0])[0] for one in results]
     if len(sides) < 2:
@@ -114,47 +115,9 @@ def _played(config: CompareConfig) -> list[Configuration]:
     return sides
 
 
-def sentences(found: Comparison) -> Iterator[str]:
-    """What may be said of the metric: one sentence for each configuration but the first, and what stands in the way."""
-    first = found.configurations[0]
-    if len({one.environment for one in found.configurations} - {None}) > 1:
-        where = ", ".join(f"{one.label} in {one.environment}" for one in found.configurations if one.environment)
-        yield f"They were scored in different environments ({where}), whose numbers say nothing of each other."
-        return
-    if len({one.dataset.get("fingerprint") for one in found.configurations} - {None}) > 1:
-        yield "They learned from different data, which may be what makes the difference."
-    for other, verdict in zip(found.configurations[1:], found.verdicts, strict=True):
-        yield _sentence(found, first, other, verdict)
-
-
-def _sentence(found: Comparison, first: Configuration, other: Configuration, verdict: Verdict) -> str:
-    names = f"{other.label} and {first.label}"
-    if (apart := verdict.difference) is None:
-        return f"{names}: no seed of one of them has a final {found.metric}, so they cannot be compared."
-    n, m = (len(one.score(found.metric or "").values) for one in (other, first))
-    if apart.mean == 0:
-        how = f"{other.label} has the same {found.metric} as {first.label}"
-    else:
-        better = (apart.mean > 0) != found.is_cost
-        how = (
-            f"{other.label} is {'better' if better else 'worse'} than {first.label} by {number(abs(apart.mean))} in {found.metric}"
-        )
-    unit = _unit(found)
-    if apart.interval is None or verdict.p is None:
-        return f"{how}; whether they differ is not shown: that needs two {unit}s of each, and there are {n} and {m}."
-    corrected = ", corrected by Holm" if len(found.verdicts) > 1 else ""
-    interval = f"95 % interval of the difference {interval_text(apart.interval)}"
-    kind, of = ("paired t-test's", f"{n} {unit}s") if found.paired else ("Welch's", f"{n} and {m} {unit}s")
-    test = f"{interval}, {kind} p = {verdict.p:.2g}{corrected}, {of}"
-    return f"{how} ({test}): the difference is {'shown' if verdict.is_shown else 'not shown'}."
-
-
-def _unit(found: Comparison) -> str:
-    return "episode" if found.paired else "seed"
-
-
 def _rows(found: Comparison) -> tuple[list[list[str]], list[str]]:
     """Rows of the table, and the names of what one side has and no other, which stands in none."""
+    from ...platform.report.verdicts import unit
     from ...platform.results.summary import MISSING
     from ...platform.statistics import interval_name
 
@@ -162,7 +125,7 @@ def _rows(found: Comparison) -> tuple[list[list[str]], list[str]]:
     rows = [["", *(one.label for one in sides)]]
     if not found.paired:
         rows.append(["run", *(one.experiment for one in sides)])
-    rows.append([f"{_unit(found)}s", *(str(len(one.seeds)) for one in sides)])
+    rows.append([f"{unit(found)}s", *(str(len(one.seeds)) for one in sides)])
     for name, values in found.settings.items():
         if sum(value is not MISSING for value in values) < 2:
             alone.append(name)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...platform.sweep.config import SweepConfig as Settings
-from ...platform.words import count, resume_command
+from ...platform.words import count, resume_command, value_text
 from ...platform.yaml_text import to_text
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
+from ..views.columns import NONE, aligned, interval_text, number
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
     from ...platform.results.configurations import ConfigurationResult
     from ...platform.results.configurations import SweepResult as Swept
+
+_SHOWN = 10  # configurations in the table
+_LETTERS = 28  # of a value in it
 
 
 class SweepConfig(PlannableConfig, Settings):
@@ -44,6 +48,8 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
+    from ...platform.report.verdicts import best_and_next
+    from ...platform.results.reading import read_results
     from ...platform.sweep.run import run_sweep, sweep_work
 
     if config.plan:
@@ -53,21 +59,23 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
         return planned(work, config, n_configurations=most, hours=budget.hours, gpu_hours=budget.gpu_hours, at_most=at_most)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
         result = run_sweep(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
-    return describe(result)
+    return describe(result, best_and_next(read_results(config.storage_place, config.experiment)))
 
 
-def describe(result: Swept) -> SweepResult:
-    """What to print of a sweep."""
+def describe(result: Swept, verdicts: Sequence[str] = ()) -> SweepResult:
+    """What to print of a sweep, with the sentences on whether the best configurations differ from the next."""
     experiment, objective = result.experiment, result.objective
     ended = [one.outcome.ended for one in result.configurations if one.outcome is not None]
     counts = ", ".join(f"{ended.count(how)} {how}" for how in ("finished", "stopped", "failed") if how in ended)
     lines = [f"{experiment.name}: {count(len(result.configurations), 'configuration')}{': ' if counts else ''}{counts}."]
+    lines += _table(result)
     for dataset, best in result.best.items():
         where = f" on {dataset}" if len(result.best) > 1 else ""
         lines += [f"  best{where}: configuration {best.number}, {_score(best, objective.metric, objective.seeds)}"]
         lines += [f"    {name}: {to_text(value)}" for name, value in best.choice.items()]
     if not result.best:
         lines.append(f"  No configuration has both finished and measured {objective.metric}: there is no best one.")
+    lines += [f"  {one}" for one in verdicts]
     look = {"folder": experiment.folder, "runs": experiment.look, **experiment.views}
     if result.best:
         place, mark, options = next(iter(result.best.values())).folders[0].partition("?")  # of a URI
@@ -79,6 +87,43 @@ def describe(result: Swept) -> SweepResult:
             f"make {which.strip() or 'it'} the champion": f"d3ray promote {model}",
         }
     return SweepResult(made="\n".join(lines), look=look, failed=_problems(result), sweep=result)
+
+
+def _table(result: Swept) -> Iterator[str]:
+    """Configurations, the best first, where there are several."""
+    from ...platform.report.sweep_text import best_first
+    from ...platform.statistics import interval_name
+
+    ranked = best_first(result.configurations, result.objective)
+    if len(ranked) < 2:
+        return
+    shown = ranked[:_SHOWN]
+    names = list({name: None for one in shown for name in one.choice})
+    seeds = [len(one.values) for one in shown]
+    metric = result.objective.metric
+    rows = [["", *(name.removeprefix("algorithm.") for name in names), metric, interval_name(*seeds), "seeds", ""]]
+    for one in shown:
+        value, summary = one.outcome and one.outcome.objective, one.summary
+        rows.append(
+            [
+                f"configuration {one.number}",
+                *(_short(one.choice[name]) if name in one.choice else NONE for name in names),
+                NONE if value is None else number(value),
+                interval_text(summary and summary.interval),
+                str(len(one.values)),
+                "not ended" if one.outcome is None else {"finished": ""}.get(one.outcome.ended, one.outcome.ended),
+            ]
+        )
+    yield from aligned(rows, "  ")
+    if more := len(ranked) - len(shown):
+        yield f"  and {count(more, 'configuration')} more"
+
+
+def _short(value: Any) -> str:
+    """A value in a cell: numbers to four figures, of a place its last part, cut where it is long."""
+    text = f"{value:.4g}" if isinstance(value, float) else value_text(value)
+    text = text.rstrip("/").rpartition("/")[2] if isinstance(value, str) else text
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
 
 
 def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:

@@ -7,15 +7,18 @@ Where the storage is a cluster's own and not seen from here, status and cancelli
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...data.errors import ConfigError, StorageError, did_you_mean
 from ..results.reading import find_experiment, kept_settings
 from ..results.status_reader import StatusReader
-from ..storage.experiments import CANCELLED, Experiment, Trial, check_name
+from ..settings.config import ExperimentConfig
+from ..storage.experiments import CANCELLED, Experiment, Trial, check_longer, check_name
 from ..storage.folders import Folder
 from ..storage.outbox import lines
+from .configs import config_class
 from .places import HERE, Place
 from .starting import start
 from .told import Job, JobName, Judgement, Metrics, Policy, Promotion, Report, Results, State, Status, newest
@@ -262,18 +265,24 @@ class ExperimentHandle:
             raise ConfigError(f"The trial {trial.identity} has ended: there is nothing to cancel.")
         note_stop(trial, 0, CANCELLED)
 
-    def resume(self, trial: str | None = None, **how: Any) -> ExperimentHandle:
+    def resume(self, trial: str | None = None, *, n_steps: int | None = None, **how: Any) -> ExperimentHandle:
         """Goes on with what is left, or with one of its trials alone, as it was begun; itself.
 
         Args:
             trial: Which, also one that was cancelled alone; the others stay as they are. None: all but those.
+            n_steps: Gradient steps of a seed in all, to train longer than it was begun for; None: as many.
             how: As for `submit`.
 
         Raises:
             ConfigError: it runs, nothing is left of the trial, there is no such experiment or trial, it is a judgement, whose
-                trials go on together, or it was begun by a d3ray that kept no settings.
+                trials go on together, it cannot go on to more steps bit for bit, or it was begun by a d3ray that kept no settings.
         """
         kept = self.settings()
+        if n_steps is not None:
+            if trial is not None:
+                raise ConfigError("n_steps is of all trials: leave the trial out.")
+            self._check_longer(n_steps, kept)
+            kept["config"] = {**kept["config"], "n_steps": n_steps}
         if trial is not None:
             self._check_goes_on(self._trial(trial), kept["job"])
         folder = (self._experiment().settings or {}).get("working_directory")
@@ -288,6 +297,18 @@ class ExperimentHandle:
         if job == "judge":
             raise ConfigError(f"{self.name} is a judgement, whose trials go on together: leave the trial out.")
         check_goes_on(trial)
+
+    def _check_longer(self, n_steps: int, kept: Mapping[str, Any]) -> None:
+        """Raises ConfigError where it cannot train so long. With plugins, which no code here may import, its job says so."""
+        if kept["job"] not in ("train", "sweep"):
+            raise ConfigError(f"{self.name} is a {kept['job']}, whose n_steps stay: say another name.")
+        begun = self._experiment()
+        if n_steps < (now := begun.configuration["n_steps"]):
+            raise ConfigError(f"{self.name} trains for {now:,} gradient steps, and n_steps is {n_steps:,}: say more.")
+        if n_steps > (first := begun.first_n_steps or now) and not kept["config"].get("plugins"):
+            settings = config_class(kept["job"]).checked({**kept["config"], "n_steps": n_steps})
+            assert isinstance(settings, ExperimentConfig)
+            check_longer(self.name, first, n_steps, settings.why_not_longer)
 
     def delete(self) -> None:
         """Deletes its folder, its runs in MLflow, and the logs of its jobs here. Its registered model stays.

@@ -36,6 +36,7 @@ from .parts import AmountsError, check_same_columns
 from .reading import Ended, Reading, Source, SourceFile, reading
 from .sources import catalog_entry, find_sources, folders_here
 
+_NAMED = 3  # environments that are proposed
 _SMALL = 1 << 26  # bytes of several files that are read in this process
 
 
@@ -121,7 +122,7 @@ def ingest(
                 except AmountsError as error:  # known only once a file with a negative one was read; then all are read anew
                     amounts |= error.columns
     dataset = Dataset.open(target)
-    return Ingested(dataset, found, _said(found), _warnings(dataset))
+    return Ingested(dataset, found, [*_said(found), *_proposed(dataset)], _warnings(dataset))
 
 
 def _copied(file: str, copies: Mapping[str, str]) -> str:
@@ -271,6 +272,21 @@ def _said(files: Sequence[SourceFile]) -> list[str]:
     return [
         f"{group[0][0].source}: {group[0][1]}" + (f" (Alike in {len(group) - 1} more.)" if len(group) > 1 else "")
         for group in groups.values()
+    ]
+
+
+def _proposed(dataset: Dataset) -> list[str]:
+    """In which environments the steps may have been taken, where nothing says it."""
+    if dataset.environment is not None:
+        return []
+    from ...algos.environments.fitting import fitting
+
+    if not (names := fitting(dataset)[:_NAMED]):
+        return []
+    listed = " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return [
+        f"Shapes and bounds fit {listed}: if the steps were taken there, ingest with environment={names[0]}, which gives "
+        "the bounds and is where policies are played."
     ]
 
 

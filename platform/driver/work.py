@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...data.uris import without_secrets
 from ..settings.algorithms import streams
 from ..settings.config import ExperimentConfig, Limits
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment, Longer, Trial
 from ..worker.trial_config import trial_config
 from .budget import Spent
 from .proposer import Proposer
@@ -35,6 +35,7 @@ class Work:
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
         asked: The job and its settings as they were given (`settings.config.asked`): with them another process goes on.
         undivided: Why seeds that train as one stack may not be split, a clause; empty: they may.
+        longer: Says why training that was begun for fewer steps cannot go on to these; None: steps must be the same.
     """
 
     config: ExperimentConfig
@@ -49,6 +50,7 @@ class Work:
     max_concurrent: int | None = None
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
     undivided: str = ""
+    longer: Longer | None = None
 
     def propose(self, experiment: Experiment, spent: Spent) -> Proposer:
         """Who says which trials there are."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 from ...data.errors import ConfigError, StorageError, did_you_mean
 from ..cluster.session import is_own_ray, ray_ahead, ray_session
@@ -48,7 +49,8 @@ def run_experiment(
 
     Args:
         config: What to train.
-        resume: Go on with an experiment of that name in that storage.
+        resume: Go on with an experiment of that name in that storage, also to more steps than it was begun for where that comes to
+            what they would have come to from the start.
         replace: Delete it and begin anew.
         trial: Name of the only one to go on with, also where it was cancelled alone; None: all that are not settled.
         on_progress: Called in this process after epochs.
@@ -75,6 +77,7 @@ def train_work(config: ExperimentConfig) -> Work:
         datasets={config.dataset_place: about},
         proposer=lambda experiment, _, groups: Listed([experiment.trial(decided, seeds) for seeds in groups]),
         asked=asked("train", config, ExperimentConfig),
+        longer=config.why_not_longer,
     )
 
 
@@ -83,7 +86,7 @@ def carry_out(
 ) -> ExperimentResult:
     """Runs what is unfinished of an experiment. Arguments and errors as `run_experiment`'s."""
     place = work.config.storage_place, work.config.experiment
-    check_free(*place, work.configuration, work.about, resume=resume, replace=replace)
+    check_free(*place, work.configuration, work.about, work.longer, resume=resume, replace=replace)
     if not resume:  # what is resumed may have nothing left to run
         check_own_machine(work.config.wanted)
     prepare_environment()
@@ -108,9 +111,8 @@ def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgre
 
     waiting("opening MLflow")
     tracking = Tracking.open(config.storage_place, recorded_place(config.storage_place, config.experiment) if resume else None)
-    experiment = Experiment.begin(
-        config.storage_place, config.experiment, work.configuration, work.about, resume=resume, replace=replace, tags=work.tags
-    )
+    flags: Any = {"resume": resume, "replace": replace, "longer": work.longer}
+    experiment = Experiment.begin(config.storage_place, config.experiment, work.configuration, work.about, tags=work.tags, **flags)
     try:
         experiment.folder.remember()  # until workers begin, nobody else writes there
         if work.asked:

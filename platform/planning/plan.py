@@ -22,7 +22,7 @@ from ..driver.trials import prepare_environment
 from ..driver.work import Work
 from ..rllib.names import is_rllib
 from ..settings.online import is_online
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment, Trial, check_free
 from ..words import count, rounded, size_text, time_text
 from ..worker.trial_config import program
 from .around import tracked
@@ -134,13 +134,14 @@ def plan(
     begin, told = time.monotonic(), list[str]()
     with ray_session():
         ray_seconds = time.monotonic() - begin
-        work, kept = _as_begun(work) if resume else (work, False)
+        work, kept, first = _as_begun(work) if resume else (work, False, None)
         work = pack(work, kept=kept, tell=told.append)
         wanted = {"CPU": work.config.resources.cpu, "GPU": float(work.config.resources.gpu)}
         nodes = _nodes(first_nodes(wanted))
         to_come = _to_come(nodes, work)
         prepare_node_maps(*work.datasets, resources=wanted, mapped=not work.streams)
         with rehearsal(work) as experiment:
+            experiment.first_n_steps = first
             trials, complete = proposed(work, experiment, sample)
             left = _left(work, trials) if resume else {}
             trials = [trial for trial in trials if left.get(trial.identity) != 0]
@@ -274,13 +275,20 @@ def _trials(sample: Sequence[Trial], n_configurations: int) -> int:
     return round(n_configurations * sum(whole) / len(whole))
 
 
-def _as_begun(work: Work) -> tuple[Work, bool]:
-    """The work with the stacks that its experiment has, and whether those have to stay; as it is where there is no experiment."""
+def _as_begun(work: Work) -> tuple[Work, bool, int | None]:
+    """The work with the stacks that its experiment has, whether those have to stay, and the steps by which its trials are named.
+
+    As it is where there is no experiment. Raises ConfigError: it was begun with other settings or data.
+    """
     try:
         begun = Experiment.look(work.config.storage_place, work.config.experiment)
     except StorageError:
-        return work, False
-    return work.stacked(begun.seeds_per_trial), has_begun(work, begun)
+        return work, False, None
+    check_free(
+        work.config.storage_place, work.config.experiment, work.configuration, work.about, work.longer, resume=True, replace=False
+    )
+    first = None if work.longer is None else begun.first_n_steps or begun.configuration["n_steps"]
+    return work.stacked(begun.seeds_per_trial), has_begun(work, begun), first
 
 
 def _left(work: Work, sample: Sequence[Trial]) -> dict[str, int]:
@@ -289,8 +297,13 @@ def _left(work: Work, sample: Sequence[Trial]) -> dict[str, int]:
         begun = {trial.identity: trial for trial in Experiment.look(work.config.storage_place, work.config.experiment).trials()}
     except StorageError:
         return {}
-    known = {trial.identity: begun[trial.identity] for trial in sample if trial.identity in begun}
-    return {name: 0 if trial.is_settled else max(trial.n_steps - max(trial.committed, 0), 1) for name, trial in known.items()}
+    left = dict[str, int]()
+    for now in sample:
+        if (trial := begun.get(now.identity)) is not None:
+            grown = now.n_steps > trial.n_steps and any(about["status"] == "FINISHED" for about in trial.status.values())
+            goes_on = grown or not trial.is_settled
+            left[now.identity] = max(now.n_steps - max(trial.committed, 0), 1) if goes_on else 0
+    return left
 
 
 def _job(one: Measured, config: dict[str, Any], left: int | None) -> Job:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...algos.environments.scores import Reference, reference_in
 from ...data.errors import ConfigError, DataError, did_you_mean
+from ...data.uris import without_secrets
 from ..statistics import Summary, summarise
 from ..storage.experiments import Experiment, Status, Trial, flatten, is_cost
 from ..storage.folders import Folder
@@ -205,13 +206,18 @@ def read_results(storage: str, name: str, trial: str | None = None) -> Results:
         DataError: it has no trials yet.
         StorageError: its folder cannot be read.
     """
-    experiment = find_experiment(storage, name)
+    return results_in(find_experiment(storage, name), trial)
+
+
+def results_in(experiment: Experiment, trial: str | None = None) -> Results:
+    """What an experiment in the hand has come to so far, as `read_results`."""
     status: Status = experiment.state["status"]
     if died := status == "RUNNING" and experiment.lock.is_free():
         status = "KILLED"
     trials = [one for one in experiment.trials() if trial in (None, one.identity)]
     if not trials:
-        raise DataError(f"The experiment {name!r} in {storage} has no trials yet: there is nothing to report.")
+        where = without_secrets(experiment.folder.above.name)
+        raise DataError(f"The experiment {experiment.name!r} in {where} has no trials yet: there is nothing to report.")
     configurations: list[Configuration] = []
     for members in by_configuration(trials):
         settings, seeds = members[0].configuration, [seed for trial in members for seed in _read_trial(trial, status)]

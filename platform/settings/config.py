@@ -276,6 +276,12 @@ class ExperimentConfig(Conditions, _Subject):
         choice = {"name": self.algorithm.name, "preset": self.algorithm.preset, **self.algorithm.settings}
         return make_algorithm(choice, seed=seed, device=device)
 
+    def why_not_longer(self, first: int) -> str:
+        """Why an experiment that was begun for `first` steps cannot go on to these, a clause; empty: it can, bit for bit."""
+        from .longer import why_not_longer  # brings torch
+
+        return why_not_longer(self, first)
+
     @property
     def experiment(self) -> str:
         """The experiment's name, given or derived."""

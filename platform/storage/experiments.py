@@ -1,7 +1,8 @@
 """Experiments and trials as folders: who may write, what has been reached, and what became of it.
 
 <storage>/<experiment>/
-    experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run
+    experiment.json           name, key, configuration, the dataset's name and fingerprint; further tags of its run; where it was
+                              made longer the n_steps that it was begun with, by which its trials are named
     settings.json             the job and its settings as they were given last, and where: what goes on with it needs no more
     state.json                RUNNING, FINISHED, FAILED or KILLED
     stacks.json               how many seeds a trial has, where the stacks that were asked for were split
@@ -57,6 +58,7 @@ _SETTINGS = "settings.json"
 _REPLACED = "replaced.json"
 _STACKS = "stacks.json"
 _KEPT = ("lock", _REPLACED)  # what outlives an experiment that is deleted
+Longer = Callable[[int], str]  # of the steps that were begun for: why training cannot go on to more, a clause; empty: it can
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 
 
@@ -190,6 +192,18 @@ class Trial:
             self.folder.write("retried", str(self.retried + 1).encode())
         self.folder.delete(["status.json"])
 
+    def lengthen(self, n_steps: int) -> None:
+        """Has it train up to a later step, also where it had finished. A command that is killed in between does it again."""
+        if self.n_steps >= n_steps:
+            return
+        if any(about["status"] == "FINISHED" for about in self.status.values()):
+            self.folder.delete(["status.json"])
+        anew = ("model", "registered", "scored")  # what the tracking server is to get of the new end
+        if delivered := self.delivered:
+            self.note_delivered({seed: {k: v for k, v in note.items() if k not in anew} for seed, note in delivered.items()})
+        self.configuration = {**self.configuration, "n_steps": n_steps}
+        self.folder.write_json("trial.json", {**self.folder.read_json("trial.json"), "configuration": self.configuration})
+
     def give_up_after(self, retries: int) -> None:
         """Makes its failures final where it was tried again so often, and no longer final where more retries are allowed now.
 
@@ -217,6 +231,7 @@ class Experiment:
         self.configuration: dict[str, Any] = about["configuration"]
         self.dataset: dict[str, Any] = about["dataset"]
         self.tags: dict[str, str] = about.get("tags", {})  # of its run, beside those that every run has
+        self.first_n_steps: int | None = about.get("first_n_steps")  # that it was begun with; None: it was not made longer
         self.is_new = False
 
     @classmethod
@@ -235,6 +250,7 @@ class Experiment:
         resume: bool = False,
         replace: bool = False,
         tags: Mapping[str, str] | None = None,
+        longer: Longer | None = None,
     ) -> Self:
         """The experiment of a name, locked, to be run by this process.
 
@@ -246,6 +262,7 @@ class Experiment:
             resume: Go on with what is there; begin where there is nothing.
             replace: Delete what is there.
             tags: Of its run in MLflow, beside those that every run has; a resumed one may have others.
+            longer: Says why a resumed one may not have more `n_steps`; None: it may not have others.
 
         Raises:
             ConfigError: there is one already and neither was said, it runs, or it was begun with another configuration or other
@@ -259,10 +276,12 @@ class Experiment:
             raise _is_running(storage, name, folder)
         try:
             there = folder.read_json("experiment.json")
-            configuration, dataset = _fitting(storage, name, there, configuration, dataset, resume=resume, replace=replace)
+            configuration, dataset = _fitting(storage, name, there, configuration, dataset, longer, resume=resume, replace=replace)
             if there is not None and resume:
                 folder.delete([_CANCELLED])
                 now = there | {"configuration": dict(configuration)} | ({"tags": dict(tags)} if tags else {})
+                if (before := there["configuration"].get("n_steps")) != configuration.get("n_steps"):
+                    now.setdefault("first_n_steps", before)
                 if there != now:  # in what may change
                     folder.write_json("experiment.json", now)
             if there is not None and replace:
@@ -277,6 +296,9 @@ class Experiment:
                 folder.write_json("experiment.json", about)
             experiment = cls(folder)
             experiment.lock, experiment.is_new = lock, there is None
+            if experiment.first_n_steps is not None:
+                for trial in experiment.trials():
+                    trial.lengthen(experiment.configuration["n_steps"])
         except BaseException:
             lock.release()
             raise
@@ -310,7 +332,8 @@ class Experiment:
             title: What its runs in MLflow are called, but for the seed; empty: after the experiment.
             tags: Of its runs, beside those that every run has.
         """
-        folder, about = self.folder / "trials" / identity(configuration, seeds, number), dataset or self.dataset
+        begun = configuration if self.first_n_steps is None else {**configuration, "n_steps": self.first_n_steps}
+        folder, about = self.folder / "trials" / identity(begun, seeds, number), dataset or self.dataset
         if choice is not None and folder.read_json(CHOICE) is None:  # before the trial is one, so that there is none without it
             folder.write_json(CHOICE, without_secrets_in(choice))
         return Trial.create(folder, configuration, seeds, about, number, title=title, tags=tags)
@@ -407,7 +430,14 @@ def check_name(name: str) -> None:
 
 
 def check_free(
-    storage: str, name: str, configuration: Mapping[str, Any], dataset: Mapping[str, Any], *, resume: bool, replace: bool
+    storage: str,
+    name: str,
+    configuration: Mapping[str, Any],
+    dataset: Mapping[str, Any],
+    longer: Longer | None = None,
+    *,
+    resume: bool,
+    replace: bool,
 ) -> None:
     """Raises ConfigError where `Experiment.begin` would for what is there. Nothing is changed; another may come first."""
     folder = _ours(storage, name)
@@ -418,7 +448,7 @@ def check_free(
         if not lock.acquire(wait=False):
             raise _is_running(storage, name, folder)
         lock.release()
-    _fitting(storage, name, there, configuration, dataset, resume=resume, replace=replace)
+    _fitting(storage, name, there, configuration, dataset, longer, resume=resume, replace=replace)
 
 
 def _ours(storage: str, name: str) -> Folder:
@@ -437,6 +467,7 @@ def _fitting(
     there: Mapping[str, Any] | None,
     configuration: Mapping[str, Any],
     dataset: Mapping[str, Any],
+    longer: Longer | None,
     *,
     resume: bool,
     replace: bool,
@@ -444,12 +475,13 @@ def _fitting(
     """Configuration and dataset as they are kept. Raises ConfigError where what is there is in the way, or was begun otherwise."""
     configuration, dataset = without_secrets_in(configuration), without_secrets_in(dataset)
     if there is not None and not (resume or replace):
+        further = ", also to a larger n_steps" if longer is not None else ""
         raise ConfigError(
-            f"There is an experiment {name!r} in {storage} already: say --resume to go on with it, --replace to delete it, "
-            "or another name."
+            f"There is an experiment {name!r} in {storage} already: say --resume to go on with it{further}, --replace to delete "
+            "it, or another name."
         )
     if there is not None and resume:
-        _check_same(name, there, configuration, dataset)
+        _check_same(name, there, configuration, dataset, longer)
     return configuration, dataset
 
 
@@ -477,14 +509,30 @@ def _remove(folder: Folder, entry: str) -> None:
         (folder / entry).remove()
 
 
-def _check_same(name: str, there: Mapping[str, Any], configuration: Mapping[str, Any], dataset: Mapping[str, Any]) -> None:
-    """Raises ConfigError naming the first setting in which an experiment was begun differently."""
+def _check_same(
+    name: str, there: Mapping[str, Any], configuration: Mapping[str, Any], dataset: Mapping[str, Any], longer: Longer | None
+) -> None:
+    """Raises ConfigError naming the first setting in which an experiment was begun differently, or why it cannot be longer."""
     before = without_secrets_in(there["configuration"])
-    check_settings(name, *({**one, "budget": None} for one in (before, configuration)))  # which may be raised
+    steps, first = configuration.get("n_steps", 0), there.get("first_n_steps", before.get("n_steps", 0))
+    grown = longer is not None and steps != first and steps >= before["n_steps"]
+    apart = {"budget": None, **({"n_steps": None} if grown else {})}  # which may be raised
+    check_settings(name, {**before, **apart}, {**configuration, **apart})
     if there["dataset"]["fingerprint"] != dataset["fingerprint"]:
         raise ConfigError(
             f"The experiment {name!r} was begun with other data: the dataset {there['dataset']['name']!r} had another fingerprint "
             f"than {dataset['name']!r} has now."
+        )
+    if longer is not None and grown:
+        check_longer(name, first, steps, longer)
+
+
+def check_longer(name: str, first: int, n_steps: int, longer: Longer) -> None:
+    """Raises ConfigError where an experiment that was begun for `first` gradient steps cannot go on to `n_steps`."""
+    if why := longer(first):
+        raise ConfigError(
+            f"The experiment {name!r} was begun for {first:,} gradient steps and cannot go on to {n_steps:,}, for {why}. To train "
+            f"{n_steps:,} from the start, say another name, or --replace."
         )
 
 

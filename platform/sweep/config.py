@@ -94,6 +94,19 @@ class SweepConfig(ExperimentConfig):
             raise ConfigError(f"scheduler: pbt compares the trials of a population, and here is {size}; let there be 2 at least.")
         chosen.perturbed(space.spaces, self.coefficients())
 
+    def why_not_longer(self, first: int) -> str:
+        if "n_steps" in self.search:
+            return "n_steps is searched"
+        if self.scheduler.name != "none":
+            return f"the scheduler {self.scheduler.name} has decided by how many steps there were"
+        if not self.searcher.is_blind:
+            return f"the searcher {self.searcher.name} has proposed by what came of {first:,} steps"
+        if not self.objective.metric.startswith(EVALUATED) and first % self.n_steps_per_epoch:
+            return f"{self.objective.metric} is a mean over epochs, and step {first:,} is not the end of one"
+        space = self.space
+        drawn = (space.configuration(lambda _, one: one.at(0.0), {ALGORITHM: name}) for name in space.algorithms)
+        return next(filter(None, (ExperimentConfig.why_not_longer(applied(self, one), first) for one in drawn)), "")
+
     @property
     def space(self) -> SearchSpace:
         """What is searched, read."""

@@ -172,7 +172,8 @@ def run_sweep(
 
     Args:
         config: What to search.
-        resume: Go on with a sweep of that name in that storage; its budget may be larger now.
+        resume: Go on with a sweep of that name in that storage; its budget may be larger now, and its steps as for
+            `run_experiment`.
         replace: Delete it and begin anew.
         trial: As for `run_experiment`.
         on_progress: Called in this process after epochs.
@@ -210,6 +211,7 @@ def sweep_work(config: SweepConfig) -> Work:
         also={"objective": config.objective.model_dump(mode="json"), **told(config.scheduler, list(spaces))},
         max_concurrent=config.searcher.max_concurrent,
         asked=asked("sweep", config, SweepConfig),
+        longer=config.why_not_longer,
         undivided="" if config.scheduler.name == "none" else f"scheduler {config.scheduler.name} {COMPARES}",
     )
 
@@ -234,7 +236,7 @@ def check_sweep(config: SweepConfig) -> dict[str, dict[str, Any]]:
 
 def check_configurations(config: SweepConfig, searcher: Searcher) -> None:
     """Builds what is known to come, before anything runs. Raises ConfigError."""
-    if config.searcher.name not in ("random", "grid"):
+    if not config.searcher.is_blind:
         return
     for number in range(min(config.max_configurations(searcher.end) or _CHECKED, _CHECKED)):
         if (choice := searcher.suggest(number, ())) is not None:

@@ -63,12 +63,17 @@ class SearcherConfig(Config):
     def _check(self) -> SearcherConfig:
         if self.name not in (*OURS, *RAYS):
             raise ConfigError(f"searcher: there is no searcher {self.name!r}{did_you_mean(self.name, (*OURS, *RAYS))}")
-        strange = next(iter(self.settings), None) if self.name in ("random", "grid") else None
+        strange = next(iter(self.settings), None) if self.is_blind else None
         if strange is not None:
             raise ConfigError(
                 f"searcher: {self.name} has no setting {strange!r}{did_you_mean(strange, ('seed', 'start', 'max_concurrent'))}"
             )
         return self
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether what it proposes follows from the number alone, whatever came of earlier configurations."""
+        return self.name in ("random", "grid")
 
     @property
     def settings(self) -> dict[str, Any]:

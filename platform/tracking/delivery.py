@@ -201,7 +201,7 @@ def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, par
         before = dict(note)
         if worker and note.get("attempt") != worker["attempt"]:
             node = {"d3ray.node": worker["host"], "d3ray.node_machine": worker.get("machine", "")}
-            tags = {**node, "d3ray.attempt": str(worker["attempt"]), **_code_tags(experiment)}
+            tags = {**node, "d3ray.attempt": str(worker["attempt"]), **_code_tags(experiment), **_longer_tags(experiment)}
             tracking.set_tags(run, {name: text for name, text in tags.items() if text})
             note |= {"attempt": worker["attempt"], "status": ""}  # whatever it was, it is to be said of this attempt
         while found := _some(trial.outbox(seed), int(note["step"]), committed):
@@ -293,7 +293,13 @@ def _tags(experiment: Experiment, dataset: Mapping[str, Any], configuration: Map
         "d3ray.dataset": str(dataset["name"]),
         "d3ray.fingerprint": str(dataset["fingerprint"]),
         "d3ray.algorithm": str(configuration.get("algorithm", {}).get("name", "")),
+        **_longer_tags(experiment),
     }
+
+
+def _longer_tags(experiment: Experiment) -> dict[str, str]:
+    """The steps of an experiment that was made longer: MLflow keeps the parameter `n_steps` as it was first."""
+    return {} if experiment.first_n_steps is None else {"d3ray.n_steps": str(experiment.configuration["n_steps"])}
 
 
 def _code_tags(experiment: Experiment) -> dict[str, str]:

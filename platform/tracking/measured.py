@@ -180,4 +180,6 @@ def _settings(run: Any) -> dict[str, Any]:
                 found["algorithm.name" if name == "algorithm" else name] = parse_json(text)
             except ValueError:
                 found["algorithm.name" if name == "algorithm" else name] = text
+    if longer := run.data.tags.get("d3ray.n_steps"):
+        found["n_steps"] = int(longer)
     return found

@@ -12,6 +12,7 @@ Tags of the parent run:
     d3ray.folder         where it lies
     d3ray.dataset, d3ray.fingerprint, d3ray.algorithm
     d3ray.reason         why it failed, where it did
+    d3ray.n_steps        of what was made longer: its steps now, where the parameter says those at first; children have it too
     d3ray.suite          of a benchmark: its suite; d3ray.suite_definition is what it is, d3ray.missing {dataset: why}, both JSON
     d3ray.best_configuration    in a sweep: the number of the best configuration
     d3ray.best_seed, d3ray.best_run, d3ray.best_value, d3ray.metric    its best seed, where policies were scored

@@ -95,7 +95,8 @@ def show(site: At, request: Request, name: str) -> Response:
     told: dict[str, Any] = {"settings": settings, "judgement": handle.judgement(), "projects": site.records.projects()}
     told["is_judgement"] = told["judgement"] is not None or job == "judge"
     if now.trials:
-        told["look"] = handle.results().look
+        results = handle.results()
+        told |= {"look": results.look, "says": results.says}
     return site.page(request, "experiments/show.html", one=now, **told)
 
 

@@ -103,6 +103,10 @@ def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
     said = describe(_result((_configuration(0, finished, 2.0, 4.0), _configuration(1, stopped, 9.0), _configuration(2, None))))
     assert said.made.splitlines() == [
         "tiny: 3 configurations: 1 finished, 1 stopped.",
+        "                   gamma  evaluation/return  interval below 95 %  seeds",
+        "  configuration 0    0.9                  3               2 to 4      2",
+        "  configuration 1   0.91                  9                    –      1    stopped",
+        "  configuration 2   0.92                  –                    –      0  not ended",
         "  best: configuration 0, evaluation/return 3, interval below 95 % 2 to 4, 2 seeds",
         "    algorithm.gamma: 0.9",
     ]

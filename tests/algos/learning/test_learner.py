@@ -257,6 +257,35 @@ def test_device_0_is_not_false():
         pick_device(0)
 
 
+@pytest.mark.parametrize("online", [False, True])
+def test_bounds_that_are_declared_set_the_scaler_of_actions(online: bool, caplog: pytest.LogCaptureFixture):
+    from d3ray import Dataset
+    from d3ray.algos.environments.make import make
+
+    with make("Pendulum-v1") as vector:
+        spec = vector.spec
+    rng, ends = np.random.default_rng(0), np.eye(8, dtype=bool)[7]
+    actions = rng.uniform(-2, 2, (8, 1)).astype("f4")
+    bounded = Dataset.from_arrays(rng.normal(size=(8, 3)).astype("f4"), actions, np.ones(8, "f4"), ends, spec=spec, name="bounded")
+
+    def fitted(**settings):
+        made = maker(TD3, batch_size=4, **settings)()
+        return made.fit_online("Pendulum-v1", n_steps=1) if online else made.fit(bounded, 3)
+
+    bare = fitted()
+    (line,) = [record.message for record in caplog.records]
+    name = "Pendulum-v1" if online else "bounded"
+    assert line == (
+        f"TD3 acts in [-1, 1], and actions of {name!r} have bounds from -2 to 2: they are scaled by these, as "
+        "action_scaler='min_max' says."
+    )
+    asked = fitted(action_scaler="min_max")
+    assert len(caplog.records) == 1
+    assert bare.fit_.config == asked.fit_.config
+    seen = rng.normal(size=(8, 3)).astype("f4")
+    np.testing.assert_array_equal(bare.predict(seen), asked.predict(seen))
+
+
 def test_actions_out_of_reach_are_refused_and_the_scaler_helps():
     from d3ray import Dataset
 

@@ -319,11 +319,6 @@ def test_an_environment_of_other_spaces_is_refused():
         (fitted, "CartPole-v1", "TD3 needs continuous actions, and 'CartPole-v1' has discrete ones"),
         (fresh, "CartPole-v1", "TD3 needs continuous actions, and 'CartPole-v1' has discrete ones"),
         (dqn(), "Pendulum-v1", "DQN needs discrete actions, and 'Pendulum-v1' has continuous ones"),
-        (
-            fresh,
-            lambda: Unit(high=2.0),
-            r"TD3 acts in \[-1, 1\], and actions of 'the environment' lie from -2 to 2: set action_scaler='min_max'",
-        ),
     ):
         with pytest.raises(DataError, match=message):
             algorithm.fit_online(environment, n_steps=1)

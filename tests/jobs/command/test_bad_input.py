@@ -171,7 +171,7 @@ TRAINING = {
     f"{CARTPOLE} resources.gpu=32": "This machine has not the resources of one trial, 1 CPU, 32 GPU: it has ",
     f"{CARTPOLE} resources.cpu=10000": " CPU; choose resources.cpu=",
     # places
-    f"{CARTPOLE} name=taken": "already: say --resume to go on with it, --replace to delete it, or another name.",
+    f"{CARTPOLE} name=taken": "say --resume to go on with it, also to a larger n_steps, --replace to delete it, or another name.",
     f"{CARTPOLE} name=taken algorithm.gamma=0.9 --resume": "was begun with algorithm.gamma 0.99, and now algorithm.gamma is 0.9:",
     f"{CARTPOLE} name=thesis": "results/thesis holds 'chapter.tex' and is no experiment: say another name or storage.",
     f"{CARTPOLE} name=a/b": "The name 'a/b' cannot be a folder's",

@@ -32,8 +32,10 @@ class Nowhere:
 
     def __init__(self, *jobs: Job, answer: str = "") -> None:
         self.known, self.answer, self.asked, self.stopped = list(jobs), answer, list[list[str]](), list[str]()
+        self.started = list[Submission]()
 
     def start(self, submission: Submission) -> Job:
+        self.started.append(submission)
         self.known.append(job(submission.experiment, submission.storage, command=" ".join(submission.flags)))
         return self.known[-1]
 
@@ -199,6 +201,30 @@ def test_a_resume_has_the_settings_of_the_beginning(storage: Path) -> None:
         handle.resume()
     with pytest.raises(ConfigError, match="is there already: resume it, replace it"):
         experiments.submit({**config, "name": "old", "storage": str(storage)})
+
+
+def test_a_resume_may_be_longer(storage: Path) -> None:
+    place, experiment = Nowhere(), Experiment.look(str(storage), "old")
+    handle = ExperimentHandle("old", str(storage), place)
+    first = int(experiment.configuration["n_steps"])
+    config = {"dataset": "d3ray/cartpole-replay", "algorithm": {"name": "DQN"}, "n_steps": first, "n_steps_per_epoch": 100}
+    experiment.keep_settings({"job": "train", "config": config})
+    trial = experiment.trials()[0].identity
+    for how, said in (
+        ({"n_steps": first - 1}, f"old trains for {first} gradient steps, and n_steps is {first - 1}: say more."),
+        ({"n_steps": 200_000}, f"was begun for {first} gradient steps and cannot go on to 200,000, for training of 100,000 steps"),
+        ({"n_steps": first + 1, "trial": trial}, "n_steps is of all trials: leave the trial out."),
+        ({"n_steps": 0}, "n_steps"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            handle.resume(**how)
+        assert said in str(refused.value)
+    experiment.keep_settings({"job": "benchmark", "config": {"suite": "micro"}})
+    with pytest.raises(ConfigError, match="old is a benchmark, whose n_steps stay: say another name"):
+        handle.resume(n_steps=first + 1)
+    experiment.keep_settings({"job": "train", "config": config})
+    handle.resume(n_steps=first + 100)
+    assert (place.started[-1].flags, place.started[-1].config["n_steps"]) == (["--resume"], first + 100)
 
 
 def test_a_process_says_how_it_ends(tmp_path: Path) -> None:

@@ -410,3 +410,32 @@ def test_integers_are_amounts_in_all_files_where_one_is_negative(tmp_path: Path)
     assert steps["observation"][~steps["closing"], 0].tolist() == [*range(8), *range(-3, 5), *range(5, 13)]
     kinds = ingest([tmp_path / "0.npz", tmp_path / "2.npz"], tmp_path / "kinds").dataset
     assert kinds.spec.observation == Discrete(n=13)
+
+
+@pytest.mark.parametrize(
+    ("taken", "scale", "proposed"),
+    [("cartpole", 1, ["CartPole-v1"]), ("pendulum", 1, ["Pendulum-v1"]), ("pendulum", 10, []), ("cartpole", 10, [])],
+)
+def test_an_environment_that_fits_is_proposed(taken: str, scale: int, proposed: list[str], tmp_path: Path) -> None:
+    recorded = Dataset.open(f"d3ray/{taken}-replay").split(0.99, seed=0)[0]
+    names = {"observations": "observation", "actions": "action", "rewards": "reward"} | {n: n for n in ("terminated", "truncated")}
+    arrays = {name: recorded.columns[column][~recorded.columns["closing"]] for name, column in names.items()}
+    arrays["observations"] = arrays["observations"] * np.float32(scale)
+    source = npz(tmp_path / "log.npz", arrays)
+    said = [note for note in ingest(source, tmp_path / "set").notes if "environment=" in note]
+    assert said == [
+        f"Shapes and bounds fit {name}: if the steps were taken there, ingest with environment={name}, which gives the bounds and "
+        "is where policies are played."
+        for name in proposed
+    ]
+    if proposed:
+        again = ingest(source, tmp_path / "again", environment=proposed[0])
+        assert not [note for note in again.notes if "environment=" in note]
+        assert again.dataset.spec == recorded.spec
+
+
+def test_several_environments_that_fit_are_named(tmp_path: Path) -> None:
+    arrays = {**steps(40, entries=24), "actions": np.random.default_rng(0).uniform(-1, 1, (40, 4)).astype(np.float32)}
+    arrays["observations"] = arrays["observations"].clip(-1, 1).clip(0, 1)
+    (said,) = [note for note in ingest(npz(tmp_path / "log.npz", arrays), tmp_path / "set").notes if "environment=" in note]
+    assert said.startswith("Shapes and bounds fit BipedalWalker-v3 or BipedalWalkerHardcore-v3: ")

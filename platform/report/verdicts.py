@@ -1,0 +1,74 @@
+"""Whether seeds show that configurations differ, in a sentence each: as `d3ray compare`, a sweep's end and pages say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..results.configurations import objective_of
+from ..results.reading import Configuration, Results
+from ..results.summary import Comparison, Verdict, compare
+from ..words import interval_text, number
+from . import sweep_text
+from .tasks import group, ranked
+
+_MOST = 6  # configurations side by side
+
+
+def best_and_next(results: Results) -> list[str]:
+    """Whether the best configuration of a sweep differs from the next one: a sentence for each dataset with two that finished."""
+    metric, said = objective_of(results.configuration).metric, list[str]()
+    finished = [one.number for one in results.sweep if one.outcome is not None and one.outcome.ended == "finished"]
+    for task in group([results]):
+        found = best_first(results, [one for one in task.configurations if one.number in finished], metric)
+        if len(found) > 1 and all(metric in one.metrics() for one in found[:2]):
+            said.append(next(sentences(compare(found, metric))))
+    return said
+
+
+def best_first(results: Results, configurations: Sequence[Configuration], metric: str) -> list[Configuration]:
+    """The configurations of an experiment that are compared, the best of them: by the objective of a sweep, else by their means."""
+    objective = objective_of(results.configuration)
+    if not results.sweep or metric != objective.metric:
+        return ranked(configurations, metric)[:_MOST]
+    places = {one.number: place for place, one in enumerate(sweep_text.best_first(results.sweep, objective))}
+    return sorted(configurations, key=lambda one: places[one.number])[:_MOST]
+
+
+def sentences(found: Comparison) -> Iterator[str]:
+    """What may be said of the metric: one sentence for each configuration but the first, and what stands in the way."""
+    first = found.configurations[0]
+    if len({one.environment for one in found.configurations} - {None}) > 1:
+        where = ", ".join(f"{one.label} in {one.environment}" for one in found.configurations if one.environment)
+        yield f"They were scored in different environments ({where}), whose numbers say nothing of each other."
+        return
+    if len({one.dataset.get("fingerprint") for one in found.configurations} - {None}) > 1:
+        yield "They learned from different data, which may be what makes the difference."
+    for other, verdict in zip(found.configurations[1:], found.verdicts, strict=True):
+        yield _sentence(found, first, other, verdict)
+
+
+def _sentence(found: Comparison, first: Configuration, other: Configuration, verdict: Verdict) -> str:
+    names = f"{other.label} and {first.label}"
+    if (apart := verdict.difference) is None:
+        return f"{names}: no seed of one of them has a final {found.metric}, so they cannot be compared."
+    n, m = (len(one.score(found.metric or "").values) for one in (other, first))
+    if apart.mean == 0:
+        how = f"{other.label} has the same {found.metric} as {first.label}"
+    else:
+        better = (apart.mean > 0) != found.is_cost
+        how = (
+            f"{other.label} is {'better' if better else 'worse'} than {first.label} by {number(abs(apart.mean))} in {found.metric}"
+        )
+    what = unit(found)
+    if apart.interval is None or verdict.p is None:
+        return f"{how}; whether they differ is not shown: that needs two {what}s of each, and there are {n} and {m}."
+    corrected = ", corrected by Holm" if len(found.verdicts) > 1 else ""
+    interval = f"95 % interval of the difference {interval_text(apart.interval)}"
+    kind, of = ("paired t-test's", f"{n} {what}s") if found.paired else ("Welch's", f"{n} and {m} {what}s")
+    test = f"{interval}, {kind} p = {verdict.p:.2g}{corrected}, {of}"
+    return f"{how} ({test}): the difference is {'shown' if verdict.is_shown else 'not shown'}."
+
+
+def unit(found: Comparison) -> str:
+    """What each number of a comparison is of."""
+    return "episode" if found.paired else "seed"

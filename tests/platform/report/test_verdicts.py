@@ -1,0 +1,50 @@
+"""Whether a sweep's best configuration differs from the next is said once, and the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from d3ray import experiments
+from d3ray.jobs.command.running import run_command
+from d3ray.jobs.training.sweep import describe
+from d3ray.platform.report.verdicts import best_and_next
+from d3ray.platform.results.configurations import SweepResult, objective_of, read_configurations
+from d3ray.platform.results.experiment import collect
+from d3ray.platform.results.reading import read_results
+from d3ray.platform.storage.experiments import Experiment
+
+from ..experiment.in_process import trained
+from ..sweep.small_sweep import sweep, write_data
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a sweep of three configurations over two datasets, and three seeds."""
+    data, results = write_data(tmp_path_factory.mktemp("data")), tmp_path_factory.mktemp("results")
+    search = {"algorithm.learning_rate": {"grid": [1e-5, 1e-3, 1e-2]}}
+    trained(sweep(data, results, search=search, searcher="grid", seeds=(0, 1, 2), budget={}))
+    return results
+
+
+def test_compare_the_sweeps_end_and_the_api_say_the_same(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (said,) = best_and_next(read_results(str(storage), "first"))
+    assert "in holdout/td_error (95 % interval of the difference " in said
+    assert "corrected by Holm, 3 and 3 seeds): the difference is " in said
+    assert run_command("compare", ["first", f"storage={storage}"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == said
+    assert experiments.open("first", storage=str(storage)).results().says == [said]
+
+    experiment = Experiment.look(str(storage), "first")
+    objective = objective_of(experiment.configuration)
+    swept = SweepResult(collect(experiment), objective, read_configurations(experiment.trials(), objective))
+    told = describe(swept, [said]).made.splitlines()
+    head, *rows = told[1:5]
+    assert head.split() == ["learning_rate", "holdout/td_error", "interval", "below", "95", "%", "seeds"]
+    values = [float(row.split()[3].replace(",", "")) for row in rows]
+    assert values == sorted(values)
+    (best,) = swept.best.values()
+    assert rows[0].startswith(f"  configuration {best.number} ")
+    assert told[5].startswith(f"  best: configuration {best.number}, holdout/td_error ")
+    assert told[-1] == f"  {said}"
