@@ -29,14 +29,14 @@ from ...data.config import setting
 from ..actor_critic.shared import SoftmaxActor
 from ..critics import DiscreteCritics
 from ..nets import Nets
-from ..networks.q_functions import Mean, QFunction, Values, picked, reduced
+from ..networks.q_functions import Mean, MeanQFunction, Values, picked, reduced
 from .crr import CRR, RegularizedConfig
 
 
 class DiscreteCRRConfig(RegularizedConfig):
     """Settings of `DiscreteCRR`."""
 
-    q_function: QFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
+    q_function: MeanQFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
 
 
 class DiscreteCRR(SoftmaxActor, DiscreteCritics, CRR):

@@ -21,14 +21,14 @@ from typing import ClassVar
 from ...data.config import setting
 from ..actor_critic.shared import SoftmaxActor
 from ..critics import DiscreteCritics
-from ..networks.q_functions import Mean, QFunction
+from ..networks.q_functions import Mean, MeanQFunction
 from .iql import IQL, ExpectileConfig
 
 
 class DiscreteIQLConfig(ExpectileConfig):
     """Settings of `DiscreteIQL`."""
 
-    q_function: QFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
+    q_function: MeanQFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
 
 
 class DiscreteIQL(SoftmaxActor, DiscreteCritics, IQL):

@@ -20,9 +20,10 @@ from .statistic import Statistic, mean_of, ratio_of
 LEAST_ESS = 30.0  # effective episodes below which an estimate that stands on weights alone is refused
 HALF = 0.5  # share of episodes that count below which weights by step vary too much for intervals: see benchmarks/results/ope.md
 _FEWER = "Less than half of the episodes count effectively, and intervals of longer episodes then hold less often than they say."
-_VALUES = "The interval is that of other recordings; it does not hold the error of the values."
-_CRITIC = "The interval holds what chance in the logs makes of the values, and not what the critic has wrong."
+_WHOLE = "Weights of whole episodes have longer tails than resamples of them show, so the interval holds less often than it says."
+CRITIC = "The interval holds what chance in the logs makes of the values, and not what the critic has wrong."
 _APART = 3.0  # standard errors by which the mean ratio of probabilities may differ from 1
+_MATTERS = 0.05  # by which it may differ before no interval is believed
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Estimator:
     modelled: bool = False
 
 
+_OF_WHOLE = (importance.importance_sampling, importance.weighted_importance_sampling)
 MODEL = "MB"
 _MODEL = "The interval is that of other beginnings and of the model's members; it does not hold what all members have wrong."
 EPISODES: dict[str, Estimator] = {
@@ -53,11 +55,11 @@ EPISODES: dict[str, Estimator] = {
     "WIS": Estimator(importance.weighted_importance_sampling),
     "PDIS": Estimator(importance.per_decision),
     "WPDIS": Estimator(importance.weighted_per_decision),
-    "DM": Estimator(importance.direct_method, weights=False, values=True, leans=True, caveat=_CRITIC),
+    "DM": Estimator(importance.direct_method, weights=False, values=True, leans=True, caveat=CRITIC),
     "DR": Estimator(importance.doubly_robust, values=True),
     "WDR": Estimator(importance.weighted_doubly_robust, values=True),
-    "Switch-DR": Estimator(importance.switch_doubly_robust, values=True, leans=True, caveat=_VALUES),
-    "MAGIC": Estimator(importance.magic, values=True, leans=True, caveat=_VALUES),
+    "Switch-DR": Estimator(importance.switch_doubly_robust, values=True, leans=True, caveat=CRITIC),
+    "MAGIC": Estimator(importance.magic, values=True, leans=True, caveat=CRITIC),
 }
 BANDITS: dict[str, Estimator] = {
     "IPS": EPISODES["IS"],
@@ -66,7 +68,7 @@ BANDITS: dict[str, Estimator] = {
     "DM": EPISODES["DM"],
     "DR": EPISODES["DR"],
     "SNDR": EPISODES["WDR"],
-    "DRos": Estimator(bandits.doubly_robust_with_optimistic_shrinkage, values=True, leans=True, caveat=_VALUES),
+    "DRos": Estimator(bandits.doubly_robust_with_optimistic_shrinkage, values=True, leans=True, caveat=CRITIC),
     "Switch-DR": EPISODES["Switch-DR"],
 }
 MODELLED = {MODEL: Estimator(importance.in_a_model, weights=False, caveat=_MODEL, modelled=True)}
@@ -174,9 +176,9 @@ def estimate(
         raise ConfigError(f"There is no interval {interval!r}{did_you_mean(interval, KINDS)}")
     if not 0 < level < 1:
         raise ConfigError(f"level is {level}; it is a number between 0 and 1, such as 0.95.")
-    said = _Intervals(interval, level, bounds, times)
+    said, doubt = _Intervals(interval, level, bounds, times), _unlike(logs)
     return Estimates(
-        rows={name: _estimate(ESTIMATORS[name], logs, said, least_ess) for name in names},
+        rows={name: _estimate(ESTIMATORS[name], logs, said, least_ess, doubt) for name in names},
         data=said.of(mean_of(logs, logs.returns)),
         kind=interval,
         level=level,
@@ -185,7 +187,7 @@ def estimate(
         n_steps=len(logs.reward),
         estimated_behaviour=logs.estimated,
         unsupported=None if logs.policy_log_prob is None else logs.unsupported,
-        warnings=tuple(_warnings(logs, [ESTIMATORS[name] for name in names])),
+        warnings=tuple(_warnings(logs, [ESTIMATORS[name] for name in names], doubt)),
         continued=said.of(mean_of(logs, logs.continued)) if logs.final_value is not None and logs.final_value.any() else None,
     )
 
@@ -203,7 +205,38 @@ class _Intervals:
         return Estimate(found.value, within, found.standard_error(), found.ess, found.setting)
 
 
-def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: float) -> Estimate:
+@dataclass(frozen=True)
+class _Unlike:
+    """How the mean ratio of both policies' probabilities, over the steps, differs from 1 by more than chance."""
+
+    ratio: float
+    error: float
+
+    @property
+    def shown(self) -> bool:
+        return abs(self.ratio - 1) > _APART * self.error
+
+    @property
+    def why(self) -> str:
+        wrong = "the judged policy does what the data never show", "the behaviour's probabilities are too small"
+        return wrong[self.ratio > 1]
+
+    def caveat(self, estimator: Estimator) -> str | None:
+        """What an interval then does not hold; None where that is little, or of no matter to an estimator."""
+        if not self.shown or abs(self.ratio - 1) < _MATTERS or not (estimator.weights or (estimator.values and self.ratio < 1)):
+            return None
+        return f"Ratios of probabilities average {self.ratio:.3g} in place of 1, as {self.why}: no interval holds what that does."
+
+
+def _unlike(logs: Logs) -> _Unlike:
+    if not logs.has_weights:
+        return _Unlike(1.0, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratios = ratio_of(logs, logs.total(np.exp(logs.log_ratio)), logs.steps.astype(np.float64))
+        return _Unlike(ratios.value, ratios.standard_error())
+
+
+def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: float, doubt: _Unlike) -> Estimate:
     if missing := _missing(estimator, logs):
         return Estimate(refused=missing)
     found = estimator.estimate(logs)
@@ -214,21 +247,24 @@ def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: flo
         return Estimate(ess=found.ess, setting=found.setting, refused=f"It comes to {found.value:.4g}, and {allowed}.")
     if found.ess is not None and found.ess < least_ess and not estimator.leans:
         return Estimate(ess=found.ess, setting=found.setting, refused=_too_few(logs, found.ess, least_ess))
-    uneven = found.ess is not None and found.ess < HALF * len(logs.steps) and logs.steps.max() > 1
-    told = said.of(found)
-    if estimator.estimate is importance.direct_method:
-        told = _with_error_of_values(told, logs.value_error, said.level)
-    return replace(told, caveat=estimator.caveat or (_FEWER if uneven else None))
+    told, several = said.of(found), logs.steps.max() > 1
+    told = _with_error_of_values(told, logs, said.level) if estimator.leans else told
+    uneven = found.ess is not None and found.ess < HALF * len(logs.steps) and several
+    whole = _WHOLE if several and estimator.estimate in _OF_WHOLE else None
+    return replace(told, caveat=doubt.caveat(estimator) or estimator.caveat or whole or (_FEWER if uneven else None))
 
 
-def _with_error_of_values(told: Estimate, error: float, level: float) -> Estimate:
-    """The direct method's estimate, whose interval is that of first states, with what chance in the logs makes of values."""
+def _with_error_of_values(told: Estimate, logs: Logs, level: float) -> Estimate:
+    """An estimate that leans on values, whose interval is that of other episodes, with what these values have wrong."""
     assert told.value is not None
     assert told.standard_error is not None
-    wide, within = float(norm.ppf((1 + level) / 2)) * error, told.interval
+    wide, off, within = float(norm.ppf((1 + level) / 2)) * logs.value_error, abs(logs.value_bias), told.interval
+    if not math.isfinite(wide):
+        return replace(told, interval=None)
     if within is not None:
-        within = told.value - math.hypot(told.value - within[0], wide), told.value + math.hypot(within[1] - told.value, wide)
-    return replace(told, interval=within, standard_error=math.hypot(told.standard_error, error))
+        below, above = (math.hypot(told.value - end, wide) + off for end in within)
+        within = told.value - below, told.value + above
+    return replace(told, interval=within, standard_error=math.hypot(told.standard_error, logs.value_error))
 
 
 def _missing(estimator: Estimator, logs: Logs) -> str | None:
@@ -260,19 +296,15 @@ def _too_few(logs: Logs, ess: float, least: float) -> str:
     return f"{few}: the judged policy acts too differently from the data, or for too long."
 
 
-def _warnings(logs: Logs, estimators: list[Estimator]) -> Iterator[str]:
+def _warnings(logs: Logs, estimators: list[Estimator], doubt: _Unlike) -> Iterator[str]:
     if not logs.has_weights or not any(estimator.weights for estimator in estimators):
         return
     if logs.estimated:
         yield "The behaviour's probabilities were estimated from the data, so weights are as right as that estimate."
-    with np.errstate(over="ignore", invalid="ignore"):
-        ratios = ratio_of(logs, logs.total(np.exp(logs.log_ratio)), logs.steps.astype(np.float64))
-        apart, error = ratios.value - 1, ratios.standard_error()
-    if abs(apart) > _APART * error:
-        why = "the judged policy does what the data never show" if apart < 0 else "the behaviour's probabilities are too small"
+    if doubt.shown:
         yield (
-            f"Ratios of probabilities average {ratios.value:.3g} ± {error:.2g} over the steps, where 1 is expected: {why}, "
-            "or they are not those that acted."
+            f"Ratios of probabilities average {doubt.ratio:.3g} ± {doubt.error:.2g} over the steps, where 1 is expected: "
+            f"{doubt.why}, or they are not those that acted."
         )
     if lost := float(np.bincount(logs.step, logs.discount)[logs.ess_by_step == 0].sum() / logs.discount.sum()):
         step = int((logs.ess_by_step == 0).argmax())

@@ -47,7 +47,7 @@ from ..definition import LossValue, Network, Verbs, due, loss, transitions
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Mean, QFunction, Values
+from ..networks.q_functions import Mean, MeanQFunction, Values
 from ..optimizers import Adam, Optimizer
 from ..wants import Looks, Material, Transitions
 from .decisions import decisions, policy_of
@@ -73,7 +73,7 @@ class EvaluationConfig(CriticsConfig):
     )
     tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", source=D3RLPY, gt=0, le=1)
     encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
-    q_function: QFunction = setting(
+    q_function: MeanQFunction = setting(
         Mean(loss="squared"), "what the critic estimates: mean, or a distribution of the return", source="choice 7"
     )
     value_bounds: Literal["rewards"] | Bounds | None = setting(

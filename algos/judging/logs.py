@@ -193,17 +193,30 @@ class Logs:
         To first order it is that of Σ_t γ^t δ_t over what the judged policy would go through. Steps count by how much likelier it
         takes their actions than the behaviour; that it comes to other states more often is not known, and not counted.
         """
+        if not self._share.any():  # nothing was logged that it would do
+            return math.inf
+        return float(self._steps_to_come * np.linalg.norm(self._share * self.surprise))
+
+    @cached_property
+    def value_bias(self) -> float:
+        """How far V at first states is from what solves its equations on the logs, by the same Σ_t γ^t δ_t: its mean."""
+        return float(self._steps_to_come * (self._share @ self.surprise))
+
+    @cached_property
+    def _share(self) -> np.ndarray:
+        """[N], by which steps count that the judged policy would take too; they sum to 1, or to 0 where there is none."""
         weight = np.ones(len(self.reward)) if self.policy_log_prob is None else np.exp(self.policy_log_prob)
         if self.has_weights:
             weight = np.exp(np.minimum(self.log_ratio, 700.0))
-        if not weight.any():  # nothing was logged that it would do
-            return math.inf
-        share = weight / weight.sum()
+        return weight / (weight.sum() or 1.0)
+
+    @cached_property
+    def _steps_to_come(self) -> float:
+        """Discounted steps of an episode of the judged policy; those that were logged where it would end sooner."""
         last = self.first + self.steps - 1
-        ended = share[last] if self.final_value is None else share[last] * (self.final_value == 0)
+        ended = self._share[last] if self.final_value is None else self._share[last] * (self.final_value == 0)
         going = self.gamma * (1 - ended.sum())
-        horizon = max(self.total(self.discount).mean(), 1 / (1 - going) if going < 1 else math.inf)
-        return float(horizon * np.sqrt((share * self.surprise) @ (share * self.surprise)))
+        return max(self.total(self.discount).mean(), 1 / (1 - going) if going < 1 else math.inf)
 
     @cached_property
     def surprise(self) -> np.ndarray:

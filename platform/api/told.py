@@ -251,12 +251,17 @@ class Policy(Told):
     noun: Literal["policy", "model"]  # what it is
 
 
-class Played(Told):
-    """What a version of a model returned."""
+class Evidence(Told):
+    """What speaks for a version of a model, by which it is promoted or not."""
 
     version: str
-    mean: float
-    lower: float  # 95 % bound of the mean
+    by: str  # "play", or the estimator's name
+    mean: float  # return, or its estimate
+    lower: float  # end of its interval
+    level: float  # of that interval
+    episodes: int | None  # that were played, or that the logs hold; None: not known
+    ess: float | None  # effective episodes behind an estimate's weights; None: it has none
+    source: str  # what was played, or the judgement's folder
 
 
 class Promotion(Told):
@@ -264,9 +269,10 @@ class Promotion(Told):
 
     passed: bool  # whether the candidate is the champion now
     why: str  # what decided it, in a sentence
-    candidate: Played | None = None
-    champion: Played | None = None
+    candidate: Evidence | None = None
+    champion: Evidence | None = None
     above: float | None = None  # what the candidate's lower bound had to be above
+    what: str = ""  # that in words
 
 
 class Rollback(Told):

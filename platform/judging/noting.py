@@ -1,10 +1,11 @@
 """A judgement in MLflow: metrics of FQE's runs, and tags of the registered versions that were judged.
 
 Metrics `judge/NAME`, `judge/NAME/lower` and `judge/NAME/upper` of each estimator that was not refused. Tags of a version, of its
-newest judgement: `d3ray.estimate.by` (the estimator), `.value`, `.lower`, `.upper`, `.level`, `.gamma`, `.data` (what the logs
-returned, with what the policy is expected to make of episodes that were cut where the estimator counts that too), `.fingerprint`
-(of the logs), `.judgement` (the folder) and `.time` (UTC; equal for all that were judged together). Where the newest judgement has
-nothing to decide by, a version has none of them, so an older one promotes nothing.
+newest judgement: `d3ray.estimate.by` (the estimator), `.value`, `.lower`, `.upper`, `.level`, `.episodes` (of the logs), `.ess`
+(effective ones, where there are weights), `.gamma`, `.data` (what the logs returned, with what the policy is expected to make of
+episodes that were cut where the estimator counts that too), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time`
+(UTC; equal for all that were judged together). Where the newest judgement has nothing to decide by, a version has none of them, so
+an older one promotes nothing.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def _tags(judgement: Judgement, verdict: Verdict, now: str) -> dict[str, str]:
         "lower": repr(found.interval[0]),
         "upper": repr(found.interval[1]),
         "level": repr(verdict.estimates.level),
+        "episodes": str(verdict.estimates.n_episodes),
+        **({} if found.ess is None else {"ess": repr(found.ess)}),
         "gamma": repr(verdict.estimates.gamma),
         "data": repr(data.value),
         "fingerprint": judgement.fingerprint,

@@ -1,21 +1,18 @@
-"""The gate where there is no environment to play in: estimates from logs decide which version is the champion.
+"""Estimates from logs at the gate, where there is no environment to play in.
 
-**The gate.** Of the newest judgement (`d3ray judge`) that has versions of the model, the one with the largest lower bound is taken.
-It passes where
-
-    its lower bound > the champion's in the same judgement,
-
-and where there is no champion yet, its lower bound > what the logs themselves returned. Both were estimated from the same logs, by
-the same estimator, with the same γ. A champion that was not judged with it has to be: nothing is compared across judgements.
-
-**Kept in the registry**: what `promotion` keeps, with `d3ray.gate.by` in place of episodes and seed.
+Of the newest judgement (`d3ray judge`) that has versions of the model, the one with the largest lower bound is taken to the `gate`,
+and held against the champion's in the same judgement: both were estimated from the same logs, by the same estimator, with the same
+γ. A champion that was not judged with it has to be: nothing is compared across judgements. Where there is no champion yet, it is
+held against what the logs themselves returned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from .promotion import CHAMPION, Promotion, crown, model_of
+from ...algos.judging.resampling import LEVEL
+from .gate import CHAMPION, Evidence, Promotion, decide, model_of
 from .registered import registry, tracking_uri
 
 TAG = "d3ray.estimate"
@@ -31,37 +28,45 @@ def promote_by_estimate(name: str, *, tracking: str | None = None, storage: str 
     with registry(tracking_uri(tracking, storage)) as client:
         model = model_of(client, name)
         champion = {alias: str(version) for alias, version in model.aliases.items()}.get(CHAMPION)
-        judged = _newest({str(one.version): one.tags for one in client.search_model_versions(f"name = '{name}'")})
+        judged, returns = _newest({str(one.version): one.tags for one in client.search_model_versions(f"name = '{name}'")})
         if not judged:
             return Promotion(False, f"No version of {name} has an estimate: d3ray judge models:/{name}/VERSION DATASET makes one.")
-        best = max(judged, key=lambda version: (float(judged[version]["lower"]), version == champion))
-        about = judged[best]
+        best = max(judged, key=lambda version: (judged[version].lower, version == champion))
         if best == champion:
-            return Promotion(True, f"Version {champion} of {name} is the champion already, and has the largest lower bound.")
+            why = f"Version {champion} of {name} is the champion already, and has the largest lower bound."
+            return Promotion(True, why, judged[best], judged[best])
         if champion is not None and champion not in judged:
             both = f"models:/{name}/{best} models:/{name}/{champion}"
             return Promotion(
                 False,
                 f"The champion of {name}, version {champion}, was not judged with version {best}: d3ray judge {both} DATASET.",
+                judged[best],
             )
-        above = float(about["data"] if champion is None else judged[champion]["lower"])
-        what = "what the logs returned" if champion is None else f"that of the champion, version {champion}"
-        lower = float(about["lower"])
-        numbers = f"{about['by']} of {float(about['value']):.2f}, lower bound {lower:.2f}"
-        if not lower > above:
-            why = f"its {numbers} is not above {what}, {above:.2f}: {above - lower:.2f} short"
-            return Promotion(False, f"Version {best} of {name} is not promoted: {why}.", above=above)
-        gate = {"mean": about["value"], "lower": about["lower"], "above": repr(above), "by": about["by"]}
-        crown(client, model, best, champion, gate | {"judgement": about["judgement"]})
-    return Promotion(True, f"Version {best} of {name} is the champion: its {numbers} is above {what}, {above:.2f}.", above=above)
+        returned = returns[best], "what the logs returned"
+        noted = {"judgement": judged[best].source}
+        return decide(client, model, judged[best], None if champion is None else judged[champion], returned, noted)
 
 
-def _newest(tags: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """The estimates of the newest judgement, by version."""
-    found = {
+def _newest(tags: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Evidence], dict[str, float]]:
+    """By version what the newest judgement says of it, and what the logs returned there."""
+    noted = {
         version: {key.removeprefix(f"{TAG}."): str(value) for key, value in each.items() if key.startswith(f"{TAG}.")}
         for version, each in tags.items()
         if f"{TAG}.lower" in each
     }
-    newest = max((one["time"] for one in found.values()), default="")
-    return {version: one for version, one in found.items() if one["time"] == newest}
+    newest = max((one["time"] for one in noted.values()), default="")
+    noted = {version: one for version, one in noted.items() if one["time"] == newest}
+    return {version: _evidence(version, one) for version, one in noted.items()}, {v: float(one["data"]) for v, one in noted.items()}
+
+
+def _evidence(version: str, noted: Mapping[str, str]) -> Evidence:
+    return Evidence(
+        version,
+        noted["by"],
+        float(noted["value"]),
+        float(noted["lower"]),
+        float(noted.get("level", LEVEL)),
+        int(noted["episodes"]) if "episodes" in noted else None,
+        float(noted["ess"]) if "ess" in noted else None,
+        noted["judgement"],
+    )

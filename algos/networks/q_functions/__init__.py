@@ -23,7 +23,7 @@ from .iqn import IQN
 from .mean import Mean
 from .qr import QR
 from .reductions import reduced
-from .registry import QFunction, register_q_function
+from .registry import MeanQFunction, QFunction, register_q_function
 from .values import Goal, Values, as_values
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Goal",
     "HeadConfig",
     "Mean",
+    "MeanQFunction",
     "QFunction",
     "QFunctionConfig",
     "Values",

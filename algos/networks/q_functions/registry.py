@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 
 from ..named import Named
 from .categorical import Categorical
@@ -18,3 +18,11 @@ KINDS = Named("Q-function", QFunctionConfig, (Mean, QR, IQN, FQF, Categorical))
 register_q_function = KINDS.register  # makes a user's own Q-function known by its `name`; also a class decorator
 
 QFunction = Annotated[SerializeAsAny[QFunctionConfig], BeforeValidator(KINDS.read), KINDS]
+
+
+def _of_means(chosen: QFunctionConfig) -> QFunctionConfig:
+    """The same, with the loss that estimates a mean where a mean is chosen and no loss is said."""
+    return chosen.model_copy(update={"loss": "squared"}) if isinstance(chosen, Mean) and chosen.loss is None else chosen
+
+
+MeanQFunction = Annotated[QFunction, AfterValidator(_of_means)]  # of algorithms that are for means, whatever the actions

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from d3ray.algos.judging.estimates import BANDITS, EPISODES, estimate
+from d3ray.algos.judging.estimates import BANDITS, CRITIC, EPISODES, estimate
 from d3ray.algos.judging.logs import Logs
 from d3ray.data.errors import ConfigError
 
@@ -42,11 +42,12 @@ def test_a_table_of_every_estimator_of_one_step() -> None:
     assert found.warnings == ()
     assert (found.n_episodes, found.n_steps, found.unsupported) == (400, 400, 0)
     assert json.loads(json.dumps(found.to_dict()))["rows"]["SNIPS"]["value"] == weighted.value
-    longer = estimate(random_logs(0, [3] * 200), interval="student", level=0.5)
+    longer = estimate(random_logs(2, [3] * 200), interval="student", level=0.5)
     assert tuple(longer) == tuple(EPISODES)
     assert longer["DM"].ess is None
-    assert "does not hold the error of the values" in (longer["MAGIC"].caveat or "")
-    assert longer["WIS"].caveat is longer["WDR"].caveat is None  # 107 and 134 of 200 episodes count
+    assert longer["DM"].caveat == longer["MAGIC"].caveat == CRITIC
+    assert longer["WDR"].caveat is None  # some 130 of 200 episodes count
+    assert "longer tails than resamples" in (longer["WIS"].caveat or "")
     uneven = estimate(random_logs(0, [10] * 200))["WPDIS"]
     assert uneven.ess is not None
     assert 30 < uneven.ess < 100
@@ -93,7 +94,11 @@ def test_a_policy_outside_the_support_is_refused_with_the_share() -> None:
         "The weights come to 0.0 effective episodes of 400, fewer than 30: in 100.0% of the steps the judged policy never takes "
         "the logged action."
     )
-    assert nowhere["DM"].value == pytest.approx(0.0)  # what leans on values is not refused, but warned of
+    assert nowhere["DM"].value == pytest.approx(0.0)  # what leans on values is not refused, but nothing says how wrong these are
+    assert nowhere["DM"].interval is None
+    assert (nowhere["DM"].caveat or "").startswith(
+        "Ratios of probabilities average 0 in place of 1, as the judged policy does what"
+    )
     assert (
         "From step 0 on, 100.0% of what is discounted, no episode is one that the judged policy could have made."
         in nowhere.warnings

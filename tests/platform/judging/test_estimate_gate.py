@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from d3ray.algos.judging.estimates import Estimate, Estimates
 from d3ray.data.errors import ConfigError
 from d3ray.jobs.command.running import run_command
+from d3ray.platform.api.policies import promote
 from d3ray.platform.judging.judgement import Judgement, Verdict
 from d3ray.platform.judging.noting import note
 from d3ray.platform.tracking.estimate_gate import promote_by_estimate
@@ -28,10 +29,10 @@ class Registry:
         for _ in range(3):
             self.client.create_model_version("shop", source=(storage / "policy").as_uri())
 
-    def judge(self, time: str, lower: dict[str, float], data: float = 1.0) -> None:
+    def judge(self, time: str, lower: dict[str, float], data: float = 1.0, **more: Any) -> None:
         """A judgement of versions by their lower bounds."""
         for version, bound in lower.items():
-            about = {"by": "WDR", "value": bound + 1, "lower": bound, "data": data, "judgement": "there", "time": time}
+            about = {"by": "WDR", "value": bound + 1, "lower": bound, "data": data, "judgement": "there", "time": time, **more}
             for key, value in about.items():
                 self.client.set_model_version_tag("shop", version, f"d3ray.estimate.{key}", str(value))
 
@@ -54,7 +55,7 @@ def test_the_first_champion_has_a_lower_bound_above_what_the_logs_returned(regis
     found = registry.promote()
     assert not found.passed
     assert found.above == 1.0
-    assert found.why.endswith("lower bound 0.90 is not above what the logs returned, 1.00: 0.10 short.")
+    assert found.why.endswith("lower bound 0.90 (95%), is not above what the logs returned, 1.00: 0.10 short.")
     assert registry.champion is None
     registry.judge("2026-01-02", {"1": 1.0})  # as much is not above
     assert not registry.promote().passed
@@ -65,6 +66,31 @@ def test_the_first_champion_has_a_lower_bound_above_what_the_logs_returned(regis
     assert "is the champion already" in registry.promote().why
 
 
+def test_what_decides_is_told_with_how_much_stands_behind_it(registry: Registry) -> None:
+    registry.judge("2026-01-01", {"1": 1.5}, episodes=19, ess=19.0)
+    assert "stands on too few: the gate needs at least 20 episodes" in registry.promote().why
+    registry.judge("2026-01-02", {"1": 1.0042, "2": 0.3}, episodes=4000, ess=1203.25, level=0.9)
+    found = promote("shop", by="estimate", storage=registry.storage)
+    assert found.candidate is not None
+    told = {"version": "1", "by": "WDR", "mean": 2.0042, "lower": 1.0042, "level": 0.9, "episodes": 4000, "ess": 1203.25}
+    assert found.candidate.model_dump() == {**told, "source": "there"}
+    assert (found.above, found.what) == (1.0, "what the logs returned")
+    assert "from 4,000 logged episodes, of which 1,203.2 count effectively, its WDR of 2.0042, lower" in found.why
+    assert "lower bound 1.0042 (90%), is above what the logs returned, 1.0000." in found.why
+    tags = registry.client.get_model_version("shop", "1").tags
+    assert {key: tags[f"d3ray.gate.{key}"] for key in ("by", "episodes", "ess", "above")} == {
+        "by": "WDR",
+        "episodes": "4000",
+        "ess": "1203.25",
+        "above": "1.0",
+    }
+    registry.judge("2026-01-03", {"1": 1.0, "2": 1.5}, episodes=50)
+    found = promote("shop", by="estimate", storage=registry.storage)
+    assert found.passed
+    assert found.champion is not None
+    assert found.champion.lower == found.above == 1.0
+
+
 def test_what_the_newest_judgement_does_not_decide_has_no_estimate_any_more(registry: Registry) -> None:
     one = Estimate(value=2.0, interval=(1.5, 2.5))
     estimates = Estimates({"WDR": one}, Estimate(1.0, (0.9, 1.1)), "bootstrap", 0.95, 0.99, 9, 9, False, None, ())
@@ -73,6 +99,7 @@ def test_what_the_newest_judgement_does_not_decide_has_no_estimate_any_more(regi
         note(Judgement("judge", "logs", "f" * 64, trusted, (verdict,), {}, folder="there"), registry.storage, None)
         tags = registry.client.get_model_version("shop", "2").tags
         assert ("d3ray.estimate.lower" in tags) is passes
+        assert tags.get("d3ray.estimate.episodes") == ("9" if passes else None)
     assert "No version of shop has an estimate" in registry.promote().why
 
 
@@ -87,7 +114,7 @@ def test_the_next_one_is_above_the_champion_in_the_same_judgement(registry: Regi
     assert registry.promote().why == "Version 1 of shop is the champion already, and has the largest lower bound."
     registry.judge("2026-01-05", {"1": 2.0, "2": 2.5, "3": 2.4})
     assert run_command("promote", ["shop", "by=estimate", f"storage={registry.storage}"]) == 0
-    assert "Version 2 of shop is the champion: its WDR of 3.50, lower bound 2.50 is above" in capsys.readouterr().out
+    assert "Version 2 of shop is the champion: its WDR of 3.50, lower bound 2.50 (95%), is above" in capsys.readouterr().out
     assert registry.champion == "2"
     assert rollback("shop", storage=registry.storage).version == "1"
     with pytest.raises(ConfigError, match="'shop'"):

@@ -1,0 +1,160 @@
+"""The gate through which a version of a registered model becomes its champion, whatever speaks for it.
+
+With `FEWEST` episodes or more it passes where
+
+    lower bound of the candidate > lower bound of the champion, by the same evidence,
+
+and where there is no champion yet, lower bound of the candidate > what its data returned. Evidence is episodes that both played
+(`promotion`) or estimates from the same logs (`estimate_gate`); no version passes without one of the two.
+
+**Kept in the registry**, so that whoever asks the server knows: the alias `champion`; the tag `d3ray.champions` of the registered
+model, the versions that were the champion, oldest first, the present one last; and on the version that was promoted
+`d3ray.gate.by`, `d3ray.gate.mean`, `d3ray.gate.lower`, `d3ray.gate.above` (what it had to be above), `d3ray.gate.episodes` and
+`d3ray.gate.ess`, with `d3ray.gate.seed` or `d3ray.gate.judgement`. The tag is written before the alias moves forward and after it
+moves back, and what follows the present champion in it does not count: so a command that is killed between the two has changed
+nothing but a note.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...algos.judging.resampling import LEVEL
+from ...data.errors import ConfigError, did_you_mean
+
+CHAMPION = "champion"
+FEWEST = 20  # episodes of which a bootstrap may be asked for a lower bound
+_HISTORY = "d3ray.champions"
+_KEPT = 200  # versions of the history: a tag has 5,000 characters
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for a version.
+
+    Attributes:
+        version: Of the registered model.
+        by: "play", or the estimator's name.
+        mean: Mean return, or its estimate.
+        lower: Lower end of its interval.
+        level: Of that interval.
+        episodes: That were played, or that the logs hold; None: not known.
+        ess: Effective number of episodes behind the weights of an estimate; None: it has no weights.
+        source: What was played, or the judgement.
+    """
+
+    version: str
+    by: str
+    mean: float
+    lower: float
+    level: float = LEVEL
+    episodes: int | None = None
+    ess: float | None = None
+    source: str = ""
+
+    @property
+    def behind(self) -> str:
+        """How many episodes stand behind it; empty where that is not known."""
+        if self.episodes is None:
+            return ""
+        if self.by == "play":
+            return f"over {self.episodes:,} episodes of {self.source} "
+        effective = "" if self.ess is None else f", of which {self.ess:,.1f} count effectively,"
+        return f"from {self.episodes:,} logged episodes{effective} "
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """How a promotion went.
+
+    Attributes:
+        passed: Whether the candidate is the champion now.
+        why: What decided it, in a sentence.
+        candidate: What speaks for it; None where nothing was looked at.
+        champion: The same of the champion; None where there was none, or nothing was looked at.
+        above: What the candidate's lower bound had to be above.
+        what: That in words, as "what the logs returned".
+    """
+
+    passed: bool
+    why: str
+    candidate: Evidence | None = None
+    champion: Evidence | None = None
+    above: float | None = None
+    what: str = ""
+
+
+def decide(
+    client: Any, model: Any, candidate: Evidence, champion: Evidence | None, returned: tuple[float, str], noted: Mapping[str, Any]
+) -> Promotion:
+    """Makes a version of a registered model its champion, where it passes.
+
+    Args:
+        client: MLflow's.
+        model: The registered model.
+        candidate: What speaks for the version.
+        champion: The same of the present champion; None: there is none.
+        returned: What the data returned, which a first champion has to be above, and what that is called.
+        noted: Tags of the version beside those of the evidence.
+    """
+    above, what = returned if champion is None else (champion.lower, f"that of the champion, version {champion.version}")
+    short = above - candidate.lower
+    digits = min(6, max(2, 1 - math.floor(math.log10(abs(short))))) if short and math.isfinite(short) else 2  # so that both differ
+    called = "return" if candidate.by == "play" else candidate.by
+    bound = f"lower bound {candidate.lower:.{digits}f} ({candidate.level:.0%})"
+    numbers = f"{candidate.behind}its {called} of {candidate.mean:.{digits}f}, {bound}"
+    told = candidate, champion, above, what
+    stays = f"Version {candidate.version} of {model.name} is not promoted: "
+    if candidate.episodes is not None and candidate.episodes < FEWEST:
+        return Promotion(False, f"{stays}{numbers}, stands on too few: the gate needs at least {FEWEST} episodes.", *told)
+    if not candidate.lower > above:
+        return Promotion(False, f"{stays}{numbers}, is not above {what}, {above:.{digits}f}: {short:.{digits}f} short.", *told)
+    gate = {name: getattr(candidate, name) for name in ("by", "mean", "lower", "episodes", "ess")}
+    crown(client, model, candidate.version, champion and champion.version, {**gate, "above": above, **noted})
+    return Promotion(
+        True,
+        f"Version {candidate.version} of {model.name} is the champion: {numbers}, is above {what}, {above:.{digits}f}.",
+        *told,
+    )
+
+
+def crown(client: Any, model: Any, candidate: str, champion: str | None, gate: Mapping[str, Any]) -> None:
+    """Makes a version of a registered model its champion in place of another, and notes what it had to pass."""
+    for key, value in gate.items():
+        if value is not None:
+            client.set_model_version_tag(model.name, candidate, f"d3ray.gate.{key}", str(value))
+    history = champions(model.tags, champion)
+    client.set_registered_model_tag(model.name, _HISTORY, " ".join([*history, candidate][-_KEPT:]))
+    client.set_registered_model_alias(model.name, CHAMPION, candidate)
+
+
+def back_to(client: Any, name: str, champion: str, history: list[str]) -> None:
+    """Gives the alias back to a champion of before, with which the history then ends."""
+    client.set_registered_model_alias(name, CHAMPION, champion)
+    client.set_registered_model_tag(name, _HISTORY, " ".join(history))
+
+
+def champions(tags: Mapping[str, str], champion: str | None) -> list[str]:
+    """The versions that were the champion, the present one last; one that somebody set by hand counts too."""
+    known = tags.get(_HISTORY, "").split()
+    if champion is None:
+        return []
+    while known and known[-1] != champion:
+        known.pop()
+    return known or [*tags.get(_HISTORY, "").split(), champion]
+
+
+def model_of(client: Any, name: str) -> Any:
+    """The registered model of a name. Raises ConfigError: there is none."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+    known = [model.name for model in client.search_registered_models(max_results=1000)]
+    raise ConfigError(f"There is no registered model {name!r}{did_you_mean(name, known) if known else '; none is registered yet.'}")
