@@ -142,7 +142,7 @@ def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgre
     except (KeyboardInterrupt, SystemExit):
         raise KeyboardInterrupt(_interrupted(experiment)) from None
     except BaseException as error:
-        if experiment.is_new and not experiment.lock.lost and all(one.committed < 0 for one in experiment.trials()):
+        if experiment.is_new and not experiment.lock.lost and not any(one.is_begun for one in experiment.trials()):
             experiment.discard()
         elif type(error) is StorageError and "--resume" not in str(error):  # such as a full disk under our own notes
             go_on = resume_command(experiment.folder.name)

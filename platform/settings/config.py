@@ -141,7 +141,12 @@ class Conditions(Config):
     evaluation: EvaluationConfig | None = setting(None, "environment or held-out share; null: losses only")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what is kept")
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="CPUs and GPUs of a trial")
-    retries: int = setting(3, "how often --resume tries again what failed; then it stays failed", ge=0)
+    retries: int = setting(
+        3,
+        "how often a trial is begun again whose worker died without a checkpoint between, and how often --resume tries again what "
+        "failed; then it stays failed",
+        ge=0,
+    )
     loggers: tuple[Literal["csv", "tensorboard"], ...] = setting(
         (), "metrics as files too, beside MLflow: csv, tensorboard; folders of these names in the experiment's own"
     )
