@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors
 from ..cluster.session import CREDENTIALS
 from ..results.progress import OnProgress, Progress
@@ -135,7 +136,7 @@ def _resources(config: Mapping[str, Any]) -> Any:
 def _tune_folder(experiment: Experiment) -> Any:
     """Where Tune keeps its own notes. Nothing is read from them again."""
     if experiment.folder.local is None:
-        with tempfile.TemporaryDirectory(prefix="d3ray-tune-", ignore_cleanup_errors=True) as scratch:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("tune"), ignore_cleanup_errors=True) as scratch:
             yield scratch
     else:
         folder = experiment.folder / "tune"

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...data.storage.claims import scratch_names
 from ...data.storage.json_text import parse_json
 from ..results.configurations import best_by, objective_of, read_configurations, seed_score
 from ..settings.evaluation import evaluation_seed
@@ -98,7 +99,7 @@ def _register_seed(
     model_id = logged[0].model_id if logged else None
     tags = _version_tags(trial, seed, about, package.read_json(f"{kind}.json"))
     if model_id is None:
-        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch, package.as_local() as files:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("model")) as scratch, package.as_local() as files:
             folder = Path(scratch) / "model"
             _save(files, folder, kind)
             model_id = client.create_logged_model(
