@@ -231,19 +231,31 @@ class Watch(tune.Callback):
         progress: What is kept.
         tell: Called with it whenever it changed.
         deaths: What workers die of.
+        spent: Says whether the experiment's time is up.
+        time_limit: The experiment's, in seconds.
     """
 
     def __init__(
-        self, queue: TrialQueue, experiment: Experiment, progress: Progress, tell: OnProgress | None, deaths: Deaths
+        self,
+        queue: TrialQueue,
+        experiment: Experiment,
+        progress: Progress,
+        tell: OnProgress | None,
+        deaths: Deaths,
+        spent: Spent | None = None,
+        time_limit: float | None = None,
     ) -> None:
+        self._spent, self._time_limit = spent, time_limit
         self._queue, self._experiment, self._progress, self._tell = queue, experiment, progress, tell
         self._deaths, self._cause, self._counted = deaths, "", set[str]()  # workers whose death is counted
         self._look_at = 0.0
 
     def on_step_begin(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        """Looks now and then whether there is still a Ray, and raises StorageError where there is none."""
+        """Looks now and then whether time is up, and whether there is still a Ray; raises StorageError where there is none."""
         if time.monotonic() >= self._look_at:
             check_ray()
+            if self._spent is not None and self._spent.is_time_up and not self._experiment.is_stopping:
+                self._experiment.cancel(self._time_limit)
             self._look_at = time.monotonic() + _SECONDS_BETWEEN_QUESTIONS
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:

@@ -89,10 +89,10 @@ def run_trials(
         grow_to=work.config.resources.grow_to,
         max_concurrent=work.max_concurrent,
         spent=spent,
-        cancelled=lambda: experiment.is_cancelled,
+        cancelled=lambda: experiment.is_stopping,
     )
     deaths = Deaths()
-    watch = Watch(queue, experiment, progress, on_progress, deaths)
+    watch = Watch(queue, experiment, progress, on_progress, deaths, spent, work.config.time_limit.experiment)
     queue.refuse = watch.refuse
     with _tune_folder(experiment) as folder, FaultLog(experiment.folder), deaths, Guard(folder) as guard:
         guard.before(queue, suggest=None, on_trial_result=None, on_trial_complete=None)

@@ -121,7 +121,8 @@ def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgre
         settle(config.storage_place, tracking)
         for one in experiment.trials():
             one.give_up_after(config.retries)
-        spent = Spent(experiment.folder, work.limits)
+            one.allow(config.time_limit.model_dump())
+        spent = Spent(experiment.folder, work.limits, time_limit=config.time_limit.experiment)
         work = work.stacked(experiment.seeds_per_trial)
         proposer = work.propose(experiment, spent) if trial is None else Listed([_taken_up(experiment, trial)])
         with Delivery(tracking, experiment, experiment.trials(), MetricFiles(experiment, config.loggers)) as delivery:

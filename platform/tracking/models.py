@@ -92,12 +92,16 @@ def _register_seed(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    for known in client.search_model_versions(f"name = '{model}' and run_id = '{run}'"):
-        return str(known.version)
     kind = package.above.label
-    logged = [m for m in client.search_logged_models([tracking.experiment_id], f"source_run_id = '{run}'") if m.status == "READY"]
-    model_id = logged[0].model_id if logged else None
     tags = _version_tags(trial, seed, about, package.read_json(f"{kind}.json"))
+
+    def is_same(one: Any) -> bool:  # else of fewer steps, where a trial that a time limit had ended has gone on
+        return one.tags.get("d3ray.step") == tags["d3ray.step"]
+
+    for known in filter(is_same, client.search_model_versions(f"name = '{model}' and run_id = '{run}'")):
+        return str(known.version)
+    logged = [m for m in client.search_logged_models([tracking.experiment_id], f"source_run_id = '{run}'") if m.status == "READY"]
+    model_id = next((m.model_id for m in filter(is_same, logged)), None)
     if model_id is None:
         with tempfile.TemporaryDirectory(prefix=scratch_names("model")) as scratch, package.as_local() as files:
             folder = Path(scratch) / "model"
