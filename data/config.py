@@ -40,7 +40,7 @@ class Config(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _in_full(cls, value: Any) -> Any:
-        if isinstance(value, str | int) and cls.shorthand:
+        if isinstance(value, str | int | float) and cls.shorthand:
             return {cls.shorthand: value}
         return in_present_words(cls, value) if isinstance(value, dict) else value
 

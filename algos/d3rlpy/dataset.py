@@ -20,6 +20,7 @@ from ...data.mdp_dataset import MDPDataset as OurMDPDataset
 from ...data.replay import ReplayBuffer as Ring
 from ...data.spec import space_columns
 from ...data.storage.checks import as_array
+from ...data.storage.claims import scratch_names
 from ..environments.make import is_given, make
 
 UNLIMITED = 1_000_000  # rows of a ring for a buffer without a limit; memory is touched only as it fills
@@ -184,7 +185,7 @@ class MDPDataset(OurMDPDataset, _Drawn):
         if isinstance(fname, str | Path):
             super().dump(fname)
             return
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(prefix=scratch_names("file")) as folder:
             file = Path(folder) / "dataset.h5"
             super().dump(file)
             fname.write(file.read_bytes())
@@ -194,7 +195,7 @@ class MDPDataset(OurMDPDataset, _Drawn):
         """What `dump` wrote, of a name or an open file; any file that d3ray imports."""
         if isinstance(fname, str | Path):
             return super().load(fname)  # pyright: ignore[reportReturnType]
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(prefix=scratch_names("file")) as folder:
             file = Path(folder) / "dataset.h5"
             file.write_bytes(fname.read())
             loaded = super().load(file)

@@ -17,6 +17,7 @@ from ...data.frames import stacked_spec
 from ...data.masks import ACTION_MASK, Masked
 from ...data.sampling import TransitionSampler
 from ...data.spec import Spec, space_columns
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import Place, storage_errors
 from ...data.uris import is_remote
 from ..acting.foreign_onnx import ForeignOnnxPolicy
@@ -90,7 +91,7 @@ def _opened(given: Any, spec: Spec) -> Any:
         with Place(given).as_local() as folder:
             return _read(folder, spec)
     above, name = Place.of_file(given)
-    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("decisions")) as scratch:
         with storage_errors("read", given):
             above.fetch(name, file := Path(scratch) / name)
         return _read(file, spec)

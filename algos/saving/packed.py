@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...data.errors import StorageError, reason
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors, write_atomically
 
 _BEGINS = b"PK\x03\x04"
@@ -37,7 +38,7 @@ def pack(folder: Path, path: Path) -> None:
 @contextmanager
 def unpacked(path: str | Path) -> Generator[Path]:
     """The folder that was packed, while the body runs. Raises StorageError where it is damaged, or was packed otherwise."""
-    with TemporaryDirectory(prefix="d3ray-") as scratch:
+    with TemporaryDirectory(prefix=scratch_names("file")) as scratch:
         try:
             with zipfile.ZipFile(path) as packed:
                 if any(one.compress_type != zipfile.ZIP_STORED for one in packed.infolist()):  # it may grow without bounds

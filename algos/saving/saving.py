@@ -11,6 +11,7 @@ from typing import Any
 from ...data.episodes import action_size, observation_shape
 from ...data.errors import ConfigError, StorageError
 from ...data.spec import Spec, space_columns
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors, write_atomically
 from ...data.storage.json_text import parse_json
 from ..devices import AnyDevice
@@ -38,7 +39,7 @@ def save(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> 
 
 def save_packed(algorithm: Estimator, path: str | Path) -> None:
     """The same as one file, which replaces what is there. Raises StorageError where it cannot be written."""
-    with TemporaryDirectory(prefix="d3ray-") as scratch:
+    with TemporaryDirectory(prefix=scratch_names("file")) as scratch:
         save(algorithm, folder := Path(scratch) / "saved")
         pack(folder, Path(path))
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...data.dataset import Dataset
+from ...data.storage.claims import scratch_names
 from ..saving.checkpoint import read_checkpoint
 from ..stack import Stack
 from .alternatives import other_floats
@@ -96,7 +97,7 @@ def check_one_update_in_float32(make: Make) -> None:
 def check_resumes_bit_for_bit(make: Make, n_steps: int = 9) -> None:
     """Saved after 9 updates, loaded and trained 9 more is the same, to the last bit, as 18 in one go."""
     dataset, n = data_for(make), n_steps
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("tiny")) as folder:
         make(seed=1).fit(dataset, n, 6).save(Path(folder) / "saved")
         tensors, meta, _ = read_checkpoint(Path(folder) / "saved")
     resumed = make(seed=1).load_state(tensors, meta).fit(dataset, n, 6)

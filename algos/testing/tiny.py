@@ -13,6 +13,7 @@ import numpy as np
 from ...data.dataset import Dataset
 from ...data.masks import bare, mask_of
 from ...data.random import normal, root_key, uniform
+from ...data.storage.claims import scratch_names
 from ..base import Algorithm
 from ..model_based.probabilistic_ensemble import ProbabilisticEnsemble
 from ..model_based.shared import InAModel
@@ -140,7 +141,7 @@ def tiny_model(*, discrete: bool = False) -> ProbabilisticEnsemble:
 @cache
 def _kept() -> tempfile.TemporaryDirectory[str]:
     """A folder with a tiny model, which goes with the process."""
-    folder = tempfile.TemporaryDirectory(prefix="d3ray-tiny-")
+    folder = tempfile.TemporaryDirectory(prefix=scratch_names("tiny"))
     tiny_model().save(Path(folder.name) / "model")
     return folder
 

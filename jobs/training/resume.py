@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data.errors import ConfigError, StorageError
+from ...data.storage.claims import scratch_names
 from ..command.base import JobConfig, Result, option
 from ..command.running import run_command
 
@@ -64,7 +65,10 @@ def run(config: ResumeConfig) -> Result:
     settings: Mapping[str, Any] = {**kept["config"], "name": config.experiment, "storage": config.place}
     changes = [change for change in config.changes if not change.startswith(("storage=", "--storage="))]
     folder = Path(kept.get("working_directory") or ".")
-    with contextlib.chdir(folder if folder.is_dir() else "."), tempfile.TemporaryDirectory() as temporary:
+    with (
+        contextlib.chdir(folder if folder.is_dir() else "."),
+        tempfile.TemporaryDirectory(prefix=scratch_names("resume")) as temporary,
+    ):
         file = Path(temporary) / f"{config.experiment}.yaml"
         file.write_text(json.dumps(settings, indent=1))
         return Result(made="", exit_status=run_command(kept["job"], ["--config", str(file), *changes, "--resume"]))

@@ -78,7 +78,10 @@ def describe(result: ExperimentResult) -> TrainResult:
     # A trial that was cancelled alone is an outcome: its line says so.
     failed = [seed for seed in result.seeds if seed.status != "FINISHED" and not (seed.status == "KILLED" and seed.final)]
     problems: list[str] = []
-    if failed:
+    if left := [seed for seed in failed if not seed.reason]:  # which nobody began
+        go_on = resume_command(result.folder)
+        problems.append(f"{len(left)} of {len(result.seeds)} seeds are left; with a larger time_limit.experiment {go_on} goes on.")
+    if failed := [seed for seed in failed if seed.reason]:
         reasons = "; ".join(f"seed {seed.seed}: {seed.reason}" for seed in failed)
         problems.append(f"{len(failed)} of {len(result.seeds)} seeds failed: {reasons.rstrip('.?')}.")
     if not all(seed.final for seed in failed):

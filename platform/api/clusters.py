@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ...data.errors import ConfigError
+from ...data.storage.claims import scratch_names
 from ...data.uris import without_secrets
 from ...data.version import __version__
 from ..cluster.jobs import Cluster, ListedJob, SubmittedJob
@@ -56,7 +57,7 @@ class Jobs:
         if submission.plugins:
             config["plugins"] = module_names(submission.plugins)
         named = [f"{name}={value}" for name, value in submission.config.items() if value in submission.files]
-        with tempfile.TemporaryDirectory(prefix="d3ray-submit-") as folder:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("submit")) as folder:
             file = Path(folder) / "config.yaml"
             file.write_text(json.dumps(config, indent=1))
             arguments, files = carried_config([*named, "--config", str(file), *submission.flags], submission.files)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...data.storage.claims import scratch_names
 from ..storage.folders import Folder
 from .configs import Given, check, plain
 from .submitting import place_at
@@ -28,7 +29,7 @@ def plan(config: Given, *, job: JobName = "train", address: str | None = None) -
         StorageError: the cluster or the storage cannot be reached.
     """
     check(config, job=job)
-    with tempfile.TemporaryDirectory(prefix="d3ray-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("plan")) as folder:
         file = Path(folder) / "config.yaml"
         file.write_text(json.dumps(plain(config, job)))
         place, arguments = place_at(address), ["--config", str(file), "--plan"]

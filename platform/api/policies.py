@@ -14,6 +14,7 @@ import numpy as np
 
 from ...data.errors import ConfigError
 from ...data.spec import Box, Environment
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors
 from ...data.uris import is_remote
 from ..storage.folders import Folder
@@ -173,7 +174,7 @@ def _packaged(source: str, seed: int | None, storage: str) -> Generator[tuple[Pa
             yield found.package, found.what
             return
         assert found.algorithm is not None
-        with tempfile.TemporaryDirectory(prefix="d3ray-policy-") as folder:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("policy")) as folder:
             found.algorithm.save_policy(package := Path(folder) / "policy")
             yield package, found.what
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data.errors import StorageError
+from ...data.storage.claims import scratch_names
 from ..cluster.launcher import ClusterFile
 from ..cluster.pretend import IDLE_SECONDS, Node, PretendCluster, Staged, in_words, pretend_cluster, until
 from ..storage.experiments import Experiment, Trial
@@ -56,7 +57,7 @@ def rehearse(
         seen.append(sentence)
         told(sentence)
 
-    with tempfile.TemporaryDirectory(prefix="d3ray-rehearsal-") as place, pretend_cluster(staged) as cluster:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("rehearsal")) as place, pretend_cluster(staged) as cluster:
         training = _Training(Path(place), cluster, {"cpu": cpu, "gpu": gpu})
         try:
             _play(cluster, staged, training, tell)

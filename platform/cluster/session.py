@@ -27,6 +27,7 @@ NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-
 # What a Ray of one driver has no use for: its dashboard's process, which comes even without a dashboard and is waited for, the
 # autoscaler, and the reader of its workers' logs, which are not shown. A third of what a start costs.
 _UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
+_VITAL = ("raylet", "gcs_server")  # processes of Ray without which nothing goes on; a raylet ends with its agents
 _coming: list[Future[None]] = []  # the start of a Ray that `ray_ahead` has begun, until a session takes it
 
 
@@ -205,6 +206,25 @@ def _end_ray_data() -> None:
         if thread.name.startswith("StreamingExecutor") and hasattr(thread, "shutdown"):
             thread.shutdown(force=True)  # pyright: ignore[reportAttributeAccessIssue] - the class is not public
             thread.join(30)
+
+
+def check_ray() -> None:
+    """Raises StorageError where the node of this process is dead: what it asks of Ray would never be answered.
+
+    Of a Ray that was started here that is known at once, of another as soon as its head has noticed.
+    """
+    import ray
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    for kind, process in node.dead_processes():  # none of a Ray that was joined
+        if kind in _VITAL:
+            how = f"was killed ({signal.Signals(-process.returncode).name})" if process.returncode < 0 else "ended"
+            logs = node.get_logs_dir_path()
+            raise StorageError(f"Ray's process {process.pid} of this machine, its {kind}, {how}; its own words are in {logs}.")
+    own = ray.get_runtime_context().get_node_id()
+    if not any(one["Alive"] for one in ray.nodes() if one["NodeID"] == own):
+        raise StorageError("The Ray node of this command's machine is dead.")
 
 
 def is_own_ray() -> bool:

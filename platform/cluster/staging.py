@@ -20,6 +20,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ...data.errors import ConfigError, StorageError
+from ...data.storage.claims import scratch_names
 from ..settings.plugins import is_file, top_and_name
 
 PACKAGE = Path(__file__).parents[2]
@@ -64,7 +65,7 @@ def cargo(
     local = [module for module in map(local_module, plugins) if module is not None]
     if working_dir is not None:
         local = [module for module in local if working_dir.resolve() != module.resolve().parent]
-    with tempfile.TemporaryDirectory(prefix="d3ray-submit-") as folder:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("submit")) as folder:
         try:
             staged = stage_package(Path(folder), files, secrets)
             others = [_as_package(module, Path(folder)) for module in dict.fromkeys(local)]

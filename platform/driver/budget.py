@@ -17,17 +17,26 @@ class Spent:
 
     Args:
         folder: The experiment's.
-        limits: What it may spend; None: whatever it wants, and nothing is written.
+        limits: What it may spend before nothing new begins; None: whatever it wants.
         clock: Seconds since some moment.
+        time_limit: Seconds after which what runs is to end too; None: it goes on to its end.
 
     Attributes:
         seconds: In which at least one trial ran.
         gpu_seconds: Seconds of epochs, each times the GPUs of its trial.
     """
 
-    def __init__(self, folder: Folder, limits: Limits | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._limits, self._clock = folder, limits, clock
-        there = {} if limits is None else folder.read_json("spent.json") or {}
+    def __init__(
+        self,
+        folder: Folder,
+        limits: Limits | None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        time_limit: float | None = None,
+    ) -> None:
+        self._folder, self._limits, self._clock, self._time_limit = folder, limits, clock, time_limit
+        self._is_kept = limits is not None or time_limit is not None
+        there = folder.read_json("spent.json") or {} if self._is_kept else {}
         self.seconds, self.gpu_seconds = float(there.get("seconds", 0)), float(there.get("gpu_seconds", 0))
         self._running = set[str]()
         self._last = clock()  # when time was last added
@@ -57,12 +66,18 @@ class Spent:
         over = hours is not None and self.seconds >= hours * 3600
         return over or (gpu_hours is not None and self.gpu_seconds >= gpu_hours * 3600)
 
+    @property
+    def is_time_up(self) -> bool:
+        """Whether what runs is to end."""
+        self._tick()
+        return self._time_limit is not None and self.seconds >= self._time_limit
+
     def _tick(self, *, last: bool = False) -> None:
         """Adds the time since the last call, if anything ran then, and writes it down now and then, and at the end."""
         now = self._clock()
         if self._running:
             self.seconds += now - self._last
-            if self._limits is not None and (last or now - self._written >= _SECONDS_BETWEEN):
+            if self._is_kept and (last or now - self._written >= _SECONDS_BETWEEN):
                 self._folder.write_json("spent.json", {"seconds": self.seconds, "gpu_seconds": self.gpu_seconds})
                 self._written = now
         self._last = now

@@ -16,10 +16,13 @@ from ray.tune.search import Searcher as TuneSearcher
 from ...data.errors import ConfigError, StorageError
 from ...data.uris import label, without_password
 from ..cluster.growth import SEEN, growth, room_on
+from ..cluster.session import check_ray
 from ..results.progress import OnProgress, Progress, overall
 from ..storage.experiments import Experiment, Trial
 from ..words import resume_command
+from ..worker.trial_config import what_to_lower
 from .budget import Spent
+from .deaths import Deaths
 from .fault_log import FILE
 from .node_maps import training_nodes
 from .proposer import Proposer
@@ -189,7 +192,7 @@ class TrialQueue(TuneSearcher):
         Where two calls to a worker fail one after the other, as when its node dies, Tune begins the trial again after the first,
         and takes the second for a failure of one that has not begun, which it does not try again.
         """
-        if self.died(trial_id) > most:
+        if self.deaths(trial_id) > most:
             return False
         self._again.append(self._taken_back(trial_id)[0])
         return True
@@ -227,18 +230,39 @@ class Watch(tune.Callback):
         experiment: Theirs.
         progress: What is kept.
         tell: Called with it whenever it changed.
+        deaths: What workers die of.
+        spent: Says whether the experiment's time is up.
+        time_limit: The experiment's, in seconds.
     """
 
-    def __init__(self, queue: TrialQueue, experiment: Experiment, progress: Progress, tell: OnProgress | None) -> None:
+    def __init__(
+        self,
+        queue: TrialQueue,
+        experiment: Experiment,
+        progress: Progress,
+        tell: OnProgress | None,
+        deaths: Deaths,
+        spent: Spent | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        self._spent, self._time_limit = spent, time_limit
         self._queue, self._experiment, self._progress, self._tell = queue, experiment, progress, tell
-        self._down = set[str]()  # trials whose worker died, until another takes them up
+        self._deaths, self._cause, self._counted = deaths, "", set[str]()  # workers whose death is counted
+        self._look_at = 0.0
+
+    def on_step_begin(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
+        """Looks now and then whether time is up, and whether there is still a Ray; raises StorageError where there is none."""
+        if time.monotonic() >= self._look_at:
+            check_ray()
+            if self._spent is not None and self._spent.is_time_up and not self._experiment.is_stopping:
+                self._experiment.cancel(self._time_limit)
+            self._look_at = time.monotonic() + _SECONDS_BETWEEN_QUESTIONS
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A worker takes it up."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
             trial.run_metadata.num_failures = self._queue.deaths(trial.trial_id)  # Tune's own count knows of no checkpoint
             self._progress.add(ours).state = "RUNNING"
-            self._down.discard(ours.identity)
             self._changed()
 
     def on_trial_result(
@@ -258,34 +282,52 @@ class Watch(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Its worker died, and Tune starts another."""
-        if (ours := self._queue.trials.get(trial.trial_id)) is not None:
-            self._queue.died(trial.trial_id)
-            self._say_died(ours)
+        if (ours := self._queue.trials.get(trial.trial_id)) is not None and self._counts_death(trial.trial_id):
+            self._say_died(ours, trial)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Its worker died, for good or as Tune believes."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
+            new, deaths = self._counts_death(trial.trial_id), self._queue.deaths(trial.trial_id)
+            if deaths <= trial.max_failures and new:
+                self._say_died(ours, trial)
             if self._queue.given_up(trial.trial_id, trial.max_failures):
                 self._progress.add(ours).state = None
-                self._say_died(ours)
                 self._changed()
             else:
-                last = str(trial.get_error() or "it ended without a word").strip().splitlines()[-1]
-                times = f"{self._queue.deaths(trial.trial_id)} times without a checkpoint between"
-                self._end(ours.identity, f"its worker died {times}, at last: {last}")
+                times = "once" if deaths == 1 else f"{deaths} times without a checkpoint between, at last"
+                self._end(ours.identity, f"its worker died {times}: {self._cause}{self._cure(ours)}")
                 self._queue.lost(trial.trial_id)
         trial.run_metadata.pickled_error_filename = None  # a pickle in the storage, which Tune would read at its end
 
-    def _say_died(self, trial: Trial) -> None:
-        """Once for what Tune may take for two failures."""
-        if trial.identity not in self._down:
-            self._down.add(trial.identity)
-            logging.getLogger("d3ray").warning(
-                "%s: its worker died, another goes on from the newest checkpoint. What Ray says of it: %s/%s",
-                trial.identity,
-                without_password(self._experiment.folder.name),
-                FILE,
-            )
+    def _counts_death(self, trial_id: str) -> bool:
+        """Counts the death that Tune has just been told of; False where it was of a worker whose death was counted before."""
+        check_ray()  # else workers died of that, and no other will come
+        if self._deaths.worker in self._counted:
+            return False
+        self._counted.add(self._deaths.worker)
+        self._cause = self._deaths.cause()
+        self._queue.died(trial_id)
+        return True
+
+    def _say_died(self, ours: Trial, trial: TuneTrial) -> None:
+        logging.getLogger("d3ray").warning(
+            "%s: its worker died: %s. Another goes on from %s, restart %d of %d without a checkpoint between. Ray's words: %s/%s",
+            ours.identity,
+            self._cause,
+            "the newest checkpoint" if ours.committed >= 0 else "the beginning",
+            self._queue.deaths(trial.trial_id),
+            trial.max_failures,
+            without_password(self._experiment.folder.name),
+            FILE,
+        )
+
+    def _cure(self, trial: Trial) -> str:
+        """What to lower where memory was short; empty elsewhere."""
+        if not self._deaths.is_short_of_memory:
+            return ""
+        cures = what_to_lower(len(trial.seeds), trial.configuration["algorithm"])
+        return f"; {cures}, or let fewer trials run at a time by a larger resources.cpu"
 
     def refuse(self, trial: Trial, why: str) -> None:
         """One that is not handed out has failed."""

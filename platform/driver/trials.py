@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors
 from ..cluster.session import CREDENTIALS
 from ..results.progress import OnProgress, Progress
@@ -24,7 +25,6 @@ _TUNE = {
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # nothing is read from Tune's snapshots
     "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # else a searcher's start one after another; the queue says how many may wait
 }
-_DEATHS = 5  # of a trial's worker, without a checkpoint between, that Tune starts again; what a trial raises is not tried again
 
 
 def prepare_environment() -> None:
@@ -60,6 +60,7 @@ def run_trials(
     from ray.tune.schedulers import TrialScheduler
 
     from ..trainable import Training
+    from .deaths import Deaths
     from .fault_log import FaultLog
     from .guard import Guard
     from .trial_queue import TrialQueue, Watch
@@ -88,11 +89,12 @@ def run_trials(
         grow_to=work.config.resources.grow_to,
         max_concurrent=work.max_concurrent,
         spent=spent,
-        cancelled=lambda: experiment.is_cancelled,
+        cancelled=lambda: experiment.is_stopping,
     )
-    watch = Watch(queue, experiment, progress, on_progress)
+    deaths = Deaths()
+    watch = Watch(queue, experiment, progress, on_progress, deaths, spent, work.config.time_limit.experiment)
     queue.refuse = watch.refuse
-    with _tune_folder(experiment) as folder, FaultLog(experiment.folder), Guard(folder) as guard:
+    with _tune_folder(experiment) as folder, FaultLog(experiment.folder), deaths, Guard(folder) as guard:
         guard.before(queue, suggest=None, on_trial_result=None, on_trial_complete=None)
         guard.before(watch, on_trial_start=None, on_trial_result=None, on_trial_recover=None, on_trial_complete=None)
         guard.before(watch, on_trial_error=None)
@@ -114,7 +116,7 @@ def run_trials(
                 callbacks=[guard, watch],
                 verbose=0,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                failure_config=tune.FailureConfig(max_failures=_DEATHS),
+                failure_config=tune.FailureConfig(max_failures=work.config.retries),  # deaths; what a trial raises is its end
             ),
         ).fit()
 
@@ -134,7 +136,7 @@ def _resources(config: Mapping[str, Any]) -> Any:
 def _tune_folder(experiment: Experiment) -> Any:
     """Where Tune keeps its own notes. Nothing is read from them again."""
     if experiment.folder.local is None:
-        with tempfile.TemporaryDirectory(prefix="d3ray-tune-", ignore_cleanup_errors=True) as scratch:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("tune"), ignore_cleanup_errors=True) as scratch:
             yield scratch
     else:
         folder = experiment.folder / "tune"

@@ -123,7 +123,8 @@ def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgre
         settle(config.storage_place, tracking)
         for one in experiment.trials():
             one.give_up_after(config.retries)
-        spent = Spent(experiment.folder, work.limits)
+            one.allow(config.time_limit.model_dump())
+        spent = Spent(experiment.folder, work.limits, time_limit=config.time_limit.experiment)
         work = work.stacked(experiment.seeds_per_trial)
         proposer = work.propose(experiment, spent) if trial is None else Listed([_taken_up(experiment, trial)])
         with Delivery(tracking, experiment, experiment.trials(), MetricFiles(experiment, config.loggers)) as delivery:
@@ -144,7 +145,7 @@ def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgre
     except (KeyboardInterrupt, SystemExit):
         raise KeyboardInterrupt(_interrupted(experiment)) from None
     except BaseException as error:
-        if experiment.is_new and not experiment.lock.lost and all(one.committed < 0 for one in experiment.trials()):
+        if experiment.is_new and not experiment.lock.lost and not any(one.is_begun for one in experiment.trials()):
             experiment.discard()
         elif type(error) is StorageError and "--resume" not in str(error):  # such as a full disk under our own notes
             go_on = resume_command(experiment.folder.name)

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...data.storage.claims import scratch_names
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
 from ..tracking.delivery import deliver
@@ -38,7 +39,10 @@ def tracked(storage: str, experiment: Experiment, trials: Sequence[Trial]) -> Tr
     """
     place = Folder(storage).local
     is_there = bool(os.environ.get("MLFLOW_TRACKING_URI")) or (place is not None and (place / "mlflow.db").exists())
-    with tempfile.TemporaryDirectory(prefix="d3ray-plan-", ignore_cleanup_errors=True) as scratch, _tracked_in(Path(scratch)):
+    with (
+        tempfile.TemporaryDirectory(prefix=scratch_names("plan"), ignore_cleanup_errors=True) as scratch,
+        _tracked_in(Path(scratch)),
+    ):
         begin = time.monotonic()
         import mlflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
 

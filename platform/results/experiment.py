@@ -17,7 +17,7 @@ class SeedResult:
     seed: int
     number: int | None  # of its configuration in a sweep
     status: Status
-    reason: str  # why it failed; empty otherwise
+    reason: str  # why it failed, or ended early; empty otherwise
     final: bool  # whether it ended in a way that --resume leaves as it is
     step: int  # gradient steps done
     metrics: dict[str, float]  # the last of each
@@ -62,7 +62,7 @@ class ExperimentResult:
 
 
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
-    """The status of an experiment whose trials have ended, and why it failed.
+    """The status of an experiment whose trials have ended, and why it failed, or ended early.
 
     What a scheduler stopped, or somebody cancelled, is an outcome like any, and in a sweep so is a configuration that diverged;
     the experiment fails where others failed, or where nothing finished. What is left where a budget ended it, where it was
@@ -80,7 +80,8 @@ def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
     elif not failed and killed:
         return "KILLED", killed[0].get("reason", "")
     if not failed:
-        return "FINISHED", ""
+        limited = [about["reason"] for _, _, about in ended if "time_limit" in about]
+        return "FINISHED", f"{len(limited)} of {len(ended)} seeds: {limited[0]}" if limited else ""
     trial, seed, about = failed[0]
     which = f"seed {seed}" if trial.number is None else f"configuration {trial.number}, seed {seed}"
     return "FAILED", f"{len(failed)} of {len(ended)} seeds failed; {which}: {about['reason']}"

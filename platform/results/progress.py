@@ -64,4 +64,4 @@ def overall(ended: Mapping[int, Mapping[str, Any]]) -> tuple[Status, str]:
     for about in ended.values():
         if about["status"] != "FINISHED":
             return about["status"], about.get("reason", "")
-    return "FINISHED", ""
+    return "FINISHED", next((about["reason"] for about in ended.values() if "reason" in about), "")

@@ -203,7 +203,7 @@ def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | N
     return {
         "state": "FINISHED" if first is None else "FAILED" if failed else first["status"],
         "is_final": all(about["status"] == "FINISHED" or about.get("final") for about in ended.values()),
-        "reason": "" if first is None else str(first.get("reason", "")),
+        "reason": next((str(about["reason"]) for about in (first, *ended.values()) if about and about.get("reason")), ""),
         "step": max((int(about.get("step", 0)) for about in ended.values()), default=0),
         "scores": _finite({seed: float(value) for seed, value in scores.items() if seed not in failed}),
         "losses": {seed: _losses(about.get("metrics", {})) for seed, about in ended.items() if seed not in failed},

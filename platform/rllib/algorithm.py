@@ -20,6 +20,7 @@ from ...algos.base import Evaluator
 from ...algos.learning.callbacks import Epoch
 from ...data.errors import ConfigError
 from ...data.spec import Box, Environment, Spec
+from ...data.storage.claims import scratch_names
 from ..places import Data
 from .names import OFFLINE, PREFIX
 from .offline import MODULE, Transitions, fitted_scaler, offline_data_class
@@ -201,7 +202,7 @@ class RllibAlgorithm:
         else:
             self._read_from(config, spec)
         self.spec = spec
-        self._folder = tempfile.mkdtemp(prefix="d3ray-rllib-")
+        self._folder = tempfile.mkdtemp(prefix=scratch_names("rllib"))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # gymnasium's, that RLlib registers its environment again

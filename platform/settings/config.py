@@ -131,6 +131,25 @@ class Limits(Config):
     gpu_hours: float | None = setting(None, "hours of GPUs that trials hold, those of a fraction in proportion", gt=0)
 
 
+class TimeLimits(Config):
+    """How long training may take, counted over every resume and looked at after every epoch; a resume may say more.
+
+    `time_limit: 3600` is short for that of each trial.
+    """
+
+    shorthand: ClassVar[str] = "trial"
+
+    trial: float | None = setting(
+        None, "seconds that a trial may train, then it has finished with what it has reached; null: no limit", since="0.2", gt=0
+    )
+    experiment: float | None = setting(
+        None,
+        "seconds during which trials may run, then those that run finish so and no other begins; null: no limit",
+        since="0.2",
+        gt=0,
+    )
+
+
 class Conditions(Config):
     """How experiments run, whatever it is that they train: steps, seeds, evaluation, and what runs may use."""
 
@@ -141,7 +160,13 @@ class Conditions(Config):
     evaluation: EvaluationConfig | None = setting(None, "environment or held-out share; null: losses only")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what is kept")
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="CPUs and GPUs of a trial")
-    retries: int = setting(3, "how often --resume tries again what failed; then it stays failed", ge=0)
+    retries: int = setting(
+        3,
+        "how often a trial is begun again whose worker died without a checkpoint between, and how often --resume tries again what "
+        "failed; then it stays failed",
+        ge=0,
+    )
+    time_limit: TimeLimits = Field(default_factory=TimeLimits, description="seconds that training may take; a number: each trial's")
     loggers: tuple[Literal["csv", "tensorboard"], ...] = setting(
         (), "metrics as files too, beside MLflow: csv, tensorboard; folders of these names in the experiment's own"
     )

@@ -6,7 +6,8 @@
     settings.json             the job and its settings as they were given last, and where: what goes on with it needs no more
     state.json                RUNNING, FINISHED, FAILED or KILLED
     stacks.json               how many seeds a trial has, where the stacks that were asked for were split
-    cancelled.json            somebody wants it to stop: every trial does at its next epoch, and no other begins
+    cancelled.json            it is to stop, for somebody wants that or its time is up: every trial does at its next epoch, and no
+                              other begins
     faults.log                what Ray said of faults that were survived
     lock                      held by the command that runs the experiment
     replaced.json             keys of the runs of what it replaced, until the tracking server has deleted them
@@ -115,7 +116,7 @@ class Trial:
         """How each seed ended; empty while it has not.
 
         `status`, and where they are known `reason`, `first_bad_step`, `step`, `metrics` (the last), `best` (metric, value, step),
-        `warning`.
+        `warning`, `time_limit` (that ended it, by whose it was).
         """
         return {int(seed): ended for seed, ended in (self.folder.read_json("status.json") or {}).items()}
 
@@ -216,6 +217,18 @@ class Trial:
                 changed[seed] = {**about, "final": used_up, "retries_used": used_up}
         if changed != ended:
             self.settle(changed)
+
+    def allow(self, time_limits: Mapping[str, float | None]) -> None:
+        """Opens it again where a time limit ended it that is larger now.
+
+        Args:
+            time_limits: Seconds that there are now, of the `trial` and of the `experiment`; None: no limit.
+        """
+        met = next((about["time_limit"] for about in self.status.values() if "time_limit" in about), {})
+        if met and all((now := time_limits[kind]) is None or now > seconds for kind, seconds in met.items()):
+            kept = {seed: {k: v for k, v in note.items() if k not in ("registered", "model")} for seed, note in self.delivered.items()}
+            self.note_delivered(kept)  # what it leaves now is to be registered too
+            self.folder.delete(["status.json"])
 
 
 class Experiment:
@@ -370,14 +383,24 @@ class Experiment:
             trial.folder.remove()
         self.folder.write_json(_STACKS, {"seeds_per_trial": seeds_per_trial})
 
-    def cancel(self) -> None:
-        """Asks whoever runs it to stop: what was begun commits its epoch, and a resume goes on from there. Raises StorageError."""
-        self.folder.write_json(_CANCELLED, {"host": socket.gethostname(), "time": time.time()})
+    def cancel(self, time_limit: float | None = None) -> None:
+        """Asks whoever runs it to stop: what was begun commits its epoch, and a resume goes on from there. Raises StorageError.
+
+        Args:
+            time_limit: The experiment's, in seconds, where that was met: then what was begun has finished.
+        """
+        about = {"host": socket.gethostname(), "time": time.time()}
+        self.folder.write_json(_CANCELLED, about if time_limit is None else {**about, "time_limit": time_limit})
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody has asked for that since it was begun or resumed."""
+        return asked_to_stop(self.folder) is not None
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody has asked for that since it was begun or resumed."""
-        return is_cancelled(self.folder)
+        """Whether somebody has, and not its time limit."""
+        return "time_limit" not in (asked_to_stop(self.folder) or {"time_limit": None})
 
     @property
     def replaced(self) -> list[str]:
@@ -416,9 +439,9 @@ def identity(configuration: Mapping[str, Any], seeds: Sequence[int], number: int
     return f"{counted}{label}-{hashlib.sha256(text.encode()).hexdigest()[:10]}-seed{'s' * (len(seeds) > 1)}-{listed}"
 
 
-def is_cancelled(experiment: Folder) -> bool:
-    """Whether somebody has asked for the end of the experiment of a folder."""
-    return experiment.read(_CANCELLED) is not None
+def asked_to_stop(experiment: Folder) -> dict[str, Any] | None:
+    """What is there where the experiment of a folder is to end, with the `time_limit` that was met; None: it goes on."""
+    return experiment.read_json(_CANCELLED)
 
 
 def check_name(name: str) -> None:

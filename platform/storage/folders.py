@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from ...algos.saving.checkpoint import checkpoint_name, checkpoint_step, read_checkpoint, write_checkpoint
 from ...algos.saving.parts import MANIFEST, rename_parts
 from ...data.errors import StorageError
+from ...data.storage.claims import scratch_names
 from ...data.storage.files import Place, storage_errors, write_atomically
 from ...data.storage.json_text import parse_json
 from ...data.storage.stores.remembering import Remembering
@@ -190,7 +191,7 @@ class Folder(Place):
         if self.local is not None:
             write_checkpoint(self.local / name, tensors, meta, before_rename=before_rename)
             return
-        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("file")) as scratch:
             source, target = Path(scratch) / name, self / name
             write_checkpoint(source, tensors, meta)
             earlier, parts = target.names(), rename_parts(source)

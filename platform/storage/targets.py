@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...data.storage.claims import scratch_names
 from ...data.uris import is_remote
 from .folders import Folder
 
@@ -35,7 +36,7 @@ def written_to(where: str) -> Generator[Path]:
         yield Path(where)
         return
     folder, name = Folder.of_file(where)
-    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("file")) as scratch:
         here = Path(scratch) / name
         yield here
         if here.is_dir():

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...data.storage.claims import scratch_names
 from ...data.storage.json_text import parse_json
 from ..results.configurations import best_by, objective_of, read_configurations, seed_score
 from ..settings.evaluation import evaluation_seed
@@ -94,7 +95,7 @@ def _register_seed(
     kind = package.above.label
     tags = _version_tags(trial, seed, about, package.read_json(f"{kind}.json"))
 
-    def is_this(one: Any) -> bool:  # a run that was made longer has one of an earlier step too
+    def is_this(one: Any) -> bool:  # a run that has gone on has one of an earlier step too
         return one.tags.get("d3ray.step") == tags["d3ray.step"]
 
     for known in filter(is_this, client.search_model_versions(f"name = '{model}' and run_id = '{run}'")):
@@ -103,7 +104,7 @@ def _register_seed(
     logged = [one for one in there if one.status == "READY"]
     model_id = logged[0].model_id if logged else None
     if model_id is None:
-        with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch, package.as_local() as files:
+        with tempfile.TemporaryDirectory(prefix=scratch_names("model")) as scratch, package.as_local() as files:
             folder = Path(scratch) / "model"
             _save(files, folder, kind)
             model_id = client.create_logged_model(

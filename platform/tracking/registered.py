@@ -13,6 +13,7 @@ from typing import Any
 from ...algos.export.model_package import is_model_package
 from ...algos.export.package import is_package
 from ...data.errors import ConfigError, StorageError
+from ...data.storage.claims import scratch_names
 from ...data.uris import without_password
 
 _URI = re.compile(r"models:/[^/@]+(@[^/@]+|/[^/@]+)")
@@ -45,7 +46,7 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
     from mlflow.exceptions import MlflowException
 
     before = os.environ.get("MLFLOW_TRACKING_URI")  # not what MLflow takes without it: that would be set for good afterwards
-    with tempfile.TemporaryDirectory(prefix="d3ray-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=scratch_names("model")) as scratch:
         mlflow.set_tracking_uri(server)  # the resolver of models:/ looks at the global one
         try:
             download_artifacts(artifact_uri=uri, dst_path=scratch)

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from ...data.errors import ConfigError, D3rayError
+from ...data.storage.claims import scratch_names
 from .. import api as d3ray
 from ..yaml_text import to_block
 from . import queue
@@ -102,7 +103,7 @@ def show(site: At, request: Request, name: str) -> Response:
 
 @router.get("/{name}/report")
 def report(site: At, name: str) -> Response:
-    folder = Path(tempfile.mkdtemp(prefix="d3ray-report-"))
+    folder = Path(tempfile.mkdtemp(prefix=scratch_names("report")))
     try:
         made = d3ray.report([name], storage=site.storage, out=str(folder / "report.html"))
         content = Path(made.page).read_bytes()

@@ -13,6 +13,7 @@ from fastapi.responses import FileResponse, Response
 from starlette.background import BackgroundTask
 
 from ...data.errors import ConfigError
+from ...data.storage.claims import scratch_names
 from .. import api as d3ray
 from . import queue
 from .site import At, Said, Site
@@ -63,7 +64,7 @@ def play(site: At, request: Request, name: str, of: str = "") -> Response:
 def video(site: At, name: str, of: str = "") -> Response:
     """An episode that it plays, drawn."""
     source, seed = policy(site, name, of)
-    folder = Path(tempfile.mkdtemp(prefix="d3ray-video-"))
+    folder = Path(tempfile.mkdtemp(prefix=scratch_names("video")))
     try:
         made = d3ray.record(source, str(folder / "episode.gif"), seed=seed, storage=site.storage)
         content = Path(made.file).read_bytes()
@@ -104,7 +105,7 @@ def download(site: At, name: str, format: str, of: str = "") -> Response:
         raise ConfigError(f"There is no format {format!r}: onnx, torchscript or package.", missing=True)
     kind, ending = _FORMATS[format]
     source, seed = policy(site, name, of)
-    folder = Path(tempfile.mkdtemp(prefix="d3ray-export-"))
+    folder = Path(tempfile.mkdtemp(prefix=scratch_names("export")))
     gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
     try:
         made = d3ray.export(source, str(folder / f"{name}{ending}"), format=kind, seed=seed, storage=site.storage)

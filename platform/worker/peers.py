@@ -24,6 +24,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from ...data.errors import D3rayError
+from ...data.storage.claims import scratch_names
 from ..settings.config import EvaluationConfig
 from .trial_config import TrialConfig
 from .trial_run import TrialRun
@@ -57,7 +58,7 @@ class RayPeers:
         import ray
 
         self._config, self._n = config, config.n_processes
-        self._folder = Path(tempfile.mkdtemp(prefix="d3ray-peers-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=scratch_names("peers")))
         kind: Any = ray.remote(num_cpus=0, num_gpus=1, max_restarts=0, max_task_retries=0)(_Peer)  # CPUs are the group's
         self._peers = [kind.remote() for _ in range(self._n - 1)]
         self._failure: BaseException | None = None

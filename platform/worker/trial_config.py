@@ -40,6 +40,7 @@ class TrialConfig(Config):
     heeds: bool = Field(False, description="whether a scheduler's decisions may come to lie in the folder")
     stop_diverging: bool = Field(False, description="whether a seed fails whose objective is not finite or whose values diverge")
     perturbed: tuple[str, ...] = Field((), description="coefficients that exploits change: they are metrics then")
+    time_limit: float | None = Field(None, description="seconds that it may train, over all attempts", gt=0)
     folder: str | None = Field(None, description="the trial's folder; None: whoever asked for the trial keeps its checkpoints")
 
     @property
@@ -70,6 +71,7 @@ def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
         "system_metrics": config.system_metrics,
         "device": None if config.resources.gpu else "cpu",
         "threads": max(1, int(config.resources.cpu)),
+        "time_limit": config.time_limit.trial,
         "checkpoint": {**config.checkpoint.model_dump(mode="json"), "best": decided["best"]},
         "resources": {"cpu": config.resources.cpu + decided["algorithm"].get("env_runners", 0), "gpu": gpu, **_actors(config)},
         "folder": without_secrets(trial.folder.name),
@@ -91,7 +93,8 @@ def note_share(trial: Trial, gpu: float) -> None:
 def program(config: Mapping[str, Any]) -> str:
     """What decides how long a trial's updates take: all that its worker is told but coefficients, seeds and places."""
     algorithm = {name: value for name, value in config["algorithm"].items() if not isinstance(value, float)}
-    kept = {name: value for name, value in config.items() if name not in ("folder", "n_steps", "plugins", "objective")}
+    others = ("folder", "n_steps", "plugins", "objective", "time_limit")
+    kept = {name: value for name, value in config.items() if name not in others}
     return json.dumps({**kept, "algorithm": algorithm, "seeds": len(config["seeds"])}, sort_keys=True, default=str)
 
 

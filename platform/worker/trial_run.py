@@ -25,11 +25,12 @@ from ..cluster.gpus import check_gpu, ran_out
 from ..settings.algorithms import streams
 from ..settings.evaluation import environment_to_play, scorers
 from ..settings.plugins import import_plugins
-from ..storage.experiments import CANCELLED, Trial, is_better, is_cancelled
+from ..storage.experiments import CANCELLED, Trial, asked_to_stop, is_better
 from ..storage.folders import Folder
 from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
 from ..surroundings import describe_machine, this_machine
+from ..words import time_text
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
 from .host_memory import keep_freed_memory
 from .in_turn import InTurn
@@ -68,7 +69,8 @@ class TrialRun:
         failed: The seeds that failed and why; the others go on.
         writer: The trial's folder, where it has one.
         stopped: Why it ended early; None: it did not.
-        goes_on: Whether a resume goes on from there: the whole experiment was cancelled, and not this trial.
+        goes_on: Whether a resume goes on from there: the whole experiment was cancelled, or a time limit met.
+        met: The time limit that ended it, in seconds, by whose it was, `trial` or `experiment`; empty: none did.
     """
 
     def __init__(self, config: TrialConfig, peers: Peers | None = None) -> None:
@@ -84,6 +86,8 @@ class TrialRun:
         self._taken_over = False
         self.stopped: str | None = None
         self.goes_on = False
+        self.met: dict[str, float] = {}
+        self._began, self._trained_before = time.monotonic(), 0.0  # seconds
         self._exploited = 0  # how many of the exploits that were decided are done
         self._epochs: Iterator[Rows] | None = None
         self._followed: Any = None  # what a peer trains on
@@ -119,6 +123,11 @@ class TrialRun:
     def step(self) -> int:
         """The logging step: gradient steps that this trial has done, whosever weights it went on from."""
         return self.subject.step + self.offset
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has trained, evaluations included, over all attempts that left a checkpoint."""
+        return self._trained_before + time.monotonic() - self._began
 
     @property
     def done(self) -> bool:
@@ -262,6 +271,7 @@ class TrialRun:
         trial = {
             "trial": self.writer.trial.key if self.writer else None,
             "logging_step": self.step,
+            "seconds": self.seconds,
             "exploits": self._exploited,
             "failed_seeds": {str(seed): ended for seed, ended in self.failed.items()},
             "best": {str(seed): list(best) for seed, best in self.best.items()},
@@ -281,6 +291,7 @@ class TrialRun:
         """
         trial = meta["trial_state"]
         if own:
+            self._began, self._trained_before = time.monotonic(), float(trial.get("seconds", 0.0))
             self.failed = {int(seed): ended for seed, ended in trial["failed_seeds"].items()}
             self.best = {int(seed): (value, step) for seed, (value, step) in trial["best"].items()}
             self.last = {int(s): {k: float(v) for k, v in metrics.items()} for s, metrics in trial["last"].items()}
@@ -349,8 +360,16 @@ class TrialRun:
         stop = stop_of(self.writer.trial)
         if stop is not None and self.step >= stop[0]:
             self.stopped = stop[1]
-        elif not self.done and is_cancelled(self._experiment):
-            self.stopped, self.goes_on = CANCELLED, True
+        elif not self.done and (asked := asked_to_stop(self._experiment)) is not None:
+            self._end_early("experiment", asked.get("time_limit"))
+        elif not self.done and self.step and self.seconds >= (self.config.time_limit or math.inf):
+            self._end_early("trial", self.config.time_limit)
+
+    def _end_early(self, whose: str, time_limit: float | None) -> None:
+        """Ends it where a resume will go on: a time limit was met, or None: the experiment was cancelled."""
+        self.stopped, self.goes_on = CANCELLED if time_limit is None else "the time limit was met before it began", True
+        if time_limit is not None and self.step:
+            self.met = {whose: time_limit}
 
     def _exploit(self, trial: Trial, exploit: Exploit) -> None:
         """Goes on from the donor's weights with new coefficients, both written into the learner that there is."""
@@ -411,12 +430,16 @@ class TrialRun:
                 about["best"] = {"metric": self.config.checkpoint.best, "value": value, "step": step}
             if seed in self.failed:
                 ended[seed] = {**self.failed[seed], **about}
-            elif self.stopped is not None:
+            elif self.stopped is not None and not self.met:
                 if seed in self.best and not self.goes_on:
                     about |= self._left(seed, about)
                 ended[seed] = {"status": "KILLED", "reason": self.stopped, "final": not self.goes_on, **about}
             else:
                 about |= self._left(seed, about)
+                for whose, seconds in self.met.items():
+                    at = f"{self.step:,} of {self.config.n_steps:,} steps"
+                    about["reason"] = f"time limit of {time_text(seconds)} met at {at}; a larger time_limit.{whose} goes on"
+                    about["time_limit"] = self.met
                 ended[seed] = {"status": "FINISHED", **about}
         if self.writer is not None:
             if self.step:  # else it was cancelled before it had begun

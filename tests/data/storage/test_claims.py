@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import d3ray
+from d3ray.algos.saving.packed import pack
 from d3ray.data.dataset import Dataset
 from d3ray.data.exporters.aside import file_aside, folder_aside
 from d3ray.data.exporters.registry import export
@@ -23,9 +26,11 @@ WRITES = {
     "folder": "folder_aside('out', overwrite=True, mark='mark')",
     "dataset": "Draft('set')",
     "copy": "tempfile.TemporaryDirectory(prefix=scratch_names('source'))",
+    "unpacked": "unpacked('algorithm')",
 }
 PROGRAM = """
 import tempfile, time
+from d3ray.algos.saving.packed import unpacked
 from d3ray.data.exporters.aside import file_aside, folder_aside
 from d3ray.data.storage.claims import scratch_names
 from d3ray.data.storage.writing import Draft
@@ -39,6 +44,7 @@ with {writes}:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where is written; temporary files have a folder of their own in it."""
     (tmp_path / "tmp").mkdir()
+    pack(tmp_path / "tmp", tmp_path / "algorithm")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -89,7 +95,7 @@ def test_what_a_killed_process_left_goes_with_the_next_that_writes_there(folder:
     (name,) = left(folder)
     assert f"-{goes_on.pid}-" in name
     kill(goes_on)
-    write_another(what, folder) if what == "copy" else claims.remove_dead(folder)
+    write_another(what, folder) if what in ("copy", "unpacked") else claims.remove_dead(folder)
     assert left(folder) == []
 
 
@@ -114,6 +120,7 @@ def test_others_folders_and_other_machines_writers_stay(folder: Path) -> None:
         f".set.draft-elsewhere-1-{now}-01234567",
         f".set.draft-{claims._host()}-{os.getpid()}-{now}-01234567",
     ]
+    (folder / "algorithm").unlink()
     for name in [*kept, f".set.draft-elsewhere-1-{old}-01234567"]:
         (folder / name).mkdir()
     claims.remove_dead(folder)
@@ -125,6 +132,19 @@ def test_a_number_that_another_process_has_by_now_is_no_writers() -> None:
     began = int(claims._began(os.getpid()) or 0)
     assert claims.is_alive(f"draft-{claims._host()}-{os.getpid()}-{began}-01234567")
     assert not claims.is_alive(f"draft-{claims._host()}-{os.getpid()}-{began - 7200}-01234567")
+
+
+def test_every_temporary_folder_says_who_writes_in_it() -> None:
+    package = Path(d3ray.__file__).parent
+    made = re.compile(r"(?:TemporaryDirectory|mkdtemp)\((.*)\)")
+    others = [
+        f"{file.relative_to(package)}: {call}"
+        for room in ("algos", "data", "jobs", "platform")
+        for file in (package / room).rglob("*.py")
+        for call in made.findall(file.read_text())
+        if "scratch_names" not in call and "dir=" not in call  # beside what is written, where its own claim says it
+    ]
+    assert others == []
 
 
 def test_commands_that_write_remove_what_killed_ones_left(folder: Path) -> None:
