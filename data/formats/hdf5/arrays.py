@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +11,16 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from ...errors import DataError
 from ..imported import Array, damaged, existing_file, native, same_rows
+from ..untrusted.unpacking import needs, unpacking, unpacks
+
+_MOST_LINKS = 16  # that lead from one to the next
+_DEFLATE = 1032  # bytes that deflate makes of one at most
+_TRIED = 1 << 28  # bytes that a chunk may become untried
+_SPARE = 1 << 12  # bytes of a chunk that filters add, as a checksum
 
 
 @contextmanager
@@ -24,7 +33,7 @@ def open_hdf5(path: Path | str) -> Generator[h5py.File]:
     path = existing_file(path)
     if not is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file.")
-    with damaged(str(path), "an HDF5 file", (OSError, RuntimeError, KeyError)), h5py.File(path, "r") as file:
+    with unpacking(path), damaged(str(path), "an HDF5 file", (OSError, RuntimeError, KeyError)), h5py.File(path, "r") as file:
         yield file
 
 
@@ -33,24 +42,57 @@ def is_hdf5(path: Path) -> bool:
     return bool(h5py.is_hdf5(path))
 
 
-def find(file: h5py.File | h5py.Group, name: str) -> h5py.Dataset | None:
+def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
+    """What is of that name, or None where there is nothing. Links within the file are followed, one by one.
+
+    Raises:
+        DataError: on the way is a link to another file, which a file from elsewhere has no business to name and which is not
+            opened, or one link leads to another again and again.
+    """
+    here: Any = group
+    ahead, followed = _steps(name), 0
+    while ahead:
+        if (part := ahead.pop()) == "/":
+            here = group.file["/"]
+            continue
+        if not isinstance(here, h5py.Group) or not here.id.links.exists(part.encode()):
+            return None
+        kind = here.id.links.get_info(part.encode()).type
+        if kind == h5l.TYPE_HARD:
+            here = here[part]
+        elif kind == h5l.TYPE_SOFT:
+            if (followed := followed + 1) > _MOST_LINKS:
+                raise DataError(f"{group.file.filename}: {name!r} is a link to a link, and so on.")
+            ahead += _steps(here.id.links.get_val(part.encode()).decode("utf-8", "replace"))
+        else:
+            raise DataError(f"{group.file.filename}: {name!r} is a link to another file.")
+    return here
+
+
+def _steps(path: str) -> list[str]:
+    """The parts of a path, the first of them last; "/" stands for the file's own group."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return [*reversed(parts), *(["/"] if path.startswith("/") else [])]
+
+
+def find_group(file: h5py.Group, name: str) -> h5py.Group | None:
+    """The group of that name, or None where there is none. Raises as `node`."""
+    found = node(file, name)
+    return found if isinstance(found, h5py.Group) else None
+
+
+def find(file: h5py.Group, name: str) -> h5py.Dataset | None:
     """The array of that name, or None where there is none.
 
     Raises:
-        DataError: its values lie in another file, which a file from elsewhere has no business to name.
+        DataError: its values lie in another file; and as `node`.
     """
-    group: Any = file
-    for part in name.split("/"):
-        if not isinstance(group, h5py.Group) or part not in group:
-            return None
-        if isinstance(group.get(part, getlink=True), h5py.ExternalLink):
-            raise DataError(f"{file.file.filename}: {name!r} is a link to another file.")
-        group = group[part]
-    if not isinstance(group, h5py.Dataset):
+    found = node(file, name)
+    if not isinstance(found, h5py.Dataset):
         return None
-    if group.external or group.is_virtual:
+    if found.external or found.is_virtual:
         raise DataError(f"{file.file.filename}: the values of {name!r} lie in another file.")
-    return group
+    return found
 
 
 def read_array(file: h5py.File, name: str) -> Array | None:
@@ -67,7 +109,37 @@ def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Ar
     """
     if dataset.shape is None or dataset.dtype.kind not in "biuf":
         raise DataError(f"{dataset.file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
+    count_bytes(dataset, name, rows)
     return native(np.asarray(dataset[() if rows is None else rows]))
+
+
+def count_bytes(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> None:
+    """Counts the bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store.
+
+    Raises:
+        DataError: they are too many, or a chunk is not what it is declared to be.
+    """
+    source, shape = f"{dataset.file.filename}: {name!r}", dataset.shape or ()
+    n = 1 if not shape else shape[0] if rows is None else len(range(*rows.indices(shape[0])))
+    unpacks(source, n * math.prod(shape[1:]) * dataset.dtype.itemsize)
+    if dataset.chunks:
+        needs(source, chunk_bytes := math.prod(dataset.chunks) * dataset.dtype.itemsize)
+        _check_chunks(dataset, chunk_bytes, source)
+
+
+def _check_chunks(dataset: h5py.Dataset, chunk_bytes: int, source: str) -> None:
+    """HDF5 inflates a chunk for as long as it goes on, whatever its size is said to be: those that could fill memory are tried."""
+    if dataset.compression != "gzip":
+        return
+    due, large = chunk_bytes + _SPARE, list[Any]()
+    dataset.id.chunk_iter(lambda chunk: large.append(chunk.chunk_offset) if chunk.size * _DEFLATE > max(4 * due, _TRIED) else None)
+    for offset in large:
+        unpack, size, packed = zlib.decompressobj(), 0, dataset.id.read_direct_chunk(offset)[1]
+        while packed and not unpack.eof and size <= due:
+            size += len(unpack.decompress(packed, 1 << 20))
+            packed = unpack.unconsumed_tail
+        if size > due:
+            raise DataError(f"{source} has a chunk that unpacks to more than the {chunk_bytes:,} bytes that are said.")
 
 
 def find_arrays(
@@ -93,6 +165,7 @@ def scalar(file: h5py.File, name: str) -> Any:
     dataset = find(file, name)
     if dataset is None or dataset.shape != ():
         return None
+    count_bytes(dataset, name)
     value: Any = dataset[()]
     value = value.item() if isinstance(value, np.generic) else value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
@@ -105,7 +178,7 @@ def listed(file: h5py.File) -> str:
 
 
 def array_names(group: h5py.Group) -> list[str]:
-    """Names of all arrays below `group`, sorted, groups joined by '/'. Links to other places are not followed."""
+    """Names of all arrays below `group`, sorted, groups joined by '/'. Links are not followed."""
     names: list[str] = []
 
     def visit(name: str, node: Any) -> None:
@@ -114,3 +187,19 @@ def array_names(group: h5py.Group) -> list[str]:
 
     group.visititems(visit)
     return sorted(names)
+
+
+def attribute(node: h5py.Group | h5py.Dataset, name: str) -> Any:
+    """An attribute as Python's own value, a list of them, or None where there is none; texts of bytes are decoded.
+
+    Raises:
+        DataError: it would take more memory than may be made of the file.
+    """
+    if name not in node.attrs:
+        return None
+    about = node.attrs.get_id(name)
+    if about.dtype.kind == "O":  # each may be the same text of any length, stored once
+        needs(f"{node.file.filename}: the attribute {name!r}", math.prod(about.shape) * Path(node.file.filename).stat().st_size)
+    value: Any = node.attrs[name]
+    value = value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
