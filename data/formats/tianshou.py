@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..storage.steps import steps_from_arrays
-from .hdf5.arrays import array_names, attribute, find, find_group, is_hdf5, listed, open_hdf5, read_rows, scalar
+from .hdf5.arrays import arrays_below, attribute, find, find_group, is_hdf5, listed, open_hdf5, read_rows, scalar
 from .imported import (
     Array,
     Imported,
@@ -261,7 +261,7 @@ def _open(path: Path | str, rename: Mapping[str, str] | None) -> Generator[_Buff
         rows = find_group(file, ROWS)
         if rows is None:
             raise DataError(f"{source} is not a Tianshou file: it has no {ROWS!r}, only {listed(file)}.")
-        columns = {name: dataset for name in array_names(rows) if (dataset := find(file, f"{ROWS}/{name}")) is not None}
+        columns = dict(sorted(arrays_below(rows, f"{source}: {ROWS!r}")))
 
         def said(name: str) -> Any:
             if (value := attribute(file, name)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..imported import Array, damaged, existing_file, native, same_rows
 from ..untrusted.unpacking import needs, unpacking, unpacks
 
 _MOST_LINKS = 16  # that lead from one to the next
+_DEEPEST, _MOST_NAMES = 16, 1 << 14  # groups within each other, and names below a group
 _DEFLATE = 1032  # bytes that deflate makes of one at most
 _TRIED = 1 << 28  # bytes that a chunk may become untried
 _SPARE = 1 << 12  # bytes of a chunk that filters add, as a checksum
@@ -46,8 +47,8 @@ def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
     """What is of that name, or None where there is nothing. Links within the file are followed, one by one.
 
     Raises:
-        DataError: on the way is a link to another file, which a file from elsewhere has no business to name and which is not
-            opened, or one link leads to another again and again.
+        DataError: it lies in another file, which one from elsewhere has no business to name and which is not opened: on the way
+            is a link there, or an array's values are there. Or one link leads to another again and again.
     """
     here: Any = group
     ahead, followed = _steps(name), 0
@@ -55,17 +56,20 @@ def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
         if (part := ahead.pop()) == "/":
             here = group.file["/"]
             continue
-        if not isinstance(here, h5py.Group) or not here.id.links.exists(part.encode()):
+        link = part.encode(errors="surrogateescape")
+        if not isinstance(here, h5py.Group) or not here.id.links.exists(link):
             return None
-        kind = here.id.links.get_info(part.encode()).type
+        kind = here.id.links.get_info(link).type
         if kind == h5l.TYPE_HARD:
             here = here[part]
         elif kind == h5l.TYPE_SOFT:
             if (followed := followed + 1) > _MOST_LINKS:
                 raise DataError(f"{group.file.filename}: {name!r} is a link to a link, and so on.")
-            ahead += _steps(here.id.links.get_val(part.encode()).decode("utf-8", "replace"))
+            ahead += _steps(here.id.links.get_val(link).decode("utf-8", "replace"))
         else:
             raise DataError(f"{group.file.filename}: {name!r} is a link to another file.")
+    if isinstance(here, h5py.Dataset) and (here.is_virtual or here.external):
+        raise DataError(f"{group.file.filename}: the values of {name!r} lie in another file.")
     return here
 
 
@@ -82,17 +86,9 @@ def find_group(file: h5py.Group, name: str) -> h5py.Group | None:
 
 
 def find(file: h5py.Group, name: str) -> h5py.Dataset | None:
-    """The array of that name, or None where there is none.
-
-    Raises:
-        DataError: its values lie in another file; and as `node`.
-    """
+    """The array of that name, or None where there is none. Raises as `node`."""
     found = node(file, name)
-    if not isinstance(found, h5py.Dataset):
-        return None
-    if found.external or found.is_virtual:
-        raise DataError(f"{file.file.filename}: the values of {name!r} lie in another file.")
-    return found
+    return found if isinstance(found, h5py.Dataset) else None
 
 
 def read_array(file: h5py.File, name: str) -> Array | None:
@@ -177,16 +173,26 @@ def listed(file: h5py.File) -> str:
     return (", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "nothing"
 
 
-def array_names(group: h5py.Group) -> list[str]:
-    """Names of all arrays below `group`, sorted, groups joined by '/'. Links are not followed."""
-    names: list[str] = []
+def arrays_below(group: h5py.Group, what: str) -> Iterator[tuple[str, h5py.Dataset]]:
+    """All arrays below a group by their names, groups joined by '/'.
 
-    def visit(name: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset):
-            names.append(name)
+    Raises:
+        DataError: there are too many, as where a group holds itself; `what` is named. And as `node`.
+    """
+    seen = 0
 
-    group.visititems(visit)
-    return sorted(names)
+    def below(inside: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
+        nonlocal seen
+        for name in map(str, inside):
+            if (seen := seen + 1) > _MOST_NAMES or prefix.count("/") > _DEEPEST:
+                raise DataError(f"{what} is nested too deeply.")
+            found = node(inside, name)
+            if isinstance(found, h5py.Group):
+                yield from below(found, f"{prefix}{name}/")
+            elif isinstance(found, h5py.Dataset):
+                yield f"{prefix}{name}", found
+
+    return below(group, "")
 
 
 def attribute(node: h5py.Group | h5py.Dataset, name: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
-from ..hdf5.arrays import attribute, find_group, node, open_hdf5, read_rows
+from ..hdf5.arrays import arrays_below, attribute, find_group, open_hdf5, read_rows
 from ..imported import Array, damaged
 from ..tabular.arrow_columns import array_of
 from ..tabular.arrow_file import read_arrow
@@ -23,7 +23,6 @@ from .spaces import Json, shape_of
 PARTS = ("observations", "actions", "rewards", "terminations", "truncations")
 TUPLE = "_index_"  # how HDF5 names the parts of a tuple
 MISSING = "final_observation_missing"  # what d3ray's exporter says of an episode: its last observation is the one before it again
-_DEEPEST, _MOST = 16, 1 << 14  # groups within each other, and places in all
 
 
 @dataclass
@@ -64,6 +63,12 @@ def _in_file(path: Path, file: h5py.File) -> list[int]:
     return _numbers(path, (str(n).removeprefix("episode_") for n in file if str(n).startswith("episode_")))
 
 
+def _group(file: h5py.File, number: int) -> h5py.Group:
+    if (found := find_group(file, f"episode_{number}")) is None:
+        raise DataError(f"{file.filename}: episode {number} is no group of arrays.")
+    return found
+
+
 @dataclass(frozen=True)
 class Outline:
     """What headers say of an episode: the rows of its arrays, and the shape of an entry of its infos, both by place."""
@@ -78,7 +83,7 @@ def hdf5_outline(path: Path) -> list[Outline]:
     with open_hdf5(path) as file:
         for number in _in_file(path, file):
             name = f"{path}, episode {number}"
-            there = dict(_leaves(find_group(file, f"episode_{number}"), name))
+            there = dict(arrays_below(_group(file, number), name))
             shapes = {place.replace(TUPLE, ""): one.shape or (0,) for place, one in there.items() if _holds(one)}
             if "rewards" not in shapes:
                 raise DataError(f"{name} has no 'rewards'.")
@@ -92,14 +97,14 @@ def hdf5_episodes(path: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
     """Episodes of a file, by number. Raises DataError: a part is missing, or lies in another file."""
     with open_hdf5(path) as file:
         for number in _in_file(path, file)[some]:
-            group = find_group(file, f"episode_{number}")
+            group = _group(file, number)
             episode = Stored(f"{path}, episode {number}")
-            for place, dataset in _leaves(group, episode.name):
+            for place, dataset in arrays_below(group, episode.name):
                 if place.partition("/")[0] in (*PARTS, "infos"):
                     episode.add(
                         place.replace(TUPLE, ""), _read(dataset, place, episode.name, _shape(spaces, place.replace(TUPLE, "")))
                     )
-            episode.final_missing = bool(group is not None and attribute(group, MISSING))
+            episode.final_missing = bool(attribute(group, MISSING))
             yield episode
 
 
@@ -130,24 +135,6 @@ def _shape(spaces: Spaces, place: str) -> tuple[int, ...] | None:
 
 
 # HDF5
-
-
-def _leaves(group: h5py.Group | None, where: str) -> Iterator[tuple[str, h5py.Dataset]]:
-    """The arrays below a group, by their places. Raises DataError where there are too many, as where a group holds itself."""
-    seen = 0
-
-    def below(inside: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
-        nonlocal seen
-        for name in inside:
-            if (seen := seen + 1) > _MOST or prefix.count("/") > _DEEPEST:
-                raise DataError(f"{where} is nested too deeply.")
-            found = node(inside, str(name))
-            if isinstance(found, h5py.Group):
-                yield from below(found, f"{prefix}{name}/")
-            elif isinstance(found, h5py.Dataset):
-                yield f"{prefix}{name}", found
-
-    return iter(()) if group is None else below(group, "")
 
 
 def _holds(dataset: h5py.Dataset) -> bool:

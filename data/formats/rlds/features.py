@@ -72,9 +72,9 @@ class Leaf:
                 data = (unpack := zlib.decompressobj()).decompress(data, most + 1)  # never more than was announced
             except zlib.error:
                 raise DataError(f"{what} is not compressed with zlib as {FEATURES} says.") from None
+            unpacks(what, len(data))
             if unpack.unconsumed_tail:
                 raise DataError(f"{what} unpacks to more than the {most:,} bytes that are announced.")
-            unpacks(what, len(data))
         shape = self._filled(len(data) // dtype.itemsize)
         if len(data) != int(np.prod(shape, dtype=np.int64)) * dtype.itemsize:
             raise DataError(f"{what} has {len(data):,} bytes, which are no {self.dtype} of shape {list(shape)}.")

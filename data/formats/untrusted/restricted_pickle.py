@@ -82,10 +82,12 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = 
             objects or records, is cut short, damaged or too large.
     """
     with open_gzip(path) as stream:
-        data = stream.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise DataError(f"{path} has more than the {max_bytes:,} bytes that are allowed for a pickle.")
-    return loads(data, source=str(path), names=names)
+        data = io.BytesIO()
+        while part := stream.read(1 << 20):  # a read of so many makes room for all of them first
+            data.write(part)
+            if data.tell() > max_bytes:
+                raise DataError(f"{path} has more than the {max_bytes:,} bytes that are allowed for a pickle.")
+    return loads(data.getvalue(), source=str(path), names=names)
 
 
 def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None, persistent: Persistent | None = None) -> Any:

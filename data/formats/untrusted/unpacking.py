@@ -23,6 +23,7 @@ RATIO = 4000  # times what is stored; deflate makes at most 1,032 bytes of one, 
 SHARE = 2  # of the memory one part in so many: importers copy what they read once, to make room for closing rows
 OBJECTS = 24  # bytes that Python takes for a byte of JSON or msgpack at worst: "[]," is a list of 56 and a reference to it
 LIMIT = "D3RAY_UNPACK_LIMIT"
+GROUP = Path("/sys/fs/cgroup")  # of the container
 _Stream = io.BufferedIOBase | IO[bytes]
 
 
@@ -80,10 +81,9 @@ def free_memory() -> int:
     """Bytes of memory that can be had: of the machine, and of the container that this process runs in."""
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError, KeyError):  # no container, or no limit: "max"
-        group = Path("/sys/fs/cgroup")
-        known = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        used = int((group / "memory.current").read_text()) - int(known["inactive_file"])
-        free = min(free, int((group / "memory.max").read_text()) - used)
+        known = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        used = int((GROUP / "memory.current").read_text()) - int(known["inactive_file"])
+        free = min(free, int((GROUP / "memory.max").read_text()) - used)
     return max(free, 0)
 
 

@@ -26,7 +26,7 @@ N = 100_000_000  # rows that are declared
 GIB = 1 << 30
 
 
-def zeros_in_zip(path: Path, members: dict[str, bytes], size: int = 4 * GIB) -> Path:
+def zeros_in_zip(path: Path, members: dict[str, bytes], size: int) -> Path:
     """An archive of members that begin as they are given and go on with zeros up to a size each."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, start in members.items():
@@ -53,7 +53,12 @@ def hdf5_without_a_chunk(folder: Path) -> Path:
 
 def hdf5_with_a_fill(folder: Path) -> Path:
     with h5py.File(folder / "bomb.h5", "w") as file:
-        for name, shape in (("observations", (1000, 1_000_000)), ("actions", (1000, 1)), ("rewards", (1000,)), ("terminals", (1000,))):
+        for name, shape in (
+            ("observations", (1000, 1_000_000)),
+            ("actions", (1000, 1)),
+            ("rewards", (1000,)),
+            ("terminals", (1000,)),
+        ):
             file.create_dataset(name, shape, "f4", fillvalue=1.0)
     return folder / "bomb.h5"
 
@@ -70,12 +75,12 @@ def hdf5_squeezed(folder: Path) -> Path:
 
 
 def hdf5_with_a_lying_chunk(folder: Path) -> Path:
-    """A chunk of 4 kB by its header, which inflates to a gibibyte."""
+    """A chunk of 4 kB by its header, which inflates to 640 MiB."""
     with h5py.File(folder / "bomb.h5", "w") as file:
         for name in ("observations", "actions", "rewards", "terminals"):
             file.create_dataset(name, (1000,), "f4", chunks=(1000,), compression="gzip", data=np.zeros(1000, np.float32))
         deflate = zlib.compressobj(1)
-        packed = b"".join(deflate.compress(bytes(1 << 24)) for _ in range(64)) + deflate.flush()
+        packed = b"".join(deflate.compress(bytes(1 << 24)) for _ in range(40)) + deflate.flush()
         file["rewards"].id.write_direct_chunk((0,), packed)
     return folder / "bomb.h5"
 
@@ -85,7 +90,7 @@ def hdf5_of_one_array_often(folder: Path) -> Path:
     with h5py.File(folder / "bomb.h5", "w") as file:
         file["columns"], file["num_episodes"], file["version"] = "observations", 1000, "2.8.1"
         for name, shape in (("observations", (100_000, 100)), ("actions", (100_000, 1)), ("rewards", (100_000, 1))):
-            file.create_dataset(f"{name}_0", shape, "f4", chunks=(1000, *shape[1:]))
+            file.create_dataset(f"{name}_0", shape, "f4")
         file["terminated_0"] = True
         for k in range(1, 1000):
             for name in ("observations", "actions", "rewards", "terminated"):
@@ -103,10 +108,10 @@ def hdf5_of_a_billion_episodes(folder: Path) -> Path:
 
 
 def npz_of_zeros(folder: Path) -> Path:
-    n = GIB // 4
+    n = GIB // 16
     heads = {"observations": (n, 1), "actions": (n, 1), "rewards": (n,), "terminals": (n,)}
     members = {f"{name}.npy": npy_head("<f4", shape) for name, shape in heads.items()}
-    return zeros_in_zip(folder / "bomb.npz", members, size=GIB)
+    return zeros_in_zip(folder / "bomb.npz", members, size=GIB // 4)
 
 
 def npz_that_says_more(folder: Path) -> Path:
@@ -117,7 +122,7 @@ def npz_that_says_more(folder: Path) -> Path:
 
 
 def zip_in_a_zip(folder: Path) -> Path:
-    inner = zeros_in_zip(folder / "inner", {"observations.npy": npy_head("<f4", (GIB, 1))}, GIB)
+    inner = zeros_in_zip(folder / "inner", {"observations.npy": npy_head("<f4", (GIB, 1))}, GIB // 8)
     with zipfile.ZipFile(folder / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for k in range(10):
             archive.write(inner, f"{k}.zip")
@@ -127,9 +132,9 @@ def zip_in_a_zip(folder: Path) -> Path:
 
 def gzip_of_cells(folder: Path) -> Path:
     names = ",".join(["episode", "action:0", "reward", *(f"observation:{k}" for k in range(1000))])
-    with gzip.open(folder / "bomb.csv.gz", "wb", compresslevel=9) as file:
+    with gzip.open(folder / "bomb.csv.gz", "wb", compresslevel=1) as file:
         file.write(f"{names}\n".encode())
-        for _ in range(40):
+        for _ in range(12):
             file.write((b"0" + b",0" * 1002 + b"\n") * 10_000)
     return folder / "bomb.csv.gz"
 
@@ -186,8 +191,8 @@ def parquet_of_runs(folder: Path) -> Path:
 
 
 def parquet_of_lists(folder: Path) -> Path:
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(100_000_000, np.float32)), 100_000)
-    return parquet(folder, flat(1000, vectors), 4, compression="zstd")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(10_000_000, np.float32)), 100_000)
+    return parquet(folder, flat(100, vectors), 8, compression="zstd")
 
 
 def parquet_of_one_word(folder: Path) -> Path:
@@ -287,13 +292,35 @@ def dqn_replay_of_zeros(folder: Path) -> Path:
 Bomb = Callable[[Path], Path]
 # What hardly has bytes is refused for that; the others have as many as honest files that hold little but zeros.
 HOLLOW: list[Bomb] = [
-    hdf5_without_a_chunk, hdf5_with_a_fill, hdf5_of_one_array_often, minari_without_a_chunk, parquet_of_one_word, csv_of_one_image,
+    hdf5_without_a_chunk,
+    hdf5_with_a_fill,
+    minari_without_a_chunk,
+    parquet_of_lists,
+    parquet_of_one_word,
+    csv_of_one_image,
 ]
 SQUEEZED: list[Bomb] = [
-    hdf5_squeezed, npz_of_zeros, gzip_of_cells, json_in_gzip, json_of_packed_text, pickle_of_lists, parquet_of_runs, parquet_of_lists,
-    arrow_of_zeros, rlds_of_images, rlds_of_zlib, csv_of_categories, dqn_replay_of_zeros,
+    hdf5_squeezed,
+    hdf5_of_one_array_often,
+    npz_of_zeros,
+    gzip_of_cells,
+    json_in_gzip,
+    json_of_packed_text,
+    pickle_of_lists,
+    parquet_of_runs,
+    arrow_of_zeros,
+    rlds_of_images,
+    rlds_of_zlib,
+    csv_of_categories,
+    dqn_replay_of_zeros,
 ]
 LYING: list[Bomb] = [
-    hdf5_with_a_lying_chunk, hdf5_of_a_billion_episodes, npz_that_says_more, zip_in_a_zip, json_that_nests, minari_of_itself,
-    minari_of_episode_a_trillion, csv_of_distant_columns,
+    hdf5_with_a_lying_chunk,
+    hdf5_of_a_billion_episodes,
+    npz_that_says_more,
+    zip_in_a_zip,
+    json_that_nests,
+    minari_of_itself,
+    minari_of_episode_a_trillion,
+    csv_of_distant_columns,
 ]
