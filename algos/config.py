@@ -66,7 +66,9 @@ class AlgorithmConfig(Config):
 class ContinuousConfig(AlgorithmConfig):
     """Settings of algorithms with continuous actions."""
 
-    action_scaler: ActionScaler | None = setting(None, "how actions are brought to [-1, 1]: min_max; None: they are there, or their space has bounds")
+    action_scaler: ActionScaler | None = setting(
+        None, "how actions are brought to [-1, 1]: min_max; None: they are there, or their space has bounds"
+    )
 
 
 _Config = TypeVar("_Config", bound=Config)

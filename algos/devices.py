@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..data.devices import find_device
-from ..data.errors import ConfigError
+from ..data.errors import ConfigError, in_words
 
 _parallels = 0  # of the process, not of a thread: joblib copies algorithms in threads of its own
 
@@ -95,8 +95,6 @@ def check_room(name: str, needed: int, device: torch.device, n_seeds: int) -> No
     share = torch.cuda.get_per_process_memory_fraction(device)
     there = int(share * total) if share < 1 else free + torch.cuda.memory_reserved(device)  # what this process has it may use again
     if needed > there:
-        from ..data.doctor.estimate import in_words  # which brings what reads data
-
         which = f"a share of {share:g} is {in_words(there)}" if share < 1 else f"{in_words(there)} are free"
         has = f"{torch.cuda.get_device_name(device)} has {in_words(total)}, of which {which}"
         raise GpuTooSmallError(name, f"it needs at least {in_words(needed)} of memory and {has}", n_seeds)

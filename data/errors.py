@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +13,7 @@ from typing import Any
 from .uris import without_secrets
 
 _IN_CONFIGS: ContextVar[bool] = ContextVar("_IN_CONFIGS", default=False)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
 class D3rayError(Exception):
@@ -76,3 +79,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         best = max(near, key=lambda name: (difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) == sorted(word)))
         return f"; did you mean {best!r}?"  # of names that are equally near the one whose letters were only swapped
     return f"; choose from {', '.join(map(repr, names))}." if names else "."
+
+
+def in_words(n_bytes: float) -> str:
+    """A size for a sentence: 1.2 GB."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes:.0f} bytes"
+
+
+def size_in(variable: str) -> int | None:
+    """Bytes that a variable of the shell says, such as `50GB`; None where it is not set. Raises ConfigError where it is no size."""
+    if not (text := os.environ.get(variable)):
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())
+    if not match or match[2] not in _UNITS:
+        raise ConfigError(f"{variable} is {text!r}; give bytes, or a size such as '50GB'.")
+    return int(float(match[1]) * _UNITS[match[2]])

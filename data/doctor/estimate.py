@@ -43,11 +43,3 @@ def estimate(columns: Mapping[str, Column], n_rows: int, action_kind: str) -> Es
     seen = sum(size for name, size in row.items() if name.split("/")[0] == "observation")
     hours = {name: N_STEPS / speed / 3600 for name, speed in MEASURED.get(action_kind, {}).items()}
     return Estimate(whole, sum(whole.values()), BATCH * (2 * seen + row["action"] + row["reward"]), hours)
-
-
-def in_words(n_bytes: float) -> str:
-    """1.2 GB."""
-    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.3g} {unit}"
-    return f"{n_bytes:.0f} bytes"

@@ -17,6 +17,8 @@ from ..storage.files import sha256_of
 from ..storage.steps import StepTable, concat_steps, first_steps, steps_from_rows
 from .imported import Array, Imported, apply_time_limit, count_notes, flags, native, one_column, same_rows, typed_actions
 from .untrusted.archives import damaged, head, open_gzip
+from .untrusted.npy import npy_header, read_npy
+from .untrusted.unpacking import needs
 
 FILE = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
 NAMES = ("observation", "action", "reward", "terminal")
@@ -203,19 +205,16 @@ def _group(path: Path) -> dict[str, Path]:
 def _small(path: Path) -> Array:
     """One number a row (or a single one), all at once."""
     with damaged(str(path)), open_gzip(path) as stream:
-        array = np.lib.format.read_array(stream)
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{path} holds {array.dtype}, not numbers.")
+        array = read_npy(stream, str(path))
     return native(one_column(str(path), path.name, array) if array.ndim else array)
 
 
 def _header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
     """The shape of the frames, of which the stream is at the first."""
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
+    shape, fortran, dtype = npy_header(stream)
     if len(shape) < 2 or 0 in shape or fortran or dtype != np.uint8:
         raise DataError(f"{path} holds {dtype} of shape {list(shape)}{' by columns' if fortran else ''}, not frames of bytes.")
+    needs(str(path), math.prod(shape))
     return shape
 
 

@@ -38,6 +38,7 @@ from .tabular.parquet_table import is_parquet
 from .tianshou import is_tianshou, plan_tianshou, read_tianshou
 from .untrusted.archives import is_zip
 from .untrusted.pickled_paths import is_pickled_paths, read_pickled_paths
+from .untrusted.unpacking import unpacking
 
 
 def no_parts(folder: Path) -> list[Path]:
@@ -329,9 +330,13 @@ def _asked(options: Mapping[str, Any], adjustment: Mapping[str, Any]) -> dict[st
 
 @contextmanager
 def _unforeseen(path: Path | str, format: str) -> Generator[None]:
-    """What an importer raises besides, as a `DataError`: files are damaged in more ways than anyone lists."""
+    """What an importer raises besides, as a `DataError`: files are damaged in more ways than anyone lists.
+
+    What is made of all files that it reads is counted together.
+    """
     try:
-        yield
+        with unpacking():
+            yield
     except (D3rayError, OSError):
         raise
     except MemoryError:

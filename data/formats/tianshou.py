@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..storage.steps import steps_from_arrays
-from .hdf5.arrays import array_names, find, is_hdf5, listed, open_hdf5, read_rows, scalar
+from .hdf5.arrays import arrays_below, attribute, find, find_group, is_hdf5, listed, open_hdf5, read_rows, scalar
 from .imported import (
     Array,
     Imported,
@@ -66,8 +66,8 @@ def is_tianshou(path: Path) -> bool:
         start = head(path, 256, unpacked=True)
         return start[:1] == b"\x80" and b"tianshou.data.buffer" in start
     with open_hdf5(path) as file:
-        rows = file.get(ROWS)
-        return isinstance(rows, h5py.Group) and "obs" in rows and "act" in rows
+        rows = find_group(file, ROWS)
+        return rows is not None and {"obs", "act"} <= set(rows)
 
 
 def read_tianshou(
@@ -258,14 +258,13 @@ def _open(path: Path | str, rename: Mapping[str, str] | None) -> Generator[_Buff
         yield _buffer(source, _columns(source, batch.state), cast("dict[str, Any]", state).get, rename)
         return
     with open_hdf5(path) as file:
-        rows: Any = file.get(ROWS)
-        if not isinstance(rows, h5py.Group):
+        rows = find_group(file, ROWS)
+        if rows is None:
             raise DataError(f"{source} is not a Tianshou file: it has no {ROWS!r}, only {listed(file)}.")
-        columns = {name: dataset for name in array_names(rows) if (dataset := find(file, f"{ROWS}/{name}")) is not None}
+        columns = dict(sorted(arrays_below(rows, f"{source}: {ROWS!r}")))
 
         def said(name: str) -> Any:
-            value = file.attrs.get(name)
-            if value is not None:
+            if (value := attribute(file, name)) is not None:
                 return np.asarray(value).item()
             return read_rows(array, name) if (array := find(file, name)) is not None and array.shape else scalar(file, name)
 
@@ -289,7 +288,7 @@ def _buffer(source: str, there: Mapping[str, Any], state: Callable[[str], Any], 
     found = names_in([*tops, *there], NAMES, REQUIRED, source, rename, "tianshou")
     needed = {name: there[name] for word in found.values() for name in _inside(word, there)}
     for name, column in needed.items():
-        if isinstance(column, h5py.Dataset) and column.attrs.get(_KIND) == "pickled_ndarray":
+        if isinstance(column, h5py.Dataset) and attribute(column, _KIND) == "pickled_ndarray":
             raise DataError(f"{source}: {name!r} holds Python objects, not numbers.")
     n = same_rows(source, **needed)
     infos = {name: a for name, a in there.items() if name.startswith("info/") and a.shape == (n,) and a.dtype.kind in "biuf"}

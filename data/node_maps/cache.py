@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 import weakref
 from collections.abc import Generator, Iterator
@@ -20,14 +19,13 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
-from ..errors import ConfigError, StorageError
+from ..errors import StorageError, size_in
 from ..storage.files import storage_errors
 from ..storage.json_text import parse_json
 
 IN_USE = "in-use"
 PLAN = "map.json"
 BUILDING = ".building"
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
 def cache_root() -> Path:
@@ -47,11 +45,8 @@ def cache_folder() -> Path:
 
 def cache_limit() -> int:
     """Bytes. Raises ConfigError where D3RAY_CACHE_LIMIT is no size."""
-    text = os.environ.get("D3RAY_CACHE_LIMIT") or "100GB"
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())
-    if not match or match[2] not in _UNITS:
-        raise ConfigError(f"D3RAY_CACHE_LIMIT is {text!r}; give bytes, or a size such as '50GB'.")
-    return int(float(match[1]) * _UNITS[match[2]])
+    said = size_in("D3RAY_CACHE_LIMIT")
+    return 10**11 if said is None else said
 
 
 class Use:

@@ -10,7 +10,8 @@ import numpy as np
 from rich.text import Text
 
 from ...data.doctor import Finding, Histogram, Report
-from ...data.doctor.estimate import BATCH, N_STEPS, in_words
+from ...data.doctor.estimate import BATCH, N_STEPS
+from ...data.errors import in_words
 from ...data.storage.statistics import Moments, Statistics
 from ...platform.words import listed, space_text
 

@@ -226,7 +226,9 @@ class Trial:
         """
         met = next((about["time_limit"] for about in self.status.values() if "time_limit" in about), {})
         if met and all((now := time_limits[kind]) is None or now > seconds for kind, seconds in met.items()):
-            kept = {seed: {k: v for k, v in note.items() if k not in ("registered", "model")} for seed, note in self.delivered.items()}
+            kept = {
+                seed: {k: v for k, v in note.items() if k not in ("registered", "model")} for seed, note in self.delivered.items()
+            }
             self.note_delivered(kept)  # what it leaves now is to be registered too
             self.folder.delete(["status.json"])
 

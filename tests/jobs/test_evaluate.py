@@ -136,7 +136,9 @@ def test_a_graph_that_was_made_for_another_environment_says_so(
     cartpole.save_policy(tmp_path / "policy.onnx")
     assert run_command("evaluate", [str(tmp_path / "policy.onnx"), "environment=Acrobot-v1"]) == 2
     error = capsys.readouterr().err
-    assert "policy.onnx takes observations of 4 entries, and here they have 6 entries: it was made for another environment." in error
+    assert (
+        "policy.onnx takes observations of 4 entries, and here they have 6 entries: it was made for another environment." in error
+    )
     assert error.count("\n") == 1
 
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import math
+import zlib
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from ...errors import DataError
 from ..imported import Array, damaged, existing_file, native, same_rows
+from ..untrusted.unpacking import needs, unpacking, unpacks
+
+_MOST_LINKS = 16  # that lead from one to the next
+_DEEPEST, _MOST_NAMES = 16, 1 << 14  # groups within each other, and names below a group
+_DEFLATE = 1032  # bytes that deflate makes of one at most
+_TRIED = 1 << 28  # bytes that a chunk may become untried
+_SPARE = 1 << 12  # bytes of a chunk that filters add, as a checksum
 
 
 @contextmanager
@@ -24,7 +34,7 @@ def open_hdf5(path: Path | str) -> Generator[h5py.File]:
     path = existing_file(path)
     if not is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file.")
-    with damaged(str(path), "an HDF5 file", (OSError, RuntimeError, KeyError)), h5py.File(path, "r") as file:
+    with unpacking(path), damaged(str(path), "an HDF5 file", (OSError, RuntimeError, KeyError)), h5py.File(path, "r") as file:
         yield file
 
 
@@ -33,24 +43,52 @@ def is_hdf5(path: Path) -> bool:
     return bool(h5py.is_hdf5(path))
 
 
-def find(file: h5py.File | h5py.Group, name: str) -> h5py.Dataset | None:
-    """The array of that name, or None where there is none.
+def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
+    """What is of that name, or None where there is nothing. Links within the file are followed, one by one.
 
     Raises:
-        DataError: its values lie in another file, which a file from elsewhere has no business to name.
+        DataError: it lies in another file, which one from elsewhere has no business to name and which is not opened: on the way
+            is a link there, or an array's values are there. Or one link leads to another again and again.
     """
-    group: Any = file
-    for part in name.split("/"):
-        if not isinstance(group, h5py.Group) or part not in group:
+    here: Any = group
+    ahead, followed = _steps(name), 0
+    while ahead:
+        if (part := ahead.pop()) == "/":
+            here = group.file["/"]
+            continue
+        link = part.encode(errors="surrogateescape")
+        if not isinstance(here, h5py.Group) or not here.id.links.exists(link):
             return None
-        if isinstance(group.get(part, getlink=True), h5py.ExternalLink):
-            raise DataError(f"{file.file.filename}: {name!r} is a link to another file.")
-        group = group[part]
-    if not isinstance(group, h5py.Dataset):
-        return None
-    if group.external or group.is_virtual:
-        raise DataError(f"{file.file.filename}: the values of {name!r} lie in another file.")
-    return group
+        kind = here.id.links.get_info(link).type
+        if kind == h5l.TYPE_HARD:
+            here = here[part]
+        elif kind == h5l.TYPE_SOFT:
+            if (followed := followed + 1) > _MOST_LINKS:
+                raise DataError(f"{group.file.filename}: {name!r} is a link to a link, and so on.")
+            ahead += _steps(here.id.links.get_val(link).decode("utf-8", "replace"))
+        else:
+            raise DataError(f"{group.file.filename}: {name!r} is a link to another file.")
+    if isinstance(here, h5py.Dataset) and (here.is_virtual or here.external):
+        raise DataError(f"{group.file.filename}: the values of {name!r} lie in another file.")
+    return here
+
+
+def _steps(path: str) -> list[str]:
+    """The parts of a path, the first of them last; "/" stands for the file's own group."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return [*reversed(parts), *(["/"] if path.startswith("/") else [])]
+
+
+def find_group(file: h5py.Group, name: str) -> h5py.Group | None:
+    """The group of that name, or None where there is none. Raises as `node`."""
+    found = node(file, name)
+    return found if isinstance(found, h5py.Group) else None
+
+
+def find(file: h5py.Group, name: str) -> h5py.Dataset | None:
+    """The array of that name, or None where there is none. Raises as `node`."""
+    found = node(file, name)
+    return found if isinstance(found, h5py.Dataset) else None
 
 
 def read_array(file: h5py.File, name: str) -> Array | None:
@@ -67,7 +105,37 @@ def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Ar
     """
     if dataset.shape is None or dataset.dtype.kind not in "biuf":
         raise DataError(f"{dataset.file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
+    count_bytes(dataset, name, rows)
     return native(np.asarray(dataset[() if rows is None else rows]))
+
+
+def count_bytes(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> None:
+    """Counts the bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store.
+
+    Raises:
+        DataError: they are too many, or a chunk is not what it is declared to be.
+    """
+    source, shape = f"{dataset.file.filename}: {name!r}", dataset.shape or ()
+    n = 1 if not shape else shape[0] if rows is None else len(range(*rows.indices(shape[0])))
+    unpacks(source, n * math.prod(shape[1:]) * dataset.dtype.itemsize)
+    if dataset.chunks:
+        needs(source, chunk_bytes := math.prod(dataset.chunks) * dataset.dtype.itemsize)
+        _check_chunks(dataset, chunk_bytes, source)
+
+
+def _check_chunks(dataset: h5py.Dataset, chunk_bytes: int, source: str) -> None:
+    """HDF5 inflates a chunk for as long as it goes on, whatever its size is said to be: those that could fill memory are tried."""
+    if dataset.compression != "gzip":
+        return
+    due, large = chunk_bytes + _SPARE, list[Any]()
+    dataset.id.chunk_iter(lambda chunk: large.append(chunk.chunk_offset) if chunk.size * _DEFLATE > max(4 * due, _TRIED) else None)
+    for offset in large:
+        unpack, size, packed = zlib.decompressobj(), 0, dataset.id.read_direct_chunk(offset)[1]
+        while packed and not unpack.eof and size <= due:
+            size += len(unpack.decompress(packed, 1 << 20))
+            packed = unpack.unconsumed_tail
+        if size > due:
+            raise DataError(f"{source} has a chunk that unpacks to more than the {chunk_bytes:,} bytes that are said.")
 
 
 def find_arrays(
@@ -93,6 +161,7 @@ def scalar(file: h5py.File, name: str) -> Any:
     dataset = find(file, name)
     if dataset is None or dataset.shape != ():
         return None
+    count_bytes(dataset, name)
     value: Any = dataset[()]
     value = value.item() if isinstance(value, np.generic) else value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
@@ -104,13 +173,39 @@ def listed(file: h5py.File) -> str:
     return (", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "nothing"
 
 
-def array_names(group: h5py.Group) -> list[str]:
-    """Names of all arrays below `group`, sorted, groups joined by '/'. Links to other places are not followed."""
-    names: list[str] = []
+def arrays_below(group: h5py.Group, what: str) -> Iterator[tuple[str, h5py.Dataset]]:
+    """All arrays below a group by their names, groups joined by '/'.
 
-    def visit(name: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset):
-            names.append(name)
+    Raises:
+        DataError: there are too many, as where a group holds itself; `what` is named. And as `node`.
+    """
+    seen = 0
 
-    group.visititems(visit)
-    return sorted(names)
+    def below(inside: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
+        nonlocal seen
+        for name in map(str, inside):
+            if (seen := seen + 1) > _MOST_NAMES or prefix.count("/") > _DEEPEST:
+                raise DataError(f"{what} is nested too deeply.")
+            found = node(inside, name)
+            if isinstance(found, h5py.Group):
+                yield from below(found, f"{prefix}{name}/")
+            elif isinstance(found, h5py.Dataset):
+                yield f"{prefix}{name}", found
+
+    return below(group, "")
+
+
+def attribute(node: h5py.Group | h5py.Dataset, name: str) -> Any:
+    """An attribute as Python's own value, a list of them, or None where there is none; texts of bytes are decoded.
+
+    Raises:
+        DataError: it would take more memory than may be made of the file.
+    """
+    if name not in node.attrs:
+        return None
+    about = node.attrs.get_id(name)
+    if about.dtype.kind == "O":  # each may be the same text of any length, stored once
+        needs(f"{node.file.filename}: the attribute {name!r}", math.prod(about.shape) * Path(node.file.filename).stat().st_size)
+    value: Any = node.attrs[name]
+    value = value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -204,7 +204,7 @@ def _count(file: h5py.File, source: str) -> int:
     if not isinstance(count, int) or count < 1:
         raise DataError(f"{source} has no steps: num_episodes is {count}.")
     there = sum(bool(re.fullmatch(r"rewards_\d+", str(name))) for name in file)
-    if there > count:  # one that is missing is named where it is read
+    if there > count or count > len(file):  # one that is missing is named where it is read
         raise DataError(f"{source} has the rewards of {there} episodes, and its num_episodes is {count}.")
     return count
 

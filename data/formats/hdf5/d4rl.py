@@ -28,7 +28,7 @@ from ..imported import (
     typed_actions,
 )
 from ..stretches import row_stretches, where
-from .arrays import array_names, find, find_arrays, is_hdf5, open_hdf5, read_rows, scalar
+from .arrays import arrays_below, find, find_arrays, find_group, is_hdf5, open_hdf5, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations", "episode")
@@ -212,12 +212,11 @@ def _goals(source: str, goal: Array | None, terminated: Array, truncated: Array,
 
 def _infos(file: h5py.File, n: int) -> tuple[dict[str, h5py.Dataset], list[str]]:
     """Extra columns of infos/*, and a sentence on each array that is no column."""
-    group = file.get("infos")
+    group = find_group(file, "infos")
     extra: dict[str, h5py.Dataset] = {}
     notes: list[str] = []
-    for name in array_names(group) if isinstance(group, h5py.Group) else ():
-        dataset = find(file, f"infos/{name}")
-        if dataset is None or dataset.dtype.kind not in "biuf":
+    for name, dataset in sorted(arrays_below(group, f"{file.filename}: 'infos'")) if group is not None else ():
+        if dataset.dtype.kind not in "biuf":
             notes.append(f"infos/{name} does not hold numbers and was left out.")
         elif not dataset.shape or dataset.shape[0] != n:
             notes.append(f"infos/{name} has shape {dataset.shape}, not one row for each of the {n} steps, and was left out.")
@@ -228,13 +227,11 @@ def _infos(file: h5py.File, n: int) -> tuple[dict[str, h5py.Dataset], list[str]]
 
 def _metadata(file: h5py.File) -> dict[str, Any]:
     """metadata/* as JSON values: single values as they are, arrays (a policy's weights) as their shape."""
-    group = file.get("metadata")
-    if not isinstance(group, h5py.Group):
+    group = find_group(file, "metadata")
+    if group is None:
         return {}
     found: dict[str, Any] = {}
-    for name in array_names(group):
-        dataset = find(file, f"metadata/{name}")
-        if dataset is not None:
-            value = scalar(file, f"metadata/{name}")
-            found[name] = value if isinstance(value, str | int | float | bool) else f"array of shape {dataset.shape}"
+    for name, dataset in sorted(arrays_below(group, f"{file.filename}: 'metadata'")):
+        value = scalar(file, f"metadata/{name}")
+        found[name] = value if isinstance(value, str | int | float | bool) else f"array of shape {dataset.shape}"
     return {"metadata": found} if found else {}

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from ...errors import ConfigError, DataError
@@ -17,7 +16,7 @@ from ...spec import Environment, Spec
 from ...storage.json_text import parse_json
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ...storage.steps import StepTable
-from ..hdf5.arrays import is_hdf5, open_hdf5
+from ..hdf5.arrays import find_group, is_hdf5, open_hdf5
 from ..imported import Array, Imported, Plan, count_notes, finite, flags, one_column, typed_actions
 from ..runs import Runs, ends_of, join, join_actions
 from ..stretches import stretches, where
@@ -39,8 +38,8 @@ def is_minari(path: Path) -> bool:
     if not is_hdf5(path):
         return False
     with open_hdf5(path) as file:
-        first: Any = file.get("episode_0")
-        return isinstance(first, h5py.Group) and all(part in first for part in PARTS)
+        first = find_group(file, "episode_0")
+        return first is not None and set(PARTS) <= set(first)
 
 
 def minari_parts(folder: Path) -> list[Path]:

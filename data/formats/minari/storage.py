@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,17 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
-from ..hdf5.arrays import open_hdf5
-from ..imported import Array, damaged, native
+from ..hdf5.arrays import arrays_below, attribute, find_group, open_hdf5, read_rows
+from ..imported import Array, damaged
 from ..tabular.arrow_columns import array_of
+from ..tabular.arrow_file import read_arrow
 from ..tabular.encoded_images import decode_images, is_encoded
+from ..tabular.parquet_table import open_parquet, read_table
 from .spaces import Json, shape_of
 
 PARTS = ("observations", "actions", "rewards", "terminations", "truncations")
 TUPLE = "_index_"  # how HDF5 names the parts of a tuple
 MISSING = "final_observation_missing"  # what d3ray's exporter says of an episode: its last observation is the one before it again
-_DEEPEST = 16
 
 
 @dataclass
@@ -55,11 +56,17 @@ Spaces = Mapping[str, Json]  # "observations/camera/left": the leaf's JSON
 def hdf5_metadata(path: Path) -> dict[str, Any]:
     """Attributes of the file, where Minari before 0.5 kept what is in metadata.json now."""
     with open_hdf5(path) as file:
-        return {name: _plain(value) for name, value in file.attrs.items()}
+        return {name: attribute(file, name) for name in file.attrs}
 
 
 def _in_file(path: Path, file: h5py.File) -> list[int]:
     return _numbers(path, (str(n).removeprefix("episode_") for n in file if str(n).startswith("episode_")))
+
+
+def _group(file: h5py.File, number: int) -> h5py.Group:
+    if (found := find_group(file, f"episode_{number}")) is None:
+        raise DataError(f"{file.filename}: episode {number} is no group of arrays.")
+    return found
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def hdf5_outline(path: Path) -> list[Outline]:
     with open_hdf5(path) as file:
         for number in _in_file(path, file):
             name = f"{path}, episode {number}"
-            there = dict(_leaves(file[f"episode_{number}"], name))
+            there = dict(arrays_below(_group(file, number), name))
             shapes = {place.replace(TUPLE, ""): one.shape or (0,) for place, one in there.items() if _holds(one)}
             if "rewards" not in shapes:
                 raise DataError(f"{name} has no 'rewards'.")
@@ -90,14 +97,14 @@ def hdf5_episodes(path: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
     """Episodes of a file, by number. Raises DataError: a part is missing, or lies in another file."""
     with open_hdf5(path) as file:
         for number in _in_file(path, file)[some]:
-            group = file[f"episode_{number}"]
+            group = _group(file, number)
             episode = Stored(f"{path}, episode {number}")
-            for place, dataset in _leaves(group, episode.name):
+            for place, dataset in arrays_below(group, episode.name):
                 if place.partition("/")[0] in (*PARTS, "infos"):
                     episode.add(
                         place.replace(TUPLE, ""), _read(dataset, place, episode.name, _shape(spaces, place.replace(TUPLE, "")))
                     )
-            episode.final_missing = bool(group.attrs.get(MISSING, False))
+            episode.final_missing = bool(attribute(group, MISSING))
             yield episode
 
 
@@ -115,11 +122,11 @@ def folder_episodes(folder: Path, spaces: Spaces, some: slice) -> Iterator[Store
 
 def _numbers(where: Path, names: Iterator[str]) -> list[int]:
     """Episode numbers, 10 after 9 and not after 1. Raises DataError where one is missing between two others, or there is none."""
-    numbers = sorted(int(name) for name in names if name.isdecimal())
+    numbers = sorted({int(name) for name in names if name.isdecimal()})
     if not numbers:
         raise DataError(f"{where} has no episodes.")
-    if gaps := sorted(set(range(numbers[-1] + 1)) - set(numbers)):
-        raise DataError(f"{where} has an episode {numbers[-1]} and no episode {gaps[0]}.")
+    if (gap := next((k for k, number in enumerate(numbers) if number != k), None)) is not None:
+        raise DataError(f"{where} has an episode {numbers[-1]} and no episode {gap}.")
     return numbers
 
 
@@ -128,19 +135,6 @@ def _shape(spaces: Spaces, place: str) -> tuple[int, ...] | None:
 
 
 # HDF5
-
-
-def _leaves(group: Any, where: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
-    for name in group:
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise DataError(f"{where}: {prefix}{name!r} is a link to another place.")
-        node = group[name]
-        if isinstance(node, h5py.Group):
-            if depth == _DEEPEST:
-                raise DataError(f"{where} is nested too deeply.")
-            yield from _leaves(node, where, f"{prefix}{name}/", depth + 1)
-        elif isinstance(node, h5py.Dataset):
-            yield prefix + name, node
 
 
 def _holds(dataset: h5py.Dataset) -> bool:
@@ -155,13 +149,29 @@ def _read(dataset: h5py.Dataset, place: str, where: str, shape: tuple[int, ...] 
         raise DataError(f"{where}: the values of {place!r} lie in another file.")
     if not _holds(dataset):
         return None
-    images = h5py.check_vlen_dtype(dataset.dtype) == np.uint8
-    values: Any = dataset[()]
+    if h5py.check_vlen_dtype(dataset.dtype) == np.uint8:
+        return _pictures(_Rows(dataset), f"{where}: {place!r}", shape)
+    values: Any = read_rows(dataset, place)
     # JPEGs of one length are stored as rows of bytes, which a space of another shape tells from numbers.
-    images = images or (values.dtype == np.uint8 and values.ndim == 2 and len(values) and is_encoded(values[0].tobytes()))
+    images = values.dtype == np.uint8 and values.ndim == 2 and len(values) and is_encoded(values[0].tobytes())
     if images and (shape is None or values.shape[1:] != shape):
         return _pictures([row.tobytes() for row in values], f"{where}: {place!r}", shape)
-    return native(values)
+    return values
+
+
+class _Rows(Sequence[bytes]):
+    """Rows of bytes that are read one by one: many of them may be the same stored ones."""
+
+    def __init__(self, dataset: h5py.Dataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, row: Any) -> Any:
+        if row >= len(self):
+            raise IndexError(row)
+        return self._dataset[row].tobytes()
 
 
 # Arrow
@@ -176,12 +186,10 @@ def _table(folder: Path) -> Any:
 
 
 def _read_table(file: Path) -> Any:
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return pq.ParquetFile(file).read()
-    with pa.OSFile(str(file)) as source, pa.ipc.open_file(source) as reader:
-        return reader.read_all()
+    if file.suffix != ".parquet":
+        return read_arrow(file)
+    with open_parquet(file) as opened:
+        return read_table(opened, str(file))
 
 
 def _columns(table: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -216,12 +224,7 @@ def _from_arrow(place: str, column: Any, about: Any, where: str, shape: tuple[in
     return values if shape is None else values.reshape(len(values), *shape)
 
 
-def _pictures(images: list[bytes], what: str, shape: tuple[int, ...] | None) -> Array:
+def _pictures(images: Sequence[bytes], what: str, shape: tuple[int, ...] | None) -> Array:
     flat = shape is not None and len(shape) == 2
     pixels = decode_images(images, what, (*shape, 1) if shape is not None and flat else shape)
     return pixels[..., 0] if flat else pixels
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,9 @@ from ..imported import (
     same_rows,
     typed_actions,
 )
-from ..untrusted.archives import damaged, is_zip
+from ..untrusted.archives import Archive as Members
+from ..untrusted.archives import is_zip, open_archive
+from ..untrusted.npy import npy_header, read_npy
 from ..untrusted.values import names_in
 
 NAMES = STEP_NAMES | {
@@ -45,33 +46,26 @@ LISTED = 8  # names in a message
 class Archive:
     """The arrays of one `.npz`, read one by one; headers say what is inside before anything is loaded."""
 
-    def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
-        self.path, self._zip = path, file
-        self.names = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self.names = [name.removesuffix(".npy") for name in members.names if name.endswith(".npy")]
         self._read: set[str] = set()
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of an array, without its values."""
-        with self._zip.open(f"{name}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(file)
+        with self._members.open(f"{name}.npy") as stream:
+            shape, _, dtype = npy_header(stream)
         return shape, dtype
 
     def read(self, name: str) -> Array:
         """The numbers of that name.
 
         Raises:
-            DataError: it holds Python objects, text or records.
+            DataError: it holds Python objects, text or records, or is said to have more numbers than are there.
         """
         self._read.add(name)
-        dtype = self.header(name)[1]
-        if dtype.hasobject:
-            raise DataError(f"{self.path}: {name!r} holds Python objects, which are never loaded; save it as an array of numbers.")
-        if dtype.kind not in "biuf":
-            raise DataError(f"{self.path}: {name!r} holds {dtype}, not numbers.")
-        with self._zip.open(f"{name}.npy") as file:
-            return native(np.lib.format.read_array(file))
+        with self._members.open(f"{name}.npy") as stream:
+            return native(read_npy(stream, f"{self._members.source}: {name!r}", self._members.sizes[f"{name}.npy"]))
 
     def parts(self, word: str) -> dict[str, Array]:
         """The arrays `word/KEY` by key, where the archive has parts of observations instead of one array."""
@@ -96,8 +90,8 @@ def open_npz(path: Path | str) -> Generator[Archive]:
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is not an .npz archive.")
-    with damaged(str(path)), zipfile.ZipFile(path) as file:
-        yield Archive(path, file)
+    with open_archive(path) as members:
+        yield Archive(members)
 
 
 def npz_names(path: Path) -> list[str]:

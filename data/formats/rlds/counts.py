@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ def check_shards(folder: Path, files: Sequence[Path]) -> None:
     for split, found in there.items():
         n, who = said[split]
         if len(found) != n:
-            lacking = sorted(set(range(n)) - found)
-            which = f" (number {lacking[0]} is not there)" if lacking else ""
+            lacking = next(k for k in count() if k not in found)
+            which = f" (number {lacking} is not there)" if lacking < n else ""
             raise DataError(
                 f"{folder} has {len(found)} files of the split {split!r}, and {who} {n}{which}: fetch what is missing, or name the "
                 "files that are to be read."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from ...errors import DataError
 from ...storage.json_text import parse_json
 from ..imported import Array
 from ..tabular.encoded_images import decode_images
+from ..untrusted.unpacking import left, needs, unpacks
 from .tfrecord import Feature
 
 FEATURES = "features.json"
@@ -64,11 +66,13 @@ class Leaf:
         dtype = np.dtype(self.dtype)
         if self.encoding == "zlib":
             known = None not in self.shape
-            most = self._size() * dtype.itemsize if known else 1 << 30
+            most = self._size() * dtype.itemsize if known else left()
+            needs(what, most)
             try:
                 data = (unpack := zlib.decompressobj()).decompress(data, most + 1)  # never more than was announced
             except zlib.error:
                 raise DataError(f"{what} is not compressed with zlib as {FEATURES} says.") from None
+            unpacks(what, len(data))
             if unpack.unconsumed_tail:
                 raise DataError(f"{what} unpacks to more than the {most:,} bytes that are announced.")
         shape = self._filled(len(data) // dtype.itemsize)
@@ -77,7 +81,7 @@ class Leaf:
         return np.frombuffer(data, dtype).reshape(shape)
 
     def _size(self) -> int:
-        return int(np.prod([size for size in self.shape if size is not None], dtype=np.int64))
+        return math.prod(size for size in self.shape if size is not None)
 
     def _filled(self, entries: int) -> tuple[int, ...]:
         """The shape, its unknown axis found from how many numbers there are."""

@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ...errors import DataError
 from ..imported import Array, existing_file
+from ..untrusted.unpacking import OBJECTS, needs, unpacking
 
 Feature = list[bytes] | Array  # bytes, or [n] float32, or [n] int64
 
@@ -53,7 +54,7 @@ def records(path: Path | str) -> Iterator[bytes]:
     """
     path = existing_file(path)
     left = path.stat().st_size
-    with path.open("rb") as file:
+    with unpacking(path), path.open("rb") as file:
         k = 0
         while head := file.read(_HEAD.size):
             left -= _HEAD.size
@@ -80,8 +81,9 @@ def parse_example(record: bytes, source: str) -> dict[str, Feature]:
         source: what an error names.
 
     Raises:
-        DataError: the bytes are no Example.
+        DataError: the bytes are no Example, or so many that what comes of them might not fit into memory.
     """
+    needs(source, OBJECTS * len(record))
     try:
         entries = _example().FromString(record).features.feature
     except DecodeError:

@@ -16,7 +16,7 @@ from ...errors import DataError, reason
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, finite, flags, one_column, typed_actions
 from ..untrusted import restricted_pickle
-from ..untrusted.archives import LIMITS
+from ..untrusted.unpacking import left, unpacks
 from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
 
 NAMES = {  # d3ray's word: what RLlib calls it, the first found is taken
@@ -94,10 +94,10 @@ def unpack(source: str, value: Any) -> Any:
         return value
     try:
         packed = base64.b64decode(value, validate=True)
-        # LZ4 can unfold to 255 times its size, so memory is bounded by the file.
-        data = lz4.frame.LZ4FrameDecompressor().decompress(packed, max_length=LIMITS.small + LIMITS.ratio * len(packed))
+        data = lz4.frame.LZ4FrameDecompressor().decompress(packed, max_length=left() + 1)
     except (binascii.Error, ValueError, RuntimeError, EOFError, MemoryError) as error:
         raise DataError(f"{source} is text that RLlib did not pack, or damaged ({reason(error)}).") from None
+    unpacks(source, len(data))
     return restricted_pickle.loads(data, source=source)
 
 

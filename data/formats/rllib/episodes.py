@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import DataError, reason
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, finite, one_column, typed_actions
+from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
 from .batches import action_notes
 
@@ -128,6 +129,7 @@ def episode_id(packed: bytes) -> str | None:
 
 
 def _unpacked(where: str, packed: bytes) -> dict[str, Any]:
+    needs(where, OBJECTS * len(packed))
     try:
         state: Any = msgpack.unpackb(packed, object_hook=_arrays)
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError, msgpack.exceptions.UnpackException) as error:

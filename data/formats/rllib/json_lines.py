@@ -11,6 +11,7 @@ from ...errors import ConfigError, DataError, did_you_mean, reason
 from ...storage.json_text import parse_json
 from ..imported import Imported, visible_files
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
+from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import names_in
 from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together
 
@@ -111,6 +112,7 @@ def _streams(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _batch(where: str, line: bytes, policy: str | None) -> dict[str, Any]:
     """The columns of a line."""
+    needs(where, OBJECTS * len(line))
     try:
         batch: Any = parse_json(line)
     except (ValueError, RecursionError) as error:

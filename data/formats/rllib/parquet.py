@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...errors import DataError
 from ..imported import Imported, visible_files
 from ..tabular.arrow_columns import array_of
-from ..tabular.parquet_table import is_parquet, open_parquet
+from ..tabular.parquet_table import is_parquet, open_parquet, raw_column, read_table
 from ..untrusted.values import leaves, names_in, plain
 from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, unpack
 from .episodes import episode_id, read_episodes
@@ -83,12 +83,14 @@ def read_rllib_parquet(
         with open_parquet(file) as opened:
             names = opened.schema_arrow.names
             if names == [PACKED]:
-                packed += [(f"{file}: episode {k}", item) for k, item in enumerate(opened.read().column(0).to_pylist())]
+                packed += [
+                    (f"{file}: episode {k}", item) for k, item in enumerate(read_table(opened, str(file)).column(0).to_pylist())
+                ]
                 continue
             found = found or names_in(names, NAMES, REQUIRED, str(file), rename, "rllib_parquet")
             if lacking := [name for name in found.values() if name not in names]:
                 raise DataError(f"{file} has no {lacking[0]!r}, which {files[0]} has.")
-            table = opened.read(columns=list(found.values()))
+            table = read_table(opened, str(file), list(found.values()))
         columns = {name: _column(str(file), word, table.column(name), table.schema.field(name)) for word, name in found.items()}
         parts.append(steps_of(str(file), columns, found))
     if packed and parts:
@@ -123,7 +125,7 @@ def _episode_ids(path: Path) -> set[Any] | None:
         name = next((n for n in (PACKED, *NAMES["episode"]) if n in names), None)
         if name is None:
             return set()
-        ids = file.read(columns=[name]).column(0)
+        ids = raw_column(file, name, str(path))
     if name != PACKED:
         return set(ids.unique().to_pylist())
     found = {episode_id(item or b"") for item in ids.to_pylist()}

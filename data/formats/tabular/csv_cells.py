@@ -16,6 +16,7 @@ from pyarrow import csv as arrow_csv
 from ...errors import DataError
 from ..imported import Array
 from ..untrusted.archives import head, open_gzip
+from ..untrusted.unpacking import counted, unpacking
 
 HEAD = 1 << 19  # bytes in which the header has to end
 
@@ -61,10 +62,11 @@ def read_cells(
         "parse_options": arrow_csv.ParseOptions(delimiter=separator),
         "convert_options": conversion(dict.fromkeys(text, pa.string()) | dict(numbers)),
     }
-    with open_gzip(path) as stream:
+    with unpacking(path) as now, open_gzip(path) as stream:
+        cells = counted(source, stream, now, lambda text: 8 * (text.count(separator.encode()) + text.count(b"\n")))
         if span is not None:
             stream.seek(span[0])
-        given = pa.PythonFile(stream, mode="r") if span is None else pa.BufferReader(stream.read(span[1] - span[0]))
+        given = pa.PythonFile(cells, mode="r") if span is None else pa.BufferReader(cells.read(span[1] - span[0]))
         reading = arrow_csv.ReadOptions(column_names=names, skip_rows=int(span is None), use_threads=False)
         try:
             table = arrow_csv.read_csv(given, read_options=reading, **options)

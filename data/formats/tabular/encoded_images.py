@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..imported import Array
+from ..untrusted.unpacking import unpacks
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's name for so many channels of 8 bits
 _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "P": 3, "1": 1}  # of its modes, once palettes and bits are unpacked
@@ -36,6 +37,7 @@ def decode_images(images: Sequence[bytes], what: str, shape: Sequence[int | None
     for row, data in enumerate(images):
         pixels = decode_image(data, f"{what}, row {row}", shape if out is None else out.shape[1:])
         if out is None:
+            unpacks(what, len(images) * pixels.nbytes)
             out = np.empty((len(images), *pixels.shape), pixels.dtype)
         if out.dtype != pixels.dtype:
             raise DataError(f"{what} has {pixels.dtype} pixels in row {row} and {out.dtype} in row 0.")

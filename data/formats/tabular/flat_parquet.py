@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ...errors import DataError
 from ..imported import Array, Imported, Plan, count_notes, typed_actions, visible_files
 from ..stretches import row_stretches, where
-from .parquet_table import is_parquet, names_of, open_parquet, raw_column, read_column
+from .parquet_table import is_parquet, names_of, open_parquet, raw_column, read_column, unpacked_bytes
 from .table_names import NAMES, check_renames, entry_names, grouped, is_entry, is_told, not_read, usual_names
 from .table_rows import Ends, Ids, check_ends, episode_ids, flags_of, go_over_files, order_notes, order_of, table_steps
 
@@ -187,8 +187,7 @@ class _Table:
     @property
     def n_bytes(self) -> int:
         """Bytes of all row groups, unpacked."""
-        about = [file.metadata for file in self.files]
-        return sum(one.row_group(k).total_byte_size for one in about for k in range(one.num_row_groups))
+        return sum(map(unpacked_bytes, self.files))
 
     def layout(self, rename: Mapping[str, str]) -> _Layout:
         """The columns, which all files have. Raises DataError, ConfigError."""
@@ -225,7 +224,7 @@ class _Table:
     def ids(self, layout: _Layout, rows: slice | None = None) -> Ids:
         """Which episode each row is of."""
         (name,) = layout.columns["episode"]
-        parts = [raw_column(file, name, rows) for file in self.files]
+        parts = [raw_column(file, name, self.source, rows) for file in self.files]
         if len({part.type for part in parts}) > 1:
             raise DataError(f"{self.source}: column {name!r} holds {parts[0].type} in some files and others elsewhere.")
         return episode_ids(self.source, name, pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type))

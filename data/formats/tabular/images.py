@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import DataError
 from ..imported import Array
 from ..untrusted.archives import open_archive
+from ..untrusted.unpacking import stored, unpacks
 from .encoded_images import decode_image
 
 KINDS = ("PNG", "JPEG", "BMP")
@@ -39,10 +40,8 @@ def read_images(names: Sequence[str], places: Sequence[Path], source: str) -> Ar
     with _opened(places, source) as fetch:
         decode = partial(decode_image, kinds=KINDS, most=MAX_PIXELS, convert=False)
         first = decode(*fetch(str(once[0])))
-        try:
-            images = np.empty((len(once), *first.shape), np.uint8)
-        except (MemoryError, ValueError):
-            raise DataError(f"{source}: {len(once)} images of shape {list(first.shape)} do not fit into memory.") from None
+        unpacks(source, len(row) * first.nbytes)
+        images = np.empty((len(once), *first.shape), np.uint8)
         for k, name in enumerate(once.tolist()):
             images[k] = decode(*fetch(name), first.shape)
     return images if (row == np.arange(len(row))).all() else images[row]
@@ -96,6 +95,7 @@ def _in_folder(folder: Path, elsewhere: Fetch) -> Fetch:
             raise DataError(f"{folder}: the image {name!r} is a link to outside the folder.")
         if path.stat().st_size > MAX_BYTES:
             raise DataError(f"{path} has {path.stat().st_size:,} bytes, too many for an image.")
+        stored(path)
         return path.read_bytes(), str(path)
 
     return fetch

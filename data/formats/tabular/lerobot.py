@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow.parquet import ParquetFile
 
 from ...errors import ConfigError, DataError
 from ...storage.json_text import parse_json
@@ -17,7 +17,7 @@ from ..imported import Array, Imported, check_rename, count_notes, existing_file
 from ..runs import Runs
 from .encoded_images import decode_images
 from .lerobot_video import Videos
-from .parquet_table import is_parquet, open_parquet, read_column
+from .parquet_table import is_parquet, open_parquet, read_column, read_table
 
 INFO = Path("meta", "info.json")
 NAMES = {  # what can be renamed, and the usual name
@@ -122,7 +122,7 @@ def read_lerobot(
 class _Table:
     """One Parquet file, by what `info.json` says of its features."""
 
-    file: pq.ParquetFile
+    file: ParquetFile
     features: Mapping[str, Any]
     names: Mapping[str, str]
     source: str
@@ -188,7 +188,7 @@ class _Table:
         return self._images(name) if kind == "image" else self.numbers(name)
 
     def _images(self, name: str) -> Array:
-        column = self.file.read([name]).column(name)
+        column = read_table(self.file, self.source, [name]).column(name)
         rows: list[Any] = column.to_pylist()
         images: list[Any] = [row.get("bytes") if isinstance(row, dict) else row for row in rows]
         if None in images:
@@ -296,8 +296,8 @@ def _check_counts(folder: Path, files: list[Path], info: Mapping[str, Any]) -> N
     there = {"frames": frames} | ({"episodes": len(episodes)} if episodes else {})
     for word, n in said.items():
         if there.get(word, n) != n:
-            lacking = sorted(set(range(said.get("episodes", 0))) - episodes)
-            which = f" (episode {lacking[0]} is not there)" if lacking and episodes else ""
+            lacking = next(k for k in count() if k not in episodes)
+            which = f" (episode {lacking} is not there)" if lacking < said.get("episodes", 0) and episodes else ""
             raise DataError(
                 f"{folder} has {there[word]} {word} in {len(files)} files below data/, and {INFO} says {n}{which}: fetch what is "
                 "missing, or name the files that are to be read."
@@ -308,12 +308,13 @@ def _tasks(root: Path, seen: Array | None) -> dict[str, Any]:
     """Texts of the tasks that frames of the file belong to, by their index, where they can be read."""
     try:
         if (parquet := root / "meta" / "tasks.parquet").is_file():
-            rows: list[Any] = pq.read_table(parquet).to_pylist()
+            with open_parquet(parquet) as file:
+                rows: list[Any] = read_table(file, str(parquet)).to_pylist()
         else:
             lines = (root / "meta" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
             rows = [parse_json(line) for line in lines if line]
         texts = {int(row["task_index"]): str(row.get("task", row.get("__index_level_0__"))) for row in rows}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
         return {}
     found = {str(k): texts[k] for k in np.unique(seen).tolist() if k in texts} if seen is not None else {}
     return {"tasks": found} if found else {}

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from ...errors import DataError, reason
 from ..imported import Array
+from ..untrusted.unpacking import stored, unpacks
+from .parquet_table import open_parquet, read_table
 
 V2, V3 = (
     "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
@@ -58,8 +59,11 @@ class Videos:
         out: Array | None = None
         for first, stop in zip(starts, [*starts[1:], len(episode)], strict=True):
             path, begin = self._place(camera, int(episode[first]))
+            stored(path)
             for row, frame in enumerate(self._decoded(path, begin + timestamp[first:stop].astype(np.float64)), int(first)):
-                out = np.empty((len(episode), *frame.shape), np.uint8) if out is None else out
+                if out is None:
+                    unpacks(str(path), len(episode) * frame.nbytes)
+                    out = np.empty((len(episode), *frame.shape), np.uint8)
                 if frame.shape != out.shape[1:]:
                     raise DataError(f"{path} has frames of {list(frame.shape)}, where those before are {list(out.shape[1:])}.")
                 out[row] = frame
@@ -108,8 +112,9 @@ class Videos:
         """Where episodes lie in videos of 3.0, by their numbers."""
         rows: dict[int, dict[str, Any]] = {}
         for part in sorted(self.root.glob("meta/episodes/*/*.parquet")):
-            names = [name for name in pq.read_schema(part).names if name == "episode_index" or name.startswith("videos/")]
-            rows |= {row["episode_index"]: row for row in pq.read_table(part, columns=names).to_pylist()}
+            with open_parquet(part) as file:
+                names = [name for name in file.schema_arrow.names if name == "episode_index" or name.startswith("videos/")]
+                rows |= {row["episode_index"]: row for row in read_table(file, str(part), names).to_pylist()}
         return rows
 
     def _path(self, usual: str, **words: Any) -> Path:

@@ -14,6 +14,7 @@ from ...errors import ConfigError, DataError
 from ...spec import Box, Discrete, Spec
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, typed_actions
+from ..untrusted.unpacking import unpacks
 from .csv_cells import as_array, header, read_cells
 
 REQUIRED = ("item_id", "position", "click", "propensity_score")
@@ -103,6 +104,7 @@ def _ones(source: str, name: str, column: Any, given: Sequence[str] | None) -> t
         raise DataError(
             f"{source}: {name!r} is {missing[0]!r} in row {row}, which is none of the {len(categories)} categories given."
         )
+    unpacks(source, len(column) * len(categories) * 5)  # a flag and a float32 for each
     code = np.array([places[value] for value in there])[coded.indices.to_numpy(zero_copy_only=False)]
     return categories, (code[:, None] == np.arange(len(categories))).astype(np.float32)
 

@@ -15,8 +15,10 @@ from ...errors import DataError
 from ...storage.json_text import parse_json
 from ..imported import Array, damaged, existing_file
 from ..untrusted.archives import head
+from ..untrusted.unpacking import left, needs, unpacking, unpacks
 from .arrow_columns import array_of
 
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}  # bytes of a value
 SHAPE = b"shape"  # a field's metadata: "84,84", of an entry that is stored flat
 NAMES = b"names"  # a JSON list of what the numbers of an entry are called
 
@@ -37,7 +39,7 @@ def open_parquet(path: Path | str) -> Generator[pq.ParquetFile]:
     if not is_parquet(path):
         raise DataError(f"{path} is not a Parquet file.")
     raised = (pa.ArrowException, OSError, ValueError, NotImplementedError)
-    with damaged(str(path), "a Parquet file", raised), pq.ParquetFile(path) as file:
+    with unpacking(path), damaged(str(path), "a Parquet file", raised), pq.ParquetFile(path) as file:
         yield file
 
 
@@ -50,15 +52,55 @@ def names_of(field: Any) -> tuple[str, ...]:
     return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
-def raw_column(file: pq.ParquetFile, name: str, rows: slice | None = None) -> Any:
+def read_table(file: pq.ParquetFile, source: str, names: list[str] | None = None, groups: list[int] | None = None) -> Any:
+    """Some columns, or all, of some row groups, or all, once they are known to unpack to no more than may be made of the file.
+
+    Raises:
+        DataError: they do not.
+    """
+    groups = list(range(file.metadata.num_row_groups)) if groups is None else groups
+    sizes = [_size(file, names, k) for k in groups]
+    known, repeated = sum(size for size, _ in sizes), sum(most for _, most in sizes)
+    needs(source, known)
+    if not repeated or known + repeated <= left():
+        unpacks(source, known)
+        return file.read_row_groups(groups, names)
+    n_rows = sum(file.metadata.row_group(k).num_rows for k in groups)
+    at_once, batches = max(1, left() * n_rows // repeated // 2), list[pa.RecordBatch]()
+    for batch in file.iter_batches(at_once, groups, names, use_threads=False):
+        unpacks(source, batch.nbytes)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, batches[0].schema if batches else file.read_row_groups([], names).schema)
+
+
+def _size(file: pq.ParquetFile, names: list[str] | None, group: int) -> tuple[int, int]:
+    """Bytes of columns in a row group as arrays, and what text and bytes may add at most: a dictionary has many a value once."""
+    about, n_bytes, most = file.metadata.row_group(group), 0, 0
+    for k in range(about.num_columns):
+        column = about.column(k)
+        if names is not None and not any(f"{column.path_in_schema}.".startswith(f"{name}.") for name in names):
+            continue
+        width = _WIDTHS.get(column.physical_type) or max(file.schema.column(k).length, 1)
+        n_bytes += max(column.total_uncompressed_size, max(column.num_values, about.num_rows) * width)
+        if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page:
+            most += column.num_values * column.total_uncompressed_size
+    return n_bytes, most
+
+
+def unpacked_bytes(file: pq.ParquetFile) -> int:
+    """Bytes of all columns as arrays; text and bytes as they are stored."""
+    return sum(_size(file, None, k)[0] for k in range(file.metadata.num_row_groups))
+
+
+def raw_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None = None) -> Any:
     """A column as Arrow has it, or some of its rows, for which the row groups that they lie in are read."""
     if rows is None:
-        return file.read([name]).column(name)
+        return read_table(file, source, [name]).column(name)
     groups = range(file.metadata.num_row_groups)
     ends = np.cumsum([file.metadata.row_group(k).num_rows for k in groups])
     first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
     before = int(ends[first - 1]) if first else 0
-    table = file.read_row_groups(list(groups)[first : last + 1], [name])
+    table = read_table(file, source, [name], list(groups)[first : last + 1])
     return table.column(name).slice(rows.start - before, rows.stop - rows.start)
 
 
@@ -69,7 +111,7 @@ def read_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None
         DataError: a value is missing, entries differ in length or hold no numbers; column and row are named.
     """
     about = file.schema_arrow.field(name)
-    values = array_of(source, name, raw_column(file, name, rows), about)
+    values = array_of(source, name, raw_column(file, name, source, rows), about)
     if isinstance(values, dict):
         raise DataError(f"{source}: column {name!r} has parts ({', '.join(values)}); numbers are needed.")
     if said := (about.metadata or {}).get(SHAPE):

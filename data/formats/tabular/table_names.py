@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 
 from ...errors import ConfigError, DataError, did_you_mean
 
@@ -103,7 +105,8 @@ def grouped(names: Sequence[str], source: str, header: Sequence[str], *, whole: 
 
     Of a file that lacks some, the error names all of them, what the file has under its own names, and how to say which is which.
     """
-    if twice := [name for k, name in enumerate(names) if name in names[:k] and is_known(name)]:
+    seen = Counter(names)
+    if twice := [name for name, n in seen.items() if n > 1 and is_known(name)]:
         raise DataError(f"{source} has the column {twice[0]!r} twice.")
     groups: dict[str, dict[int, str]] = {}
     for name in names:
@@ -122,8 +125,8 @@ def grouped(names: Sequence[str], source: str, header: Sequence[str], *, whole: 
         name = f"observation{mark}"
         raise DataError(f"{source} has both {name!r} and {groups[observed[1]]!r}; observations are one vector, or a dict.")
     for group, entries in groups.items():
-        if gap := sorted(set(range(max(entries))) - entries.keys()):
-            raise DataError(f"{source} has the column '{group}:{max(entries)}' but no '{group}:{gap[0]}'.")
+        if (gap := next(k for k in count() if k not in entries)) < max(entries):
+            raise DataError(f"{source} has the column '{group}:{max(entries)}' but no '{group}:{gap}'.")
     return {group: [entries[k] for k in sorted(entries)] for group, entries in groups.items()}
 
 

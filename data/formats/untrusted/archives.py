@@ -1,48 +1,29 @@
 """Archives of strangers: members of zip files and gzip streams, read into memory.
 
 No file of theirs is ever written, so that a name is only a word and a link only its text. What is left for a hostile archive is to
-unfold to more than the memory holds, and that is refused before a member is read.
+unpack to more than the memory holds: what comes out is counted by `unpacking`, members that share their bytes each. An archive
+within an archive is a member like any, and is not opened.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
 import lzma
 import zipfile
 import zlib
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 from ...errors import DataError
 from .. import imported
 from ..imported import existing_file
+from .unpacking import Unpacking, counted, unpacking
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 GZIP = b"\x1f\x8b"
 DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How far an archive may unfold. Deflate makes up to 1,032 bytes of one, from zeros only; frames of games stay far below."""
-
-    total: int = 1 << 36  # bytes of all members
-    ratio: int = 500  # total over the archive's own bytes, once the total is above `small`
-    small: int = 1 << 26  # bytes that are never too many
-
-    def check(self, source: str, unfolded: int, packed: int) -> None:
-        """Raises DataError where `packed` bytes unfold to more than these limits allow."""
-        if unfolded > self.total:
-            raise DataError(f"{source} unfolds to {unfolded:,} bytes or more, and {self.total:,} are allowed.")
-        if unfolded > self.small and unfolded > self.ratio * packed:
-            raise DataError(f"{source} unfolds to more than {self.ratio} times its {packed:,} bytes, as no honest archive does.")
-
-
-LIMITS = Limits()
 
 
 def is_zip(path: Path) -> bool:
@@ -69,8 +50,8 @@ def head(path: Path, n: int, *, unpacked: bool = False) -> bytes:
 class Archive:
     """Members of a zip archive by name; of a name that is there twice the last counts, as in the file's own list."""
 
-    def __init__(self, source: str, file: zipfile.ZipFile) -> None:
-        self.source, self._file = source, file
+    def __init__(self, source: str, file: zipfile.ZipFile, now: Unpacking) -> None:
+        self.source, self._file, self._now = source, file, now
         self.sizes = {info.filename: info.file_size for info in file.infolist() if not info.is_dir()}
 
     @property
@@ -79,52 +60,52 @@ class Archive:
         return list(self.sizes)
 
     def open(self, name: str) -> IO[bytes]:
-        """A stream of the member's bytes.
+        """A stream of the member's bytes, which are counted as they come.
 
         Raises:
             DataError: there is no such member.
         """
         if name not in self.sizes:
             raise DataError(f"{self.source} has no {name!r}.")
-        return self._file.open(name)
+        return counted(self.source, self._file.open(name), self._now)
 
     def read(self, name: str) -> bytes:
         """The member's bytes.
 
         Raises:
-            DataError: there is no such member, or it is cut short or damaged; it is named.
+            DataError: there is no such member, it is cut short or damaged, or unpacks to too much; it is named.
         """
         with damaged(f"{self.source}: {name!r}"), self.open(name) as stream:
+            self._now.needs(self.source, self.sizes[name])  # before the first of them
             return stream.read()
 
 
 @contextmanager
-def open_archive(path: Path | str, limits: Limits = LIMITS) -> Generator[Archive]:
-    """A zip archive, once it is known to unfold to no more than `limits` allow, members that share their bytes counted each.
+def open_archive(path: Path | str) -> Generator[Archive]:
+    """A zip archive.
 
     Raises:
-        DataError: not there, no archive, damaged, or it unfolds to too much.
+        DataError: not there, no archive, or damaged; and what reading its members raises.
     """
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is no zip archive.")
-    with damaged(str(path)), zipfile.ZipFile(path) as file:
-        limits.check(str(path), sum(info.file_size for info in file.infolist()), path.stat().st_size)
-        yield Archive(str(path), file)
+    with unpacking(path) as now, damaged(str(path)), zipfile.ZipFile(path) as file:
+        yield Archive(str(path), file, now)
 
 
 @contextmanager
-def open_gzip(path: Path | str, limits: Limits = LIMITS) -> Generator[IO[bytes]]:
-    """The bytes of a file, those inside where it is gzip, as a stream that stops at the limits.
+def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
+    """The bytes of a file, those inside where it is gzip, as a stream.
 
     Raises:
-        DataError: not there, damaged, or it unfolds to more than `limits` allow; also while the stream is read.
+        DataError: not there, damaged, or it unpacks to too much; also while the stream is read.
     """
     path = existing_file(path)
-    with damaged(str(path)), path.open("rb") as raw:
+    with unpacking(path) as now, damaged(str(path)), path.open("rb") as raw:
         if head(path, 2) == GZIP:
-            with _Gunzip(str(path), raw, path.stat().st_size, limits) as stream:
-                yield cast("IO[bytes]", stream)
+            with gzip.GzipFile(fileobj=raw, mode="rb") as inside, counted(str(path), inside, now) as stream:
+                yield stream
         else:
             yield raw
 
@@ -132,26 +113,3 @@ def open_gzip(path: Path | str, limits: Limits = LIMITS) -> Generator[IO[bytes]]
 def damaged(source: str) -> AbstractContextManager[None]:
     """What reading a damaged archive raises, as a `DataError` that names `source`."""
     return imported.damaged(source, "an archive", DAMAGED)
-
-
-class _Gunzip(gzip.GzipFile):
-    """A gzip stream that stops where it has unfolded to more than is allowed."""
-
-    def __init__(self, source: str, raw: IO[bytes], packed: int, limits: Limits) -> None:
-        super().__init__(fileobj=raw, mode="rb")
-        self._source, self._packed, self._limits = source, packed, limits
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is not None and size >= 0:
-            data = super().read(size)
-            self._limits.check(self._source, self.tell(), self._packed)
-            return data
-        out = io.BytesIO()
-        while part := self.read(1 << 20):
-            out.write(part)
-        return out.getvalue()
-
-    def readinto(self, buffer: Any, /) -> int:
-        n = super().readinto(buffer)
-        self._limits.check(self._source, self.tell(), self._packed)
-        return n

@@ -21,8 +21,10 @@ import numpy as np
 from ...errors import DataError, reason
 from ..imported import Array
 from .archives import open_gzip
+from .unpacking import needs
 
 MAX_BYTES = 1 << 32
+_OBJECT, _LOOKS = 64, 1 << 16  # bytes of what an opcode makes, about, and opcodes after which these are counted
 MULTIARRAY, NUMERIC = ("numpy.core.multiarray", "numpy._core.multiarray"), ("numpy.core.numeric", "numpy._core.numeric")
 # What may stand in a file: constants, containers, the memo, and three ways to name and make objects, all through `find_class`.
 # fmt: off
@@ -80,10 +82,12 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = 
             objects or records, is cut short, damaged or too large.
     """
     with open_gzip(path) as stream:
-        data = stream.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise DataError(f"{path} has more than the {max_bytes:,} bytes that are allowed for a pickle.")
-    return loads(data, source=str(path), names=names)
+        data = io.BytesIO()
+        while part := stream.read(1 << 20):  # a read of so many makes room for all of them first
+            data.write(part)
+            if data.tell() > max_bytes:
+                raise DataError(f"{path} has more than the {max_bytes:,} bytes that are allowed for a pickle.")
+    return loads(data.getvalue(), source=str(path), names=names)
 
 
 def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None, persistent: Persistent | None = None) -> Any:
@@ -98,10 +102,12 @@ def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None
     """
     try:
         more = {"NEWOBJ"} if _keeps_objects(names or {}) else set[str]()
-        _scan(data, OPCODES | more | (set() if persistent is None else {"BINPERSID"}))
+        _scan(data, OPCODES | more | (set() if persistent is None else {"BINPERSID"}), source)
         return _plain(_Unpickler(data, names or {}, persistent).load(), {})
     except RefusedError as error:
         raise DataError(f"{source} {error}") from None
+    except DataError:
+        raise
     except RecursionError:
         raise DataError(f"{source} is nested too deeply.") from None
     except MemoryError:
@@ -114,9 +120,11 @@ def _keeps_objects(names: Names) -> bool:
     return any(found is KeptObject for found in names.values())
 
 
-def _scan(data: bytes, opcodes: frozenset[str]) -> None:
+def _scan(data: bytes, opcodes: frozenset[str], source: str) -> None:
     """A look at the opcodes before any runs: none makes objects by another way, and the memo is no larger than the file."""
-    for opcode, argument, _ in pickletools.genops(data):
+    for k, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if not k % _LOOKS:
+            needs(source, k * _OBJECT)
         if opcode.name not in opcodes:
             raise RefusedError(f"holds more than arrays and plain containers (its pickle uses {opcode.name}).")
         # The C unpickler makes room for as many memo entries as the index says.

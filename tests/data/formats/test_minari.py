@@ -284,7 +284,7 @@ def test_links_and_gaps_are_refused(tmp_path: Path) -> None:
     file = path / "data" / "main_data.hdf5"
     with h5py.File(file, "a") as opened:
         opened["episode_0/rewards"] = h5py.ExternalLink("other.hdf5", "rewards")
-    with pytest.raises(DataError, match="'rewards' is a link to another place"):
+    with pytest.raises(DataError, match="'rewards' is a link to another file"):
         read_minari(path)
     with h5py.File(file, "a") as opened:
         del opened["episode_1"]

@@ -204,7 +204,7 @@ def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
         for name in ("observations", "actions", "rewards", "terminated"):
             with file.open(f"{name}.npy", "w") as entry:
                 np.lib.format.write_array_header_1_0(entry, {"descr": "<f4", "fortran_order": False, "shape": (1 << 50, 4)})
-    with pytest.raises(DataError, match=r"does not fit into memory|cut short or damaged"):
+    with pytest.raises(DataError, match=r"'observations' is said to be float32 of shape .*, and has 128\.$"):
         read_npz(tmp_path / "file")
 
 

@@ -1,0 +1,162 @@
+"""How much a file of a stranger may unpack to: the one place where what it declares is held against its bytes and the memory.
+
+Whatever makes more of a file than the bytes that it reads (arrays of declared shapes, decompressed streams, decoded images, objects
+of Python) says so here before it is made. All that is read for one import counts together, and so do the bytes of all its files.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from ...errors import DataError, in_words, size_in
+
+SMALL = 1 << 26  # bytes that are never too many
+RATIO = 4000  # times what is stored; deflate makes at most 1,032 bytes of one, Parquet some 2,600 of numbers that stay the same
+SHARE = 2  # of the memory one part in so many: importers copy what they read once, to make room for closing rows
+OBJECTS = 24  # bytes that Python takes for a byte of JSON or msgpack at worst: "[]," is a list of 56 and a reference to it
+LIMIT = "D3RAY_UNPACK_LIMIT"
+GROUP = Path("/sys/fs/cgroup")  # of the container
+_Stream = io.BufferedIOBase | IO[bytes]
+
+
+class Unpacking:
+    """What has been made of some files so far, and may be in all."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, int] = {}  # bytes by file
+        self._made = 0
+
+    def add(self, path: Path) -> None:
+        """Counts the bytes of a file, once."""
+        with suppress(OSError):
+            self._stored.setdefault(str(path), path.stat().st_size)
+
+    def unpacks(self, source: str, n_bytes: int) -> None:
+        """Counts bytes that are about to be made of a file. Raises DataError where they are too many; `source` is named."""
+        self.needs(source, n_bytes)
+        self._made += n_bytes
+
+    def needs(self, source: str, n_bytes: int) -> None:
+        """The same of bytes that are needed for a moment only."""
+        if (total := self._made + n_bytes) > SMALL and total > self.limit:
+            raise DataError(f"{source} unpacks to {in_words(total)} or more, {self._why(total)}")
+
+    @property
+    def limit(self) -> int:
+        """Bytes that may be made in all."""
+        if (said := size_in(LIMIT)) is not None:
+            return said
+        return max(SMALL, min(RATIO * sum(self._stored.values()), self._memory))
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be made."""
+        return max(0, self.limit - self._made)
+
+    @cached_property
+    def _memory(self) -> int:
+        return free_memory() // SHARE
+
+    def _why(self, total: int) -> str:
+        stored, gigabytes = sum(self._stored.values()), -(-total // 10**9)
+        way = f"{LIMIT}={max(gigabytes, 1)}GB allows as much"
+        if size_in(LIMIT) is not None:
+            return f"and {LIMIT} allows {in_words(self.limit)}."
+        if RATIO * stored <= max(self._memory, SMALL):
+            much = f"{RATIO:,} times that" if RATIO * stored > SMALL else in_words(SMALL)
+            return f"and {in_words(stored)} are stored: {much} is the most that is made of it. If you trust the file, {way}."
+        half = f"half of the memory that is free here, is {in_words(self._memory)}"
+        return f"and what may be made of it, {half}. Divide it into several files, or use a machine with more memory; {way}."
+
+
+def free_memory() -> int:
+    """Bytes of memory that can be had: of the machine, and of the container that this process runs in."""
+    free = int(psutil.virtual_memory().available)
+    with suppress(OSError, ValueError, KeyError):  # no container, or no limit: "max"
+        known = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        used = int((GROUP / "memory.current").read_text()) - int(known["inactive_file"])
+        free = min(free, int((GROUP / "memory.max").read_text()) - used)
+    return max(free, 0)
+
+
+_NOW: ContextVar[Unpacking | None] = ContextVar("unpacking", default=None)
+
+
+@contextmanager
+def unpacking(*paths: Path | str) -> Generator[Unpacking]:
+    """Within it what is made of files is counted, together with that of a context around it; the bytes of `paths` are stored."""
+    outer = _NOW.get()
+    now = outer or Unpacking()
+    for path in paths:
+        now.add(Path(path))
+    token = None if outer else _NOW.set(now)
+    try:
+        yield now
+    finally:
+        if token is not None:
+            _NOW.reset(token)
+
+
+def unpacks(source: str, n_bytes: int) -> None:
+    """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted.
+
+    Raises:
+        DataError: they are more than may be made of the files, or than half of the free memory.
+    """
+    if (now := _NOW.get()) is not None:
+        now.unpacks(source, n_bytes)
+
+
+def needs(source: str, n_bytes: int) -> None:
+    """The same of bytes that are needed for a moment only."""
+    if (now := _NOW.get()) is not None:
+        now.needs(source, n_bytes)
+
+
+def stored(path: Path) -> None:
+    """Counts the bytes of a file that is opened by other means than those here."""
+    if (now := _NOW.get()) is not None:
+        now.add(path)
+
+
+def left() -> int:
+    """Bytes that may still be made."""
+    return SMALL if (now := _NOW.get()) is None else now.left
+
+
+class _Counted(io.RawIOBase):
+    """See `counted`."""
+
+    def __init__(self, source: str, stream: _Stream, now: Unpacking, made_of: Callable[[bytes], int]) -> None:
+        self._source, self._stream, self._now, self._made_of = source, stream, now, made_of
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """As of any raw stream. Raises DataError where it has become too much."""
+        data = self._stream.read(min(len(buffer), 1 << 20))
+        self._now.unpacks(self._source, self._made_of(data))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def counted(source: str, stream: _Stream, now: Unpacking, made_of: Callable[[bytes], int] = len) -> io.BufferedReader:
+    """The stream, with lines and reads of any size, of which what is made is counted as its bytes come, in any thread.
+
+    Args:
+        source: what an error names.
+        stream: unpacks as it is read.
+        now: counts.
+        made_of: how many bytes are made of some.
+    """
+    return io.BufferedReader(_Counted(source, stream, now, made_of), 1 << 16)
