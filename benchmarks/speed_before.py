@@ -4,9 +4,9 @@
 
 Networks are tiny, so that nearly all of an update is d3ray's own work and not the products that both share; what it took longer is
 then held against an update of the speed table's row. Both run in processes of their own on one thread, new ones every eight pairs,
-and are measured in turn, A B B A A B …, in seconds of the processor, which what else the machine does disturbs least. Of two pairs, A B
-and B A, the mean difference is taken, since whoever comes second is slower. Bounds are those of the median of these with 95 %, by the
-sign test: neighbours on a shared machine make outliers. Rows of `results/speed_before.json` for the two commits are kept.
+and are measured in turn, A B B A A B …, in seconds of the processor, which what else the machine does disturbs least. Of two pairs,
+A B and B A, the mean difference is taken, since whoever comes second is slower. Bounds are those of the median of these with 95 %,
+by the sign test: neighbours on a shared machine make outliers. Rows of `results/speed_before.json` for the two commits are kept.
 """
 
 from __future__ import annotations

@@ -136,12 +136,12 @@ def _common_spec(datasets: Sequence[Recording]) -> Spec:
 
 def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
     """A space that holds two, whose columns are alike: boxes without bounds where these differ, the larger numbers."""
+    if a == b:
+        return a
+    if not isinstance(a, Dict | Tuple) and not isinstance(b, Dict | Tuple):
+        names = {"names": _common_names(a.names, b.names)}
+        a, b = a.model_copy(update=names), b.model_copy(update=names)
     match a, b:
-        case _ if a == b:
-            return a
-        case _ if not isinstance(a, Dict | Tuple) and not isinstance(b, Dict | Tuple) and a.names != b.names:
-            names = {"names": _common_names(a.names, b.names)}
-            return _hull(a.model_copy(update=names), b.model_copy(update=names))
         case Dict(), Dict() if a.spaces.keys() == b.spaces.keys():
             return Dict(spaces={key: _hull(space, b.spaces[key]) for key, space in a.spaces.items()})
         case Tuple(), Tuple() if len(a.spaces) == len(b.spaces):

@@ -214,9 +214,9 @@ def check_ray() -> None:
     Of a Ray that was started here that is known at once, of another as soon as its head has noticed.
     """
     import ray
-    from ray._private import worker
+    from ray._private.worker import global_worker
 
-    node: Any = worker._global_node
+    node: Any = global_worker.node
     for kind, process in node.dead_processes():  # none of a Ray that was joined
         if kind in _VITAL:
             how = f"was killed ({signal.Signals(-process.returncode).name})" if process.returncode < 0 else "ended"

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ray._private import worker as ray_worker
+from ray._private.worker import global_worker
 from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune.execution import tune_controller
@@ -56,11 +56,11 @@ class Deaths:
             def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
                 super()._actor_start_failed(tracked_actor, deaths._of(self, tracked_actor, exception))
 
-        tune_controller.RayActorManager = Manager
+        _take(Manager)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        tune_controller.RayActorManager = actor_manager.RayActorManager
+        _take(actor_manager.RayActorManager)
 
     def _of(self, manager: Any, worker: Any, error: Exception) -> Exception:
         """Notes a failure of a worker. As Tune is told of it."""
@@ -98,9 +98,16 @@ class Deaths:
         return ": ".join(filter(None, ["memory ran short and Ray ended it", " and ".join(filter(None, [it, all_]))]))
 
 
+def _take(manager: type[actor_manager.RayActorManager]) -> None:
+    """Has Tune call a class of managers, of which it has no setting."""
+    controller: Any = tune_controller
+    controller.RayActorManager = manager
+
+
 def _last_words(process: str) -> str:
     """What a process of this machine wrote as a signal ended it, and where that was; empty: nothing."""
-    logs = Path(ray_worker._global_node.get_logs_dir_path())
+    node: Any = global_worker.node
+    logs = Path(node.get_logs_dir_path())
     text = "".join(file.read_text(errors="replace")[-_LOG:] for file in logs.glob(f"worker-*-{process}.err"))
     if (fatal := _FATAL.search(text)) is None:
         return ""

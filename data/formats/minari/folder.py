@@ -142,7 +142,7 @@ def _read(
     environment, env_notes = _environment(place)
     notes = [*notes, *env_notes, *said, *(count_notes(steps, limits_known=True) if some is None else ())]
     notes = [*(left_out(found.faults, len(found.names) + len(found.faults)) if some is None else ()), *notes]
-    return Imported(steps, spec, environment, notes, place.about(path))
+    return Imported(steps, spec, environment, notes=notes, provenance=place.about(path))
 
 
 SPACES = {"observations": "observation_space", "actions": "action_space"}
