@@ -76,7 +76,7 @@ class Deaths:
         return isinstance(self.error, OutOfMemoryError)
 
     def cause(self) -> str:
-        """Of what the worker died, a clause: segmentation fault (SIGSEGV) in step, /home/me/mine.py, line 5."""
+        """Of what the worker died, a clause: segmentation fault (SIGSEGV) in step, mine.py, line 5."""
         said = str(self.error)
         killed, self._killed_before = _killed_by_system() - self._killed_before, _killed_by_system()
         if self.is_short_of_memory:

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...algos.base import Algorithm
 from ...algos.definition import COMPILED_FROM
 from ...data.config import Config
 from ..rllib.names import EXACT, PREFIX, is_rllib
 
-if TYPE_CHECKING:
-    from .config import ExperimentConfig
+
+class Experiment(Protocol):
+    """The settings of an experiment, as far as they matter here."""
+
+    @property
+    def algorithm(self) -> Any: ...
+    @property
+    def seeds(self) -> tuple[int, ...]: ...
+    @property
+    def n_steps(self) -> int: ...
+    @property
+    def n_steps_per_epoch(self) -> int: ...
+    @property
+    def resources(self) -> Any: ...
+    @property
+    def evaluation(self) -> Any: ...
+    @property
+    def checkpoint(self) -> Any: ...
+    def make_algorithm(self, seed: int) -> Algorithm: ...
 
 
-def why_not_longer(config: ExperimentConfig, first: int) -> str:
+def why_not_longer(config: Experiment, first: int) -> str:
     """Why training that was begun for `first` steps cannot go on to the config's, bit for bit: a clause; empty: it can."""
     name = config.algorithm.name
     if is_rllib(name):
@@ -24,7 +41,7 @@ def why_not_longer(config: ExperimentConfig, first: int) -> str:
     return _why_not_compiled(config, algorithm, first) or _why_not_scheduled(algorithm, first) or _why_not_measured(config, first)
 
 
-def _why_not_compiled(config: ExperimentConfig, algorithm: Algorithm, first: int) -> str:
+def _why_not_compiled(config: Experiment, algorithm: Algorithm, first: int) -> str:
     """Compiled steps round otherwise than steps that are not; whether they are compiled follows from how many there are in all."""
     least = COMPILED_FROM if config.resources.gpu else algorithm.compiled_from
     if algorithm.compile_graph is None and least is not None and first < least <= config.n_steps:
@@ -54,7 +71,7 @@ def _schedules(settings: Config, above: str = "") -> Iterator[tuple[str, Any]]:
             yield from _schedules(value, f"{above}{name}.")
 
 
-def _why_not_measured(config: ExperimentConfig, first: int) -> str:
+def _why_not_measured(config: Experiment, first: int) -> str:
     """The last step is measured wherever it lies; a run of more steps does not stop there, and cannot take it for the best."""
     every = config.evaluation and config.evaluation.every
     name, every = ("evaluation.every", every) if every else ("n_steps_per_epoch", config.n_steps_per_epoch)

@@ -20,6 +20,7 @@ PAGE = (
     "platform.words",
     "platform.yaml_text",
     "data.errors",
+    "data.storage.claims",  # the names of temporary folders
 )  # what platform/web may know of d3ray
 SHOWN = 3  # imports between two children in a circle that a message names
 STILL: set[str] = set()  # folders whose children import each other in circles, which is to end
