@@ -152,6 +152,10 @@ def test_what_diverged_stays_as_it_is(data: Path, tmp_path: Path) -> None:
     trial.settle({0: diverged, 1: {"status": "KILLED", "reason": "cancelled", "final": True}})
     (trial,) = trained(short.model_copy(update={"n_steps": 60}), resume=True)
     assert (trial.n_steps, trial.committed, trial.status[0], trial.is_settled) == (60, 40, diverged, True)
+    limited = {0: diverged, 1: {**ended[1], "time_limit": {"trial": 1.0}}}  # a larger limit lets it go on
+    trial.settle(limited)
+    (trial,) = trained(short.model_copy(update={"n_steps": 70}), resume=True)
+    assert (trial.n_steps, trial.committed, trial.status) == (70, 40, limited)
     trial.settle({0: diverged, 1: ended[1]})
     (trial,) = trained(short.model_copy(update={"n_steps": 80}), resume=True)
     assert (trial.n_steps, trial.committed, trial.status[1]["status"]) == (80, 80, "FINISHED")
