@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...data.errors import ConfigError, DataError
+from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ..command.base import Result, option
 from ..command.console import say
@@ -15,7 +15,7 @@ from ..views.columns import NONE, aligned, interval_text, mean_text
 from .named_runs import RunsConfig, read
 
 if TYPE_CHECKING:
-    from ...platform.results.reading import Configuration, Results
+    from ...platform.results.reading import Configuration
     from ...platform.results.summary import Comparison
 
 _LETTERS = 28  # of a setting's value
@@ -52,7 +52,7 @@ def run(config: CompareConfig) -> CompareResult:
         DataError: a CSV file holds no metrics, or a run has measured nothing yet.
         StorageError: something cannot be read.
     """
-    from ...platform.report.verdicts import sentences
+    from ...platform.report.verdicts import compared, sentences
     from ...platform.results.played import RETURNED
     from ...platform.results.summary import compare
 
@@ -65,7 +65,7 @@ def run(config: CompareConfig) -> CompareResult:
             raise ConfigError("environment is where policies play: say episodes=N too, or leave it out to compare runs.")
         results = read(config)
         sizes = {one.name: len(one.sweep) or len(one.configurations) for one in results}
-        found, of = _of_runs(config, results), sizes if len(results) > 1 else {}
+        found, of = compared(results, config.metric), sizes if len(results) > 1 else {}
     said = list(sentences(found))
     if config.format == "json":
         say(json.dumps(_as_json(found, said), allow_nan=False))
@@ -73,25 +73,6 @@ def run(config: CompareConfig) -> CompareResult:
     for line in [*said, "", *_lines(found, of)]:
         say(line)
     return CompareResult(made="", comparison=found)
-
-
-def _of_runs(config: CompareConfig, results: Sequence[Results]) -> Comparison:
-    from ...platform.report.plot import metrics_of
-    from ...platform.report.tasks import group, ranked
-    from ...platform.report.verdicts import best_first
-    from ...platform.results.summary import compare
-
-    metrics = metrics_of(results, None if config.metric is None else [config.metric])
-    if not metrics:
-        raise DataError(f"{', '.join(config.names)}: nothing has been measured yet.")
-    labelled = [c for task in group(results) for c in task.configurations]
-    if len(results) == 1:
-        sides = best_first(results[0], labelled, metrics[0])
-    else:
-        sides = [ranked([c for c in labelled if c.experiment == one.name], metrics[0])[0] for one in results]
-    if len(sides) < 2:
-        raise ConfigError(f"{config.names[0]} has one configuration: name another run to compare it with.")
-    return compare(sides, metrics[0])
 
 
 def _played(config: CompareConfig) -> list[Configuration]:

@@ -21,7 +21,7 @@ class ResumeConfig(JobConfig):
     experiment: str = option(..., "name of the experiment", operand=True, example="TD3PlusBC-hopper")
     changes: tuple[str, ...] = option(
         (),
-        "settings that are otherwise now, as resources.gpu=1, and flags, as for the command that began it",
+        "settings that are otherwise now, as resources.gpu=1, or a larger n_steps, and flags, as for the command that began it",
         operand="rest",
         example=["resources.gpu=1"],
     )

@@ -14,7 +14,7 @@ from .configs import algorithm, algorithms, check, problems, schema
 from .handle import ExperimentHandle
 from .planning import expected, plan
 from .policies import about, act, export, promote, record, rollback
-from .reports import report
+from .reports import report, verdicts
 from .submitting import list, open, submit
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "rollback",
     "schema",
     "submit",
+    "verdicts",
 ]

@@ -300,8 +300,7 @@ def _left(work: Work, sample: Sequence[Trial]) -> dict[str, int]:
     left = dict[str, int]()
     for now in sample:
         if (trial := begun.get(now.identity)) is not None:
-            grown = now.n_steps > trial.n_steps and any(about["status"] == "FINISHED" for about in trial.status.values())
-            goes_on = grown or not trial.is_settled
+            goes_on = not trial.is_settled or (now.n_steps > trial.n_steps and trial.goes_on_longer)
             left[now.identity] = max(now.n_steps - max(trial.committed, 0), 1) if goes_on else 0
     return left
 

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ...data.errors import ConfigError, DataError
 from ..results.configurations import objective_of
 from ..results.reading import Configuration, Results
 from ..results.summary import Comparison, Verdict, compare
 from ..words import interval_text, number
 from . import sweep_text
+from .plot import metrics_of
 from .tasks import group, ranked
 
 _MOST = 6  # configurations side by side
+
+
+def compared(results: Sequence[Results], metric: str | None = None) -> Comparison:
+    """Of several experiments the best configuration of each beside the first one's, of a single one its configurations.
+
+    Args:
+        results: At least one.
+        metric: The one that is tested; None: the score, or what was measured in its place.
+
+    Raises:
+        ConfigError: there is one configuration alone, or nothing measured the metric.
+        DataError: nothing has been measured yet.
+    """
+    metrics = metrics_of(results, None if metric is None else [metric])
+    if not metrics:
+        raise DataError(f"{', '.join(one.name for one in results)}: nothing has been measured yet.")
+    labelled = [one for task in group(results) for one in task.configurations]
+    own = [best_first(one, [c for c in labelled if c.experiment == one.name], metrics[0]) for one in results]
+    sides = own[0] if len(own) == 1 else [best[0] for best in own]
+    if len(sides) < 2:
+        raise ConfigError(f"{results[0].name} has one configuration: name another run to compare it with.")
+    return compare(sides, metrics[0])
 
 
 def best_and_next(results: Results) -> list[str]:

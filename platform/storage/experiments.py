@@ -193,15 +193,24 @@ class Trial:
             self.folder.write("retried", str(self.retried + 1).encode())
         self.folder.delete(["status.json"])
 
+    @property
+    def goes_on_longer(self) -> bool:
+        """Whether it has done all of its steps, and would do more: a seed has finished, and not because of a limit of time."""
+        return any(about["status"] == "FINISHED" and "time_limit" not in about for about in self.status.values())
+
+    def _deliver_end_anew(self) -> None:
+        """Forgets that the tracking server has had what it left and came to, which will be others."""
+        anew = ("model", "registered", "scored")
+        if delivered := self.delivered:
+            self.note_delivered({seed: {k: v for k, v in note.items() if k not in anew} for seed, note in delivered.items()})
+
     def lengthen(self, n_steps: int) -> None:
         """Has it train up to a later step, also where it had finished. A command that is killed in between does it again."""
         if self.n_steps >= n_steps:
             return
-        if any(about["status"] == "FINISHED" for about in self.status.values()):
+        if self.goes_on_longer:
+            self._deliver_end_anew()
             self.folder.delete(["status.json"])
-        anew = ("model", "registered", "scored")  # what the tracking server is to get of the new end
-        if delivered := self.delivered:
-            self.note_delivered({seed: {k: v for k, v in note.items() if k not in anew} for seed, note in delivered.items()})
         self.configuration = {**self.configuration, "n_steps": n_steps}
         self.folder.write_json("trial.json", {**self.folder.read_json("trial.json"), "configuration": self.configuration})
 
@@ -226,10 +235,7 @@ class Trial:
         """
         met = next((about["time_limit"] for about in self.status.values() if "time_limit" in about), {})
         if met and all((now := time_limits[kind]) is None or now > seconds for kind, seconds in met.items()):
-            kept = {
-                seed: {k: v for k, v in note.items() if k not in ("registered", "model")} for seed, note in self.delivered.items()
-            }
-            self.note_delivered(kept)  # what it leaves now is to be registered too
+            self._deliver_end_anew()
             self.folder.delete(["status.json"])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from ...data.errors import ConfigError, DataError
 from .. import api as d3ray
 from ..api.told import ConfigurationResult, Results
 from .site import At, Site, as_cell
@@ -62,7 +63,23 @@ def show(site: At, request: Request) -> Response:
     known = d3ray.list(site.storage, address=site.address)
     labels = [f"{row.of.name} {row.result.label}".strip() for row in drawn]
     drawing = {"axes": axes, "lines": [*zip(labels, lines, strict=False)], "width": WIDTH, "height": HEIGHT}
-    return site.page(request, "compare.html", names=names, known=known, table=table, differing=found, drawing=drawing)
+    told: dict[str, Any] = {
+        "names": names,
+        "known": known,
+        "table": table,
+        "differing": found,
+        "drawing": drawing,
+        "says": _said(site, names),
+    }
+    return site.page(request, "compare.html", **told)
+
+
+def _said(site: Site, names: Sequence[str]) -> list[str]:
+    """Whether the differences are shown; nothing where there is nothing to compare yet."""
+    try:
+        return d3ray.verdicts(names, storage=site.storage) if names else []
+    except (ConfigError, DataError):
+        return []
 
 
 @router.get("/table.csv")

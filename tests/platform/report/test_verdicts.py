@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from d3ray import experiments
 from d3ray.jobs.command.running import run_command
@@ -17,6 +18,7 @@ from d3ray.platform.storage.experiments import Experiment
 
 from ..experiment.in_process import trained
 from ..sweep.small_sweep import sweep, write_data
+from ..web.site_server import serving
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,7 @@ def test_compare_the_sweeps_end_and_the_api_say_the_same(storage: Path, capsys: 
     assert run_command("compare", ["first", f"storage={storage}"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == said
     assert experiments.open("first", storage=str(storage)).results().says == [said]
+    assert experiments.verdicts(["first"], storage=str(storage))[0] == said
 
     experiment = Experiment.look(str(storage), "first")
     objective = objective_of(experiment.configuration)
@@ -48,3 +51,13 @@ def test_compare_the_sweeps_end_and_the_api_say_the_same(storage: Path, capsys: 
     assert rows[0].startswith(f"  configuration {best.number} ")
     assert told[5].startswith(f"  best: configuration {best.number}, holdout/td_error ")
     assert told[-1] == f"  {said}"
+
+
+def test_the_page_says_the_same(storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    first, second = (str(escape(one)) for one in experiments.verdicts(["first"], storage=str(storage)))
+    with serving(tmp_path, storage=str(storage)) as served:
+        assert first in served.get("/experiments/first").text
+        page = served.get("/compare?of=first").text
+        assert first in page
+        assert second in page
