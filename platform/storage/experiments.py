@@ -199,9 +199,7 @@ class Trial:
             return
         if any(about["status"] == "FINISHED" for about in self.status.values()):
             self.folder.delete(["status.json"])
-        anew = ("model", "registered", "scored")  # what the tracking server is to get of the new end
-        if delivered := self.delivered:
-            self.note_delivered({seed: {k: v for k, v in note.items() if k not in anew} for seed, note in delivered.items()})
+        self._deliver_anew()
         self.configuration = {**self.configuration, "n_steps": n_steps}
         self.folder.write_json("trial.json", {**self.folder.read_json("trial.json"), "configuration": self.configuration})
 
@@ -226,11 +224,14 @@ class Trial:
         """
         met = next((about["time_limit"] for about in self.status.values() if "time_limit" in about), {})
         if met and all((now := time_limits[kind]) is None or now > seconds for kind, seconds in met.items()):
-            kept = {
-                seed: {k: v for k, v in note.items() if k not in ("registered", "model")} for seed, note in self.delivered.items()
-            }
-            self.note_delivered(kept)  # what it leaves now is to be registered too
+            self._deliver_anew()
             self.folder.delete(["status.json"])
+
+    def _deliver_anew(self) -> None:
+        """Forgets that the tracking server has what it left at its end, which will be another."""
+        anew = ("model", "registered", "scored")
+        if delivered := self.delivered:
+            self.note_delivered({seed: {k: v for k, v in note.items() if k not in anew} for seed, note in delivered.items()})
 
 
 class Experiment:

@@ -126,7 +126,8 @@ def test_a_trial_that_takes_too_much_memory_fails_alone(begin: Callable[..., Tra
     reason = train.trials()[0].status[0]["reason"]
     assert reason.startswith("its worker died 2 times without a checkpoint between, at last: memory ran short and Ray ended it: ")
     assert " GB of its node were taken; lower algorithm.batch_size (" in reason
-    assert "it had taken " in reason
+    faults = (train.storage / "dying/faults.log").read_text()
+    assert "it had taken " in reason, "\n".join(line for line in faults.splitlines() if "memory used" in line)
     assert reason in said
     assert said.count("Another goes on from the beginning, restart 1 of 1 ") == 1
     assert train.trials()[1].status[1]["status"] == "FINISHED"
