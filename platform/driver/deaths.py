@@ -23,6 +23,7 @@ _SIGNALS = {  # by what Python's faulthandler, which Ray switches on, calls them
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _PROCESS = re.compile(r"^\tpid: (\d+)$", re.MULTILINE)
+_TAKEN = re.compile(r"Actor\((\w+)\)[^()]*memory used=([\d.]+)GB")
 _ON_NODE = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB limit")
 _ENDINGS = {  # Ray's words, and what they mean
     "node has died|node is dead": "its node died",
@@ -92,8 +93,9 @@ class Deaths:
 
     def _short(self, said: str) -> str:
         """What Ray says as it ends a worker for want of memory, in a clause."""
-        taken, node = re.search(rf"Actor\({self.worker}\)[^()]*memory used=([\d.]+)GB", said), _ON_NODE.search(said)
-        it = f"it had taken {taken[1]} GB" if taken else ""
+        taken, node = dict(_TAKEN.findall(said)), _ON_NODE.search(said)
+        own = taken.get(self.worker) or (next(iter(taken.values())) if len(taken) == 1 else "")
+        it = f"it had taken {own} GB" if own else ""
         all_ = f"{node[1]} of the {node[2]} GB of its node were taken" if node else ""
         return ": ".join(filter(None, ["memory ran short and Ray ended it", " and ".join(filter(None, [it, all_]))]))
 

@@ -42,7 +42,8 @@ def test_a_node_killed(cluster: LocalCluster, train: Train, undisturbed: Runs) -
     assert command.wait() == 0, command.log.read_text()
     assert runs.trial(0).folder.read("attempt") == b"1"
     said = command.log.read_text()
-    sentence = f"{runs.trial(1).identity}: its worker died, another goes on from the newest checkpoint. What Ray says of it: "
+    assert said.count(f"{runs.trial(1).identity}: its worker died: ") == 1
+    sentence = "Another goes on from the newest checkpoint, restart 1 of 3 without a checkpoint between. Ray's words: "
     assert said.count(f"{sentence}{runs.experiment.folder.name}/{FILE}\n") == 1
     assert "Traceback" not in said
     assert "Traceback" in (runs.experiment.folder.read(FILE) or b"").decode()

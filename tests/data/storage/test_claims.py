@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import d3ray
 from d3ray.algos.saving.packed import pack
 from d3ray.data.dataset import Dataset
 from d3ray.data.exporters.aside import file_aside, folder_aside
@@ -135,7 +134,7 @@ def test_a_number_that_another_process_has_by_now_is_no_writers() -> None:
 
 
 def test_every_temporary_folder_says_who_writes_in_it() -> None:
-    package = Path(d3ray.__file__).parent
+    package = Path(claims.__file__).parents[2]
     made = re.compile(r"(?:TemporaryDirectory|mkdtemp)\((.*)\)")
     others = [
         f"{file.relative_to(package)}: {call}"

@@ -72,4 +72,4 @@ os.fsync = fsync
 outbox.Outbox.write = write
 writer.Writer._guarded = guarded
 trial_run.TrialRun.commit = before("commit", trial_run.TrialRun.commit)
-trial_run.TrialRun._write_policy = before("policy", trial_run.TrialRun._write_policy)
+trial_run.TrialRun._write_package = before("policy", trial_run.TrialRun._write_package)

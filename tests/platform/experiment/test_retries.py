@@ -101,16 +101,13 @@ def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_pa
     """Tune pickles the error into the storage, and would read it back when all trials have ended."""
     from ray.tune.experiment import Trial as TuneTrial
 
-    from d3ray.platform.driver import trials as driver
-
     read: list[object] = []
-    monkeypatch.setattr(driver, "_DEATHS", 0)
     monkeypatch.setattr(TuneTrial, "get_pickled_error", lambda trial: read.append(trial.run_metadata.pickled_error_filename))
     (plugins / "death").touch()
-    status, begun, said = attempt(tmp_path)
+    status, begun, said = attempt(tmp_path, "retries=0")
     (plugins / "death").unlink()
     assert (status, begun) == (1, "1")
-    assert said.startswith("FAILED: its worker died 1 times without a checkpoint between, at last: ")
+    assert said == "FAILED: its worker died once: it was killed (SIGKILL), or ended itself"
     (pickled,) = (tmp_path / "unlucky/tune").rglob("error.pkl")
     assert read == [None], pickled
     assert stat.S_IMODE((tmp_path / "unlucky/tune").stat().st_mode) == 0o700  # and nobody else could have written one
@@ -118,14 +115,11 @@ def test_what_a_dead_worker_leaves_as_a_pickle_is_not_read(plugins: Path, tmp_pa
 
 @pytest.mark.long
 def test_a_trial_whose_workers_die_but_that_gets_on_is_trained(
-    plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plugins: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two deaths, where one without a checkpoint between is allowed."""
-    from d3ray.platform.driver import trials as driver
-
-    monkeypatch.setattr(driver, "_DEATHS", 1)
     (plugins / "mortal").mkdir()
-    ended = attempt(tmp_path)
+    ended = attempt(tmp_path, "retries=1")
     (plugins / "mortal").rename(plugins / "was_mortal")
     assert ended == (0, "3", "FINISHED: None")
     assert {file.name for file in (plugins / "was_mortal").iterdir()} == {"0", "10"}
@@ -161,8 +155,10 @@ def test_a_trial_that_tune_gives_up_too_soon_is_handed_out_again(tmp_path: Path)
     queue = TrialQueue(Listed([trial]), lambda one: {"folder": one.identity, "resources": {"cpu": 1, "gpu": 0}})
     first = queue.suggest("a")
     assert queue.suggest("b") is None  # not finished: "a" may come back
+    queue.died("a")
     assert queue.given_up("a", most=1)
     assert queue.suggest("c") == first
+    queue.died("c")
     assert not queue.given_up("c", most=1)  # the second death
     queue.lost("c")
     assert queue.suggest("d") == TuneSearcher.FINISHED
@@ -187,5 +183,7 @@ def test_only_deaths_since_the_newest_checkpoint_count(tmp_path: Path) -> None:
     assert counts == [1, 2, 1, 2, 3, 1]
     assert queue.given_up("a", most=2)
     queue.suggest("b")  # what Tune takes for another trial
-    assert queue.deaths("b") == 2
+    assert queue.deaths("b") == 1
+    queue.died("b")
+    queue.died("b")
     assert not queue.given_up("b", most=2)

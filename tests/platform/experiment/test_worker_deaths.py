@@ -16,7 +16,7 @@ from d3ray.platform.storage.experiments import Experiment, Trial
 
 from ...faults.processes import Command, clean_environment, kill
 
-# The trial of seed 0 takes memory until it is ended; that of seed 1 waits meanwhile with its last epoch.
+# The trial of seed 0 takes memory until it is ended, twice; that of seed 1 has its last epoch in between.
 GREEDY = """
 import time
 from pathlib import Path
@@ -26,12 +26,14 @@ here = Path(__file__).parent
 
 def epoch(self, call=trial_run.TrialRun.epoch):
     if self.config.seeds == (0,) and (here / "greedy").exists():
+        while self.writer.attempt > 1 and not list(here.glob("results/dying/trials/*-seed-1/status.json")):
+            (here / "again").touch()
+            time.sleep(0.01)
         taken = []
         while True:
             taken.append(bytearray(b"1" * 2**25))
-            (here / f"taken-{self.writer.attempt}").touch()
             time.sleep(0.02)
-    while self.config.seeds == (1,) and self.step and (here / "greedy").exists() and not (here / "taken-2").exists():
+    while self.config.seeds == (1,) and self.step and (here / "greedy").exists() and not (here / "again").exists():
         time.sleep(0.01)
     return call(self)
 
@@ -124,9 +126,12 @@ def test_a_trial_that_takes_too_much_memory_fails_alone(begin: Callable[..., Tra
     reason = train.trials()[0].status[0]["reason"]
     assert reason.startswith("its worker died 2 times without a checkpoint between, at last: memory ran short and Ray ended it: ")
     assert " GB of its node were taken; lower algorithm.batch_size (" in reason
-    assert "it had taken " in reason
+    faults = (train.storage / "dying/faults.log").read_text()
+    assert "it had taken " in reason, "\n".join(line for line in faults.splitlines() if "memory used" in line)
     assert reason in said
-    assert said.count("Another goes on from the beginning, restart 1 of 1 ") == 1
+    greedy = f"{train.trials()[0].identity}: its worker died: memory ran short and Ray ended it: "
+    (line,) = [line for line in said.splitlines() if greedy in line]  # beside it Ray may have ended the other one
+    assert "Another goes on from the beginning, restart 1 of 1 " in line
     assert train.trials()[1].status[1]["status"] == "FINISHED"
     (tmp_path / "greedy").unlink()
     again = train.start("--resume")
@@ -150,15 +155,14 @@ def test_an_environment_that_crashes_is_said_each_time_and_fails_its_trial(begin
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dead", ["raylet/raylet", "dashboard/agent.py", "runtime_env/agent/main.py", "gcs/gcs_server"])
+@pytest.mark.parametrize("dead", ["raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent"])
 def test_a_ray_that_dies_ends_the_command(dead: str, begin: Callable[..., Train], tmp_path: Path) -> None:
     train = begin(HOLDS)
     (tmp_path / "hold").touch()
     command = train.start()
     command.until((tmp_path / "held").exists)
-    (process,) = [one for one in command.members(dead) if dead in " ".join(psutil.Process(one).cmdline()[:3])]
-    kill(process)
-    assert command.wait(60) == 2, command.log.read_text()
+    kill(*(one for one in command.members(dead) if psutil.Process(one).name().startswith(dead.partition("::")[0])))
+    assert command.wait(90) == 2, command.log.read_text()
     said = command.log.read_text()
     assert "another goes on" not in said.lower()
     assert "Traceback" not in said

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import StorageError
+from d3ray.platform.driver.deaths import Deaths
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import TrialQueue, Watch
 from d3ray.platform.results.progress import Progress
@@ -252,7 +253,7 @@ def test_an_experiment_that_was_taken_over_writes_no_state(tmp_path: Path) -> No
     with pytest.raises(LostError):
         experiment.set_state("KILLED")
     told: list[Progress] = []
-    watch = Watch(TrialQueue(Listed([]), lambda trial: {}), experiment, Progress({}), told.append)
+    watch = Watch(TrialQueue(Listed([]), lambda trial: {}), experiment, Progress({}), told.append, Deaths())
     with pytest.raises(LostError):  # nor does its training go on
         watch._changed()
     assert told == []
