@@ -223,6 +223,21 @@ def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
     return whole.astype(np.int64)
 
 
+def log_probability(source: str, name: str, probability: Array, actions: Array) -> Array:
+    """[N] float32: logarithms of the probabilities (of continuous actions: densities) with which the behaviour took its actions.
+
+    Raises:
+        DataError: one is not above 0, or of a discrete action above 1; the first is named with its row.
+    """
+    probability = one_column(source, name, probability)
+    most = np.inf if actions.dtype.kind == "f" else 1
+    if len(wrong := np.flatnonzero(~((probability > 0) & (probability <= most)))):
+        row = int(wrong[0])
+        said = "a density is above 0" if most > 1 else "a probability is above 0 and at most 1"
+        raise DataError(f"{source}: {name!r} is {probability[row]} in row {row}; of an action that was taken {said}.")
+    return np.log(probability, dtype=np.float64).astype(np.float32)
+
+
 def apply_time_limit(
     source: str, terminated: Array, truncated: Array, limit: int, *, may_cut: bool
 ) -> tuple[Array, Array, list[str]]:
