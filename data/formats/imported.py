@@ -36,9 +36,9 @@ class Imported:
     steps: StepTable
     spec: Spec | None = None  # None: the file says nothing of its spaces, so they are inferred from the arrays
     environment: Environment | None = None
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # of columns' entries, where it says
     notes: list[str] = field(default_factory=list[str])  # sentences: what was decided, and what was left out
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])  # JSON values: format, file and the file's own metadata
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # of columns' entries, where it says
 
 
 class Ends(Protocol):
