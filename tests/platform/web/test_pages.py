@@ -74,8 +74,8 @@ def test_entries_and_columns_are_named(served: Served) -> None:
     served.post("/datasets", {"name": "heater", "upload": served.upload("heater.csv", text.encode()), **form})
     assert datasets.open("heater", folder=served.site.datasets).wait(60).state == "READY"
     page = served.get("/datasets/heater/inspected").text
-    for shown in ("observation room", "observation outside", "<td>room, outside</td>", "recorded, as <code>log_prob</code>"):
-        assert shown in page
+    for words in ("observation room", "observation outside", "<td>room, outside</td>", "recorded, as <code>log_prob</code>"):
+        assert words in page
     assert "observation 0" not in page
 
 
