@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_read_is_decided_about_again(served: Served) -> No
     said = {"column:run": "episode", "column:x": "observation", "column:y": "observation", "column:force": "action"}
     served.post("/datasets/odd/again", said)
     found = handle.wait(60)
-    assert (found.state, found.n_episodes, found.observation) == ("READY", N, "2 float32, bounds not known")
+    assert (found.state, found.n_episodes, found.observation) == ("READY", N, "2 float32, bounds not known (x, y)")
 
 
 def test_split_and_delete_with_what_depends_on_it(mine: Served, monkeypatch: pytest.MonkeyPatch) -> None:
