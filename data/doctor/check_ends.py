@@ -80,16 +80,12 @@ def final_missing(survey: Survey) -> Iterator[Finding]:
     """Truncated episodes whose final observation nobody recorded."""
     episodes, n = survey.dataset.episodes, survey.dataset.n_transitions
     count = int(np.count_nonzero(~np.asarray(episodes.terminated) & ~np.asarray(episodes.final_recorded)))
-    if count:
+    if count and not survey.of_decisions:
         sentence = (
             f"{count:,} of {len(episodes):,} episodes are truncated without a final observation: {count / n:.1%} of transitions "
             "cannot be bootstrapped from."
         )
-        remedy = None
-        if survey.of_decisions:
-            remedy = "Ingest with `options.ends=terminated`, or give terminals: each step is a decision of its own, which it ends."
-        severity = "note" if count < 0.05 * n else None
-        yield found("final_missing", sentence, severity=severity, remedy=remedy, episodes=count, share=count / n)
+        yield found("final_missing", sentence, severity="note" if count < 0.05 * n else None, episodes=count, share=count / n)
 
 
 def single_steps(survey: Survey) -> Iterator[Finding]:
@@ -101,6 +97,8 @@ def single_steps(survey: Survey) -> Iterator[Finding]:
         return
     if survey.of_decisions:
         yield found("one_step_log", f"All {n:,} episodes have a single step, and none goes on from the one before.", episodes=n)
+        if cut := int(np.count_nonzero(~terminated)):
+            yield found("decisions_cut", f"{cut:,} of {n:,} steps are truncated, and nothing follows on them.", episodes=cut)
         return
     ended = int(np.count_nonzero(single & terminated))
     sentence = f"{count:,} of {n:,} episodes have a single transition, {ended:,} of them terminated."

@@ -164,6 +164,12 @@ KINDS: dict[str, Kind] = {
         "As in a bandit's log: values are means of rewards, and nothing is bootstrapped; sequences and `td_steps` add nothing.",
         "Nothing where that is so; where rows belong together, ingest with what numbers the episodes (`rename.episode=NAME`).",
     ),
+    "decisions_cut": Kind(
+        "warning",
+        "Single decisions that were taken as cut",
+        "Algorithms that bootstrap find nothing to learn from there, though a decision's reward is all of its value.",
+        "Ingest with `options.ends=terminated`, or give them as terminals.",
+    ),
     "no_terminals": Kind(
         "note",
         "No episode ends terminated, yet lengths vary",

@@ -36,9 +36,9 @@ class Imported:
     steps: StepTable
     spec: Spec | None = None  # None: the file says nothing of its spaces, so they are inferred from the arrays
     environment: Environment | None = None
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # of columns' entries, where it says
     notes: list[str] = field(default_factory=list[str])  # sentences: what was decided, and what was left out
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])  # JSON values: format, file and the file's own metadata
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # of columns' entries, where it says
 
 
 class Ends(Protocol):
@@ -221,6 +221,21 @@ def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
             "(for numbers that are no kinds say discrete_action=false)."
         )
     return whole.astype(np.int64)
+
+
+def log_probability(source: str, name: str, probability: Array, actions: Array) -> Array:
+    """[N] float32: logarithms of the probabilities (of continuous actions: densities) with which the behaviour took its actions.
+
+    Raises:
+        DataError: one is not above 0, or of a discrete action above 1; the first is named with its row.
+    """
+    probability = one_column(source, name, probability)
+    most = np.inf if actions.dtype.kind == "f" else 1
+    if len(wrong := np.flatnonzero(~((probability > 0) & (probability <= most)))):
+        row = int(wrong[0])
+        said = "a density is above 0" if most > 1 else "a probability is above 0 and at most 1"
+        raise DataError(f"{source}: {name!r} is {probability[row]} in row {row}; of an action that was taken {said}.")
+    return np.log(probability, dtype=np.float64).astype(np.float32)
 
 
 def apply_time_limit(

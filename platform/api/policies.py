@@ -185,14 +185,16 @@ def about(source: str, *, seed: int | None = None, storage: str = "./d3ray_resul
 
     with _packaged(source, seed, storage) as (package, what):
         record = read_record(package)
+    seen = record.spaces.observation
     return PolicyAbout(
         what=what,
         algorithm=record.algorithm,
         seed=record.seed,
         step=record.step,
-        observation=space_text(record.spaces.observation),
+        observation=space_text(seen),
         action=space_text(record.spaces.action),
-        size=record.spaces.observation.size if isinstance(record.spaces.observation, Box) else None,
+        size=seen.size if isinstance(seen, Box) else None,
+        names=seen.names if isinstance(seen, Box) else None,
         remembers=bool(record.state_inputs or record.noise_inputs),
         environment=record.environment.id if record.environment else None,
     )

@@ -292,6 +292,7 @@ class PolicyAbout(Told):
     observation: str  # its spaces, in a few words
     action: str
     size: int | None  # entries of an observation; None where it is no array
+    names: tuple[str, ...] | None  # what these entries are called, in their order; None where that is not known
     remembers: bool  # it has a memory, or draws: one observation does not settle its action
     environment: str | None
 

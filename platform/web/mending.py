@@ -25,6 +25,7 @@ TODO: Mapping[str, str] = {  # by the finding's name; those that a button answer
     "final_missing": "Nothing here: a file with the next observations would tell. BC and DiscreteBC learn from all of it.",
     "single_steps": f"{_COLUMNS} Flags that say “not done” are often taken for ends.",
     "one_step_log": f"Nothing, where each row is a decision of its own; else say {_BELOW} which column numbers the episodes.",
+    "decisions_cut": f"Say {_BELOW} that the task was over at the ends.",
     "no_terminals": f"Where the task was over at the ends of a CSV, say so {_BELOW}; else nothing needs mending.",
     "few_episodes": f"Bring more files in {_DATASETS}, several at once where they belong together, or hold out 0 in the form.",
     "duplicate_episodes": f"Bring each file in once, {_DATASETS}, and delete this one.",

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import DataError, reason
 from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, finite, flags, one_column, typed_actions
+from ..imported import Array, Imported, apply_time_limit, count_notes, finite, flags, log_probability, one_column, typed_actions
 from ..untrusted import restricted_pickle
 from ..untrusted.unpacking import left, unpacks
 from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
@@ -147,7 +147,7 @@ def imported(steps: Steps, found: Mapping[str, str], format: str, timeout_at: in
     if "log_prob" in columns:
         extra["log_prob"] = one_column(source, found["log_prob"], columns["log_prob"]).astype(np.float32)
     elif "probability" in columns:
-        extra["log_prob"] = log_prob(source, found["probability"], one_column(source, found["probability"], columns["probability"]))
+        extra["log_prob"] = log_probability(source, found["probability"], columns["probability"], actions)
     following = trees.get("next_observations")
     table = steps_from_arrays(
         plain(trees["observations"]),
@@ -161,18 +161,6 @@ def imported(steps: Steps, found: Mapping[str, str], format: str, timeout_at: in
     )
     notes += action_notes(actions) + count_notes(table, limits_known=limits_known)
     return Imported(table, notes=notes, provenance={"format": format, "file": Path(source).name})
-
-
-def log_prob(source: str, name: str, probability: Array) -> Array:
-    """[N] float32: logarithms of probabilities (densities, where actions are continuous) of actions that were taken.
-
-    Raises:
-        DataError: one is not above 0.
-    """
-    if len(wrong := np.flatnonzero(probability <= 0)):
-        row = int(wrong[0])
-        raise DataError(f"{source}: {name!r} is {probability[row]:g} in row {row}; an action that was taken has one above 0.")
-    return np.log(probability, dtype=np.float64).astype(np.float32)
 
 
 def episode_order(steps: Steps) -> tuple[Array, Array]:

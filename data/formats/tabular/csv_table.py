@@ -87,8 +87,9 @@ def read_csv(
 
     Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`
     (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `step`, `terminated` (done), `truncated`
-    (timeout), `next_observation:0` …, `action_mask:0` …, `log_prob` and `info/NAME`. Others are left out, which a note says.
-    Numbers may be padded with spaces; commas, semicolons or tabs separate columns. gzip is read too.
+    (timeout), `next_observation:0` …, `action_mask:0` …, `log_prob` (or `action_prob`, `propensity`, of which it is the logarithm)
+    and `info/NAME`. Others are left out, which a note says. Numbers may be padded with spaces; commas, semicolons or tabs separate
+    columns. gzip is read too.
 
     Where an episode ends, and in what order rows are read, is as of every table: see `order_of`. Without `next_observation` there
     are no final observations. Where `observation:0` is the only one and holds names, these are images: members of a zip archive or

@@ -67,10 +67,11 @@ def read_flat_parquet(
     """Steps of a flat Parquet file, or of a folder of files over which episodes go, episode after episode; none is dropped.
 
     Columns: `observation` (or `observation/KEY` of dicts and tuples), `action`, `reward` and, where present, `episode` (numbers or
-    text), `step`, `terminated`, `truncated`, `closing`, `next_observation`, `next_recorded`, `log_prob`, `action_mask` and
-    `info/NAME`, under these names or the synonyms that CSV may have; others are left out, and a note names them. Vectors are lists
-    of one length, or a column a number, as CSV has them. What has more axes, and all of uint8, may be stored flat or as bytes, its
-    shape being in the field's metadata (`shape`: "84,84"); what the entries of a list are called may be there too (`names`, JSON).
+    text), `step`, `terminated`, `truncated`, `closing`, `next_observation`, `next_recorded`, `log_prob` (or `action_prob`),
+    `action_mask` and `info/NAME`, under these names or the synonyms that CSV may have; others are left out, and a note names them.
+    Vectors are lists of one length, or a column a number, as CSV has them. What has more axes, and all of uint8, may be stored flat
+    or as bytes, its shape being in the field's metadata (`shape`: "84,84"); what the entries of a list are called may be there too
+    (`names`, JSON).
 
     Where an episode ends, and in what order rows are read, is as of every table: see `order_of`. A row with `closing` is no step:
     it holds the final observation of the episode before it. Without, that is the `next_observation` of the last step where

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...errors import ConfigError, DataError
 from ...spec import Box, Discrete, Spec
 from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, typed_actions
+from ..imported import Array, Imported, log_probability, typed_actions
 from ..untrusted.unpacking import unpacks
 from .csv_cells import as_array, header, read_cells
 
@@ -81,7 +81,7 @@ def read_open_bandit(
         items,
         as_array(table["click"]),
         np.ones(len(items), bool),
-        extra={"log_prob": _log_prob(source, as_array(table["propensity_score"]))},
+        extra={"log_prob": log_probability(source, "propensity_score", as_array(table["propensity_score"]), items)},
         source=source,
     )
     return Imported(
@@ -107,11 +107,3 @@ def _ones(source: str, name: str, column: Any, given: Sequence[str] | None) -> t
     unpacks(source, len(column) * len(categories) * 5)  # a flag and a float32 for each
     code = np.array([places[value] for value in there])[coded.indices.to_numpy(zero_copy_only=False)]
     return categories, (code[:, None] == np.arange(len(categories))).astype(np.float32)
-
-
-def _log_prob(source: str, probability: Array) -> Array:
-    wrong = ~((probability > 0) & (probability <= 1))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DataError(f"{source}: 'propensity_score' is {probability[row]} in row {row}; a probability is above 0 and at most 1.")
-    return np.log(probability)

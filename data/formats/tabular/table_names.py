@@ -18,6 +18,7 @@ NAMES = {  # d3ray's word: what files call it, the first found is taken
     "closing": ("closing",),
     "next_recorded": ("next_recorded",),
     "log_prob": ("log_prob", "action_log_prob"),
+    "action_prob": ("action_prob", "propensity", "propensity_score", "pscore"),
 }
 ENDS = ("episode", "terminated", "truncated")  # one of these tells where episodes end
 FLAGS = ("terminated", "truncated", "closing", "next_recorded")

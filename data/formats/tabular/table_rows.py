@@ -14,7 +14,7 @@ from ...errors import ConfigError, DataError
 from ...masks import ACTION_MASK, masked
 from ...storage.flat import RECORDED, steps_in_order
 from ...storage.steps import StepTable
-from ..imported import Array, apply_time_limit, flags, one_column
+from ..imported import Array, apply_time_limit, flags, log_probability, one_column
 from ..runs import Runs
 
 Ends = Literal["truncated", "terminated"]
@@ -265,7 +265,8 @@ def table_steps(
     Args:
         source: what an error names.
         called: what the file calls columns, by their usual names.
-        columns: [N, ...] by their usual names, actions as `steps_from_arrays` takes them; others become columns of the dataset.
+        columns: [N, ...] by their usual names, actions as `steps_from_arrays` takes them; others become columns of the dataset,
+            `action_prob` its logarithm, `log_prob`, where that is not there.
         order: of the rows.
         ends: what the end of an episode is where `terminated` is not there.
         timeout_at: the step of that number in an episode truncates it.
@@ -275,7 +276,7 @@ def table_steps(
     """
     given = flags_of(source, called, columns)
     found = {name: column for name, column in columns.items() if name not in given}
-    for word in ("reward", "log_prob", RECORDED):
+    for word in ("reward", "log_prob", "action_prob", RECORDED):
         if word in found:
             found[word] = one_column(source, called[word], found[word])
     if order.rows is not None:
@@ -283,10 +284,15 @@ def table_steps(
         found, given = ({name: column[order.rows] for name, column in part.items()} for part in (found, given))
     n = len(order.ends)
     closing = given.get("closing", np.zeros(n, bool))
+    notes: list[str] = []
+    if (chances := found.pop("action_prob", None)) is not None and "log_prob" in found:
+        notes.append(f"The column {called['action_prob']!r} was not read: {called['log_prob']!r} is read in its place.")
+    elif chances is not None:
+        found["log_prob"] = np.zeros(n, np.float32)
+        found["log_prob"][~closing] = log_probability(source, called["action_prob"], chances[~closing], found["action"])
     step, last = ~closing, (order.ends | np.r_[closing[1:], False])[~closing]
     truncated = given.get("truncated", np.zeros(n, bool))[step]
     terminated = given["terminated"][step] if "terminated" in given else last & ~truncated & (ends == "terminated")
-    notes: list[str] = []
     following = [name for name in found if name.startswith("next_observation")]
     if following and not closing.any():
         truncated = (truncated | last) & ~terminated

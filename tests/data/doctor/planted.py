@@ -231,6 +231,7 @@ PLANTED: dict[str, Callable[[], Planted]] = {
     "final_missing": _short_without_final,
     "single_steps": _all_ends,
     "one_step_log": decisions,
+    "decisions_cut": lambda: decisions(terminated=np.zeros(400, bool), truncated=np.ones(400, bool)),
     "no_terminals": _without_terminals,
     "few_episodes": lambda: (healthy(1).dataset(), FACTS),
     "duplicate_episodes": _twice,

@@ -65,7 +65,10 @@ def test_a_second_file_is_read_like_the_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("0,t,1,2,0,0,b7,x", "'propensity_score' is 0.0 in row 1; a probability is above 0 and at most 1."),
+        (
+            "0,t,1,2,0,0,b7,x",
+            "'propensity_score' is 0.0 in row 1; of an action that was taken a probability is above 0 and at most 1.",
+        ),
         ("0,t,1,2,0,1.5,b7,x", "'propensity_score' is 1.5 in row 1"),
         ("0,t,1.5,2,0,0.5,b7,x", "discrete actions are whole numbers, but 'actions' is 1.5 in row 1"),
         ("0,t,one,2,0,0.5,b7,x", "line 3: the column 'item_id' holds 'one', which is no number."),

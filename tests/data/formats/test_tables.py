@@ -227,3 +227,17 @@ def test_stretches_hold_the_same_episodes(tmp_path: Path, format: str, change: d
     backwards = write(tmp_path / "back", columns(lengths, **change), format, rows[::-1])
     if change == {}:
         assert len(plan(backwards, n_bytes=100).parts) == 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_propensities_become_their_logarithms(tmp_path: Path, format: str) -> None:
+    table = columns([2, 2], propensity=[0.5, 0.25, 1.0, 0.125])
+    steps = read(write(tmp_path / "file", table, format, [1, 0, 3, 2])).steps
+    np.testing.assert_allclose(steps.columns["log_prob"], np.log([0.5, 0.25, 1, 1, 0.125, 1]), rtol=1e-6)
+    both = read(write(tmp_path / "both", table | {"log_prob": [-1.0, -2.0, -3.0, -4.0]}, format))
+    assert both.steps.columns["log_prob"].tolist() == [-1, -2, 0, -3, -4, 0]
+    assert any("'log_prob' is read in its place" in note for note in both.notes)
+    with pytest.raises(DataError, match=r"is 1.5 in row 2; of an action that was taken a probability is above 0 and at most 1"):
+        read(write(tmp_path / "above", columns([2, 2], propensity=[0.5, 0.25, 1.5, 0.125]), format))
+    densities = columns([2, 2], propensity=[0.5, 0.25, 1.5, 0.125], action=np.arange(4) / 4)
+    assert read(write(tmp_path / "density", densities, format)).steps.columns["log_prob"][3] == np.float32(np.log(1.5))

@@ -39,6 +39,16 @@ def test_what_a_policy_does_at_an_observation(saved: Path) -> None:
         experiments.act(str(saved / "package"), [1.0, float("nan"), 0.0])
 
 
+def test_a_policy_says_what_it_is_shown_by_the_names_of_its_data(tmp_path: Path) -> None:
+    dataset = Dataset.open("d3ray/pendulum-replay").take(3).to_steps()
+    names = {"observation": ("cosine", "sine", "speed"), "action": ("torque",)}
+    named = Dataset.from_steps(dataset, name="named", names=names)
+    BC(action_scaler="min_max").fit(named, n_steps=2, n_steps_per_epoch=1).save_policy(tmp_path / "package")
+    about = experiments.about(str(tmp_path / "package"))
+    assert about.names == ("cosine", "sine", "speed")
+    assert about.action == "1 float32, bounds not known (torque)"
+
+
 def test_a_policy_with_a_memory_says_so(tmp_path: Path) -> None:
     dataset = Dataset.open("d3ray/pendulum-replay").take(3)
     algorithm = DecisionTransformer(action_scaler="min_max", batch_size=4).fit(dataset, n_steps=1, n_steps_per_epoch=1)

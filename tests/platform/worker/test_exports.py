@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import pytest
 
 from d3ray.algos.testing.tiny import tiny_dataset
@@ -67,6 +68,12 @@ def test_one_seed_that_cannot_be_exported_costs_no_other(run: TrialRun, monkeypa
     assert "warning" in ended[0]
     assert "warning" not in ended[1]
     assert [path.name for path in (tmp_path / "trial/policy").iterdir() if path.name.startswith("seed")] == ["seed-1"]
+
+
+def test_the_graph_names_the_run_that_made_it(run: TrialRun, tmp_path: Path) -> None:
+    run.finish()
+    graph = onnxruntime.InferenceSession(tmp_path / "trial/policy/seed-1/policy.onnx")
+    assert graph.get_modelmeta().custom_metadata_map["d3ray.run"].endswith("/trial, seed 1")
 
 
 def test_what_a_resume_may_mend_is_raised(run: TrialRun, monkeypatch: pytest.MonkeyPatch) -> None:
