@@ -79,7 +79,8 @@ class Dataset(Recording):
                 losses then take what was done for legal where it was done.
             extra: further columns by name, such as `log_prob` [N].
             keep_float64: keep float64 observations, actions and further columns as they are.
-            spec: the spaces; None: inferred from the arrays, without bounds.
+            spec: the spaces; None: inferred from the arrays, without bounds. Kinds that begin at another number than 0, as those
+                of gymnasium's `Discrete(3, start=1)`, need it: `Discrete(n=3, start=1)` here too.
             environment: where the steps were taken.
             name: what tables and runs call it.
 
@@ -103,6 +104,7 @@ class Dataset(Recording):
             extra={**(extra or {}), **{name: mask for name, mask in masks.items() if mask is not None}},
             keep_float64=keep_float64,
             illegal_actions=illegal_actions,
+            starts=spec.starts() if spec else None,
         )
         called = _column_names({**value_columns(observations), "action": actions})
         return cls.from_steps(table, name=name, spec=spec, environment=environment, names=called)

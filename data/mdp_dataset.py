@@ -163,8 +163,11 @@ class MDPDataset(Dataset):
         Raises:
             DataError: as the constructor, or they are not like the steps that are there.
         """
-        discrete = True if self.spec.discrete else None
-        self.extend(MDPDataset(observations, actions, rewards, terminals, timeouts, discrete, action_mask))
+        columns = (observations, actions, rewards, terminals, timeouts)
+        if self.spec.starts():  # which the arrays alone do not tell
+            self.extend(Dataset.from_arrays(*columns, action_mask=action_mask, spec=self.spec))
+        else:
+            self.extend(MDPDataset(*columns, True if self.spec.discrete else None, action_mask))
 
     def extend(self, dataset: Dataset) -> None:
         """The episodes of another dataset, after these. Raises DataError where columns differ."""

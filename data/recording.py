@@ -15,7 +15,7 @@ from .spec import Environment, Spec
 from .storage.memory import Memory
 from .storage.rows import Columns, EpisodeRows
 from .storage.scan import Summary, scan_blocks, summarise_scans
-from .storage.schema import Kinds, check_spec, infer_spec, kinds_of, largest_numbers, with_masks
+from .storage.schema import Kinds, check_spec, check_starts, infer_spec, kinds_of, largest_numbers, with_masks
 from .storage.statistics import Statistics
 from .storage.steps import StepTable
 from .storage.tables import StepTables
@@ -150,6 +150,8 @@ class Recording:
         kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
         spec = with_masks(kinds, spec) if spec else infer_spec(kinds, largest)
         check_spec(kinds, largest, spec)
+        if spec.starts():
+            check_starts({name: column[~table.columns["closing"]] for name, column in table.columns.items()}, spec)
         spec = spec.with_names(names or {})
         source = Memory(table.columns)
         episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)

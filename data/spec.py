@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from .config import Config, setting
 from .errors import did_you_mean
@@ -25,13 +25,19 @@ class _Entries(Config):
 
 
 class Box(_Entries):
-    """Arrays of a fixed shape. `low` and `high` are one number, one for each entry in C order, or None where nothing is known."""
+    """Arrays of a fixed shape.
+
+    Attributes:
+        low, high: One number, one for each entry in C order, or None where nothing is known.
+        taken_as: Of actions that are vectors here and have several axes in the environment: their shape there. None: `shape`.
+    """
 
     kind: Literal["box"] = "box"
     shape: tuple[int, ...]
     dtype: str = "float32"
     low: float | tuple[float, ...] | None = None
     high: float | tuple[float, ...] | None = None
+    taken_as: tuple[int, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Low and high as float64 arrays of `shape`, or None where one of them is unknown."""
@@ -62,11 +68,12 @@ class Box(_Entries):
 
 
 class Discrete(_Entries):
-    """Integers 0 … n - 1."""
+    """Integers start … start + n - 1."""
 
     kind: Literal["discrete"] = "discrete"
     n: int = Field(gt=0)
     dtype: str = "int64"
+    start: int = Field(default=0, exclude_if=operator.not_)  # so that what begins at 0 is written as it always was
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,16 +85,27 @@ class Discrete(_Entries):
         return 1
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """0 and n - 1."""
-        return np.zeros(()), np.asarray(self.n - 1.0)
+        """The first and the last of them."""
+        return np.asarray(float(self.start)), np.asarray(self.start + self.n - 1.0)
+
+
+def _unless_zeros(start: tuple[int, ...]) -> tuple[int, ...]:
+    return start if any(start) else ()
 
 
 class MultiDiscrete(_Entries):
-    """Vectors of integers, entry k of them 0 … nvec[k] - 1."""
+    """Vectors of integers, entry k of them start[k] … start[k] + nvec[k] - 1; an empty `start` is one of zeros."""
 
     kind: Literal["multi_discrete"] = "multi_discrete"
     nvec: tuple[Annotated[int, Field(gt=0)], ...] = Field(min_length=1)
     dtype: str = "int64"
+    start: Annotated[tuple[int, ...], AfterValidator(_unless_zeros)] = Field(default=(), exclude_if=operator.not_)
+
+    @model_validator(mode="after")
+    def _start_of_each(self) -> Self:
+        if self.start and len(self.start) != len(self.nvec):
+            raise ValueError(f"start has {len(self.start)} entries and nvec {len(self.nvec)}")
+        return self
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -99,8 +117,9 @@ class MultiDiscrete(_Entries):
         return len(self.nvec)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Zeros, and nvec - 1."""
-        return np.zeros(self.shape), np.asarray(self.nvec, np.float64) - 1
+        """The first and the last of each."""
+        low = np.asarray(self.start or (0,) * len(self.nvec), np.float64)
+        return low, low + np.asarray(self.nvec, np.float64) - 1
 
 
 class MultiBinary(_Entries):
@@ -157,6 +176,18 @@ def space_columns(space: ObservationSpace, name: str = "observation") -> dict[st
     return {column: leaf for key, part in inner.items() for column, leaf in space_columns(part, f"{name}/{key}").items()}
 
 
+def kinds_text(leaf: Discrete | MultiDiscrete) -> str:
+    """How many kinds a leaf has, and from which number on where that is not 0: `3 kinds`, `3 kinds from 1`."""
+    many, start = (leaf.n, leaf.start) if isinstance(leaf, Discrete) else (list(leaf.nvec), list(leaf.start))
+    return f"{many} kinds from {start}" if start else f"{many} kinds"
+
+
+def starts(columns: Mapping[str, Leaf]) -> dict[str, np.ndarray]:
+    """Of the leaves that count kinds from other numbers than 0: which, int64 of their shape, by column."""
+    counted = {name: leaf for name, leaf in columns.items() if isinstance(leaf, Discrete | MultiDiscrete) and leaf.start}
+    return {name: np.asarray(leaf.start, np.int64) for name, leaf in counted.items()}
+
+
 def is_shown(column: str) -> bool:
     """Whether a column is of what is shown before an action: of an observation, or its mask."""
     return column.partition("/")[0] in ("observation", ACTION_MASK)
@@ -191,6 +222,20 @@ def from_columns(columns: Mapping[str, Any], name: str = "observation") -> Any:
     mask = rest.pop(name.removesuffix("observation") + ACTION_MASK, None)
     value = rest[name] if name in rest else {column.removeprefix(f"{name}/"): part for column, part in rest.items()}
     return masked(value, mask)
+
+
+def typed(action: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Actions in a type; where that is of whole numbers the nearest of them."""
+    whole = dtype.kind in "iu" and action.dtype.kind == "f"
+    return (np.rint(action) if whole else action).astype(dtype, copy=False)
+
+
+def as_recorded(space: Leaf, action: Any) -> np.ndarray:
+    """Actions [n, ...], in whatever type and shape a policy gives them, as data have them: of a box floats, and vectors."""
+    array = np.asarray(action)
+    if not isinstance(space, Box):
+        return array
+    return (array if array.dtype.kind == "f" else array.astype(np.float32)).reshape(len(array), *space.shape)
 
 
 _KINDS = {"box": "continuous", "discrete": "discrete", "multi_discrete": "multi-discrete", "multi_binary": "binary"}
@@ -234,6 +279,10 @@ class Spec(Config):
         """What is shown before an action, by column: the leaves of an observation, and `action_mask` where there is one."""
         return space_columns(self.observation) | ({ACTION_MASK: MultiBinary(n=self.n_actions)} if self.action_mask else {})
 
+    def starts(self) -> dict[str, np.ndarray]:
+        """What kinds are counted from where that is not 0, by column: of observations and of `action`."""
+        return starts(self.leaves())
+
     @property
     def discrete(self) -> bool:
         """Whether an action is one of n."""
@@ -271,8 +320,12 @@ def _rebuilt(space: ObservationSpace, leaves: Mapping[str, Leaf], name: str = "o
 
 
 def shapes_of(spec: Spec) -> dict[str, tuple[Any, ...]]:
-    """By column, what two specs must share to be of one problem: shape, and numbers of choices. Types and bounds may differ."""
-    return {name: (leaf.shape, getattr(leaf, "n", None), getattr(leaf, "nvec", None)) for name, leaf in spec.leaves().items()}
+    """By column, what two specs must share to be of one problem: shape, numbers of choices and the first of them.
+
+    Types and bounds may differ.
+    """
+    names = ("shape", "n", "nvec", "start")
+    return {column: tuple(getattr(leaf, name, None) for name in names) for column, leaf in spec.leaves().items()}
 
 
 class Atari(Config):

@@ -107,7 +107,7 @@ def listed(words: Sequence[str], most: int = 6) -> str:
 
 def _space_text(found: ObservationSpace) -> str:
     if found.kind == "discrete":
-        return f"one of {found.n}"
+        return f"one of {found.n}" + (f", from {found.start} on" if found.start else "")
     if found.kind != "box":
         return _compound_text(found)
     shape = " x ".join(map(str, found.shape))
@@ -126,7 +126,8 @@ def _compound_text(found: ObservationSpace) -> str:
     if found.kind == "tuple":
         return "; ".join(f"{key}: {space_text(part)}" for key, part in enumerate(found.spaces))
     if found.kind == "multi_discrete":
-        return f"one each of {', '.join(map(str, found.nvec))}"
+        start = f", from {', '.join(map(str, found.start))} on" if found.start else ""
+        return f"one each of {', '.join(map(str, found.nvec))}{start}"
     assert found.kind == "multi_binary"
     return f"{found.n} zeros and ones"
 

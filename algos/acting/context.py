@@ -2,8 +2,9 @@
 
     inputs    observation (or observation/KEY), action_mask of data that have one, reward: what is shown, and what the environment
               gave since the last step
-    memory    context/observation, context/action, context/return_to_go: the latest T steps, zeros before the episode began;
-              timestep: steps done in the episode. At its start context/return_to_go is the return that is asked for, all else is 0
+    memory    context/observation, context/action, context/return_to_go: the latest T steps; timestep: steps done in the episode.
+              At its start context/return_to_go is the return that is asked for, context/action the first of discrete actions, and
+              all else is 0
     outputs   action, and next/… of each part of the memory
 
 A return to go falls by each reward. The action that comes out is also the last of next/context/action: who does another one in its
@@ -24,7 +25,7 @@ from ...data.batch import Context
 from ...data.errors import ConfigError
 from ...data.masks import ACTION_MASK
 from ...data.scalers import Affine
-from ...data.spec import Spec, space_columns
+from ...data.spec import Discrete, Spec, space_columns
 from ..definition import Definition
 from ..learning.scaling import Bounds
 from ..nets import Hyper
@@ -63,16 +64,20 @@ class ContextModule(PolicyModule):
     ) -> None:
         super().__init__(algorithm, modules, scalers, dtype, coefficients, ports, bounds)
         self.spec, self.context, self.return_scale = spec, context, return_scale
+        self._nothing = spec.action.start if isinstance(spec.action, Discrete) else 0  # stands for actions that were not taken
         seen = {name: (leaf.shape, leaf.dtype) for name, leaf in space_columns(spec.observation).items()}
         parts = {**seen, "action": (spec.action.shape, action_dtype(spec)), "return_to_go": ((), "float32")}
         self.states = (
-            *(_state(f"context/{name}", dtype, (context, *shape)) for name, (shape, dtype) in sorted(parts.items())),
+            *(
+                _state(f"context/{name}", dtype, (context, *shape), self._nothing if name == "action" else 0)
+                for name, (shape, dtype) in sorted(parts.items())
+            ),
             _state("timestep", "int64", ()),
         )
 
     def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         left = inputs[RETURN_TO_GO][:, -1] - inputs[REWARD]
-        taken = _moved_on(inputs["context/action"], torch.zeros_like(inputs["context/action"][:, 0]))
+        taken = _moved_on(inputs["context/action"], torch.full_like(inputs["context/action"][:, 0], self._nothing))
         shown = space_columns(self.spec.observation)
         new = {f"context/{name}": _moved_on(inputs[f"context/{name}"], inputs[name]) for name in shown}
         new |= {RETURN_TO_GO: _moved_on(inputs[RETURN_TO_GO], left), "timestep": inputs["timestep"] + 1}
@@ -87,15 +92,15 @@ class ContextModule(PolicyModule):
             timestep=timestep.clamp(min=0),
             mask=timestep >= 0,
         )
-        action = self.raw(self.algorithm.act(self._nets(), context, {}, {})[0]).to(taken.dtype)
+        action = typed(self.raw(self.algorithm.act(self._nets(), context, {}, {})[0]), taken.dtype)
         new["context/action"] = torch.cat((taken[:, :-1], action[:, None]), 1)
         return action, *(new[state.name] for state in self.states)
 
     def _scaled_action(self, raw: Tensor) -> Tensor:
-        if self.spec.discrete:
-            return raw
         affines = self.affines()
-        return affines["action"].transform(raw) if "action" in affines else raw.to(self.dtype)
+        if "action" in affines:
+            return affines["action"].transform(raw)
+        return raw if self.spec.discrete else raw.to(self.dtype)
 
 
 class ContextPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -117,8 +122,13 @@ class ContextPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleM
         return self.step(state, observation)
 
 
-def _state(name: str, dtype: str, shape: tuple[int, ...]) -> StateInput:
-    return StateInput(name=name, dtype=dtype, shape=("batch", *shape), becomes=f"next/{name}")
+def _state(name: str, dtype: str, shape: tuple[int, ...], start: float = 0) -> StateInput:
+    return StateInput(name=name, dtype=dtype, shape=("batch", *shape), becomes=f"next/{name}", start=start)
+
+
+def typed(action: Tensor, dtype: torch.dtype) -> Tensor:
+    """Actions in a type; where that is of whole numbers the nearest of them."""
+    return (action if dtype.is_floating_point else action.round()).to(dtype)
 
 
 def _moved_on(steps: Tensor, now: Tensor) -> Tensor:

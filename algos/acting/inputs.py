@@ -9,7 +9,7 @@ import numpy as np
 
 from ...data.errors import DataError
 from ...data.masks import ACTION_MASK, Masked, bare, mask_of, masked, parted
-from ...data.spec import Box, Discrete, Leaf, Spec, space_columns, value_columns
+from ...data.spec import Box, Discrete, Leaf, MultiDiscrete, Spec, space_columns, typed, value_columns
 from .plain import plain_array
 
 
@@ -55,10 +55,20 @@ def _each(x: Any, function: Callable[[Any], Any], *, whole: bool) -> Any:
 
 
 def action_dtype(spec: Spec) -> str:
-    """Type of the actions that an exported policy gives: that of the data."""
+    """Type of the actions that an exported policy gives: that of the space."""
     if not isinstance(spec.action, Box):
         return "int64"
-    return spec.action.dtype if spec.action.dtype in ("float32", "float64") else "float32"
+    return spec.action.dtype if spec.action.dtype in _TYPES else "float32"
+
+
+_TYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8")  # that torch and ONNX have
+
+
+def taken(spec: Spec, action: np.ndarray) -> np.ndarray:
+    """Raw actions [B, ...] as the environment has them: in its type, and in its shape where that has several axes."""
+    if not isinstance(spec.action, Box):
+        return action
+    return typed(action, np.dtype(action_dtype(spec))).reshape(len(action), *(spec.action.taken_as or spec.action.shape))
 
 
 def raw_inputs(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
@@ -115,6 +125,8 @@ def _rows(name: str, box: Leaf, array: np.ndarray) -> np.ndarray:
         what = "Observations have" if name == "observation" else f"{name} has"
         raise DataError(f"{what} the shape {array.shape}; this policy takes ({wanted}){hint}.")
     _finite(f"{name} is", array)
+    if isinstance(box, Discrete | MultiDiscrete):
+        _counted(_called(name), box, array)
     if isinstance(box, Box) and box.is_image and array.dtype.kind == "f":
         raise DataError(f"{name} is an image of bytes, 0 to 255, and {array.dtype} was given: hand in what was shown, unscaled.")
     return array
@@ -129,9 +141,20 @@ def _finite(are: str, array: np.ndarray) -> None:
 def raw_actions(space: Leaf, action: Any, count: int) -> np.ndarray:
     """Raw actions, one for each of `count` observations. Raises DataError where their shape, range or type is another."""
     array = plain_array(action, "Actions")
+    if isinstance(space, Box) and array.ndim > 2 and array[:1].size == space.size:
+        array = array.reshape(len(array), *space.shape)  # as environments have those of several axes
     if array.shape != (count, *space.shape):
         raise DataError(f"Actions have the shape {array.shape}; {count} observations go with {(count, *space.shape)}.")
     _finite("Actions are", array)
-    if isinstance(space, Discrete) and not (np.equal(np.mod(array, 1), 0) & (array >= 0) & (array < space.n)).all():
-        raise DataError(f"Actions are whole numbers from 0 to {space.n - 1} here; these reach from {array.min()} to {array.max()}.")
+    if isinstance(space, Discrete):
+        _counted("Actions", space, array)
     return array
+
+
+def _counted(what: str, space: Discrete | MultiDiscrete, array: np.ndarray) -> None:
+    """Raises DataError for what is no number of a kind, in one entry of a row at least."""
+    low, high = space.bounds()
+    if not (np.equal(np.mod(array, 1), 0) & (array >= low) & (array <= high)).all():
+        least, most = (bound.astype(np.int64).tolist() for bound in (low, high))
+        reach = " to ".join(str(bound.tolist()) for bound in (array.min(0), array.max(0)))
+        raise DataError(f"{what} are whole numbers from {least} to {most} here; these reach from {reach}.")

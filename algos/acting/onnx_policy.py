@@ -128,6 +128,7 @@ def as_type(takes: str, rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Rows in the type of a graph's input. Raises DataError where they are of another kind."""
     if rows.dtype == dtype:
         return rows
-    if not np.can_cast(rows.dtype, dtype, "same_kind"):
+    whole = rows.dtype.kind in "iu" and dtype.kind in "iu" and (rows.astype(dtype) == rows).all()  # as MultiBinary has int8
+    if not whole and not np.can_cast(rows.dtype, dtype, "same_kind"):
         raise DataError(f"{takes} as {dtype}, and {rows.dtype} was given: hand in what the environment shows, unscaled.")
     return rows.astype(dtype)

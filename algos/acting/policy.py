@@ -24,7 +24,7 @@ from ..networks.vectors import Observation
 from ..ports import Draws, Ports, Tensors, noises, started
 from ..recurrence import acted, remembered
 from .frames import facing
-from .inputs import as_batch, raw_inputs, with_mask
+from .inputs import as_batch, raw_inputs, taken, with_mask
 from .plain import plain_array
 
 
@@ -184,7 +184,7 @@ class Policy:
             DataError: a shape is wrong, a number is not finite, no action is legal, or the policy knows no mask.
         """
         shown, single = as_batch(self.spec, observation, action_mask)
-        action = self._answer(self.module, shown)
+        action = taken(self.spec, self._answer(self.module, shown))
         return action[0] if single else action
 
     def propose(self, what: str, state: None, observation: Any, *, step: int, seed: int) -> tuple[None, np.ndarray]:

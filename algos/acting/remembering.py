@@ -12,7 +12,7 @@ from ...data.masks import masked
 from ...data.spec import Spec
 from ...data.storage.checks import as_array
 from .graph_inputs import NoiseInput, StateInput
-from .inputs import as_batch, named_inputs, raw_inputs, with_mask
+from .inputs import as_batch, named_inputs, raw_inputs, taken, with_mask
 from .numbers import numbers
 
 REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
@@ -122,6 +122,7 @@ class Remembering:
             raise ConfigError(refusal(self.name))
         shown, single = as_batch(self.spec, observation, action_mask)
         action = self.step(self.start(len(next(iter(raw_inputs(self.spec, shown).values())))), shown)[1]
+        action = taken(self.spec, action)
         return action[0] if single else action
 
 

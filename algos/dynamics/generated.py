@@ -15,6 +15,7 @@ from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.random import fold, integers, root_keys
 from ...data.sampling import PrioritizedSampling, RecurrentSampling, StreamSampling
+from ...data.scalers import index_affines
 from ...data.spec import Spec
 from ..environments.spaces import check_spaces
 from ..nets import Hyper, Nets
@@ -113,7 +114,8 @@ class GeneratedSource:
         )
         self._observation = config.observation_scaler.affines(*kind).get("observation") if config.observation_scaler else None
         scaler = getattr(config, "action_scaler", None)
-        self._action = scaler.affine(*kind) if scaler else None
+        counted = index_affines(material.given.spec, learner.device)
+        self._action = counted.get("action") or (scaler.affine(*kind) if scaler else None)
         self._reward = config.reward_scaler.reward_transform() if config.reward_scaler else None
         seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
         self._key = fold(root_keys(seeds, learner.device), "generated")
@@ -197,7 +199,7 @@ class GeneratedSource:
         for t in range(rollouts.horizon):
             seen = self._seen(state)
             action, _ = wants.page.act(nets, seen, {}, self._noise(nets, t, n))
-            taken = action if self._action is None or not action.is_floating_point() else self._action.reverse(action)
+            taken = action if self._action is None else self._action.reverse(action)
             found: Outcomes = nets.dynamics(state, taken)
             member = (nets.uniform(f"member {t}", (n,)) * len(found.reward)).long()
             noise = nets.noise(f"outcome {t}", (n, state.shape[-1] + 1)).to(found.deviation.dtype)

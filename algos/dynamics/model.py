@@ -131,7 +131,7 @@ class Model(nn.Module):
 
     def told(self, observation: Tensor, action: Tensor) -> Predicted:
         """What the members say of raw observations and actions, in the scaled units that they learn in."""
-        taken = action.to(self.dtype) if action.is_floating_point() else action
+        taken = action if self.network.n_actions else action.to(self.dtype)
         return self.network(self._scaled("observation", observation.to(self.dtype)), self._scaled("action", taken))
 
     def goal(self, observation: Tensor, following: Tensor, reward: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.masks import Masked, mask_of
+from ...data.spec import as_recorded
 from ...data.storage.steps import steps_from_arrays
 from .explorers import Explorer, random_actions, read_explorer
 from .make import AnyEnvironment, environment_of, is_given, make
@@ -76,7 +77,10 @@ def collect(
             progress=progress,
         )
         table = steps_from_arrays(
-            **columns, final_observations=finals, source=f"what {known.id if known else 'the environment'} gave"
+            **columns,
+            final_observations=finals,
+            starts=vector.spec.starts(),
+            source=f"what {known.id if known else 'the environment'} gave",
         )
     finally:
         if not is_given(environment):
@@ -122,7 +126,7 @@ def _record(
             state, action = proposal(policy, explorer, state, observation, step=step, seed=seed)
         if explorer is not None:
             action = explorer.explore_at(observation, np.asarray(action), space, step=step, seed=seed)
-        action = np.asarray(action).reshape(n, *space.shape)
+        action = as_recorded(space, action).reshape(n, *space.shape)
         result = vector.step(action, playing)
         state = looked_back(policy, state, action, result.reward)
         done[playing] += result.ended[playing] if by_episodes else 1

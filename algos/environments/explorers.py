@@ -19,7 +19,7 @@ from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean
 from ...data.masks import mask_of
 from ...data.random import fold, normal, root_key, uniform
-from ...data.spec import Box, Discrete, Leaf
+from ...data.spec import Box, Discrete, Leaf, as_recorded
 
 BLOCK = 64  # steps whose numbers are drawn at once; changes no value, and makes the cost of a draw vanish
 Deviation = Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...]
@@ -41,12 +41,13 @@ def random_actions(space: Leaf, n: int, *, step: int, seed: int, action_mask: np
     """
     if isinstance(space, Discrete) and action_mask is not None:
         at = (_uniform(seed, "random action", step, n) * action_mask.sum(1)).astype(np.int64)
-        return (np.cumsum(action_mask, 1) <= at[:, None]).sum(1)  # the number `at` of those that are legal
+        return space.start + (np.cumsum(action_mask, 1) <= at[:, None]).sum(1)  # the number `at` of those that are legal
     if isinstance(space, Discrete):
-        return (_uniform(seed, "random action", step, n) * space.n).astype(np.int64)
+        return space.start + (_uniform(seed, "random action", step, n) * space.n).astype(np.int64)
     if not isinstance(space, Box):
-        kinds = space.bounds()[1] + 1
-        return (_uniform(seed, "random action", step, n * space.size).reshape(n, -1) * kinds).astype(space.dtype)
+        low, high = space.bounds()
+        drawn = _uniform(seed, "random action", step, n * space.size).reshape(n, -1) * (high - low + 1)
+        return (low + np.floor(drawn)).astype(space.dtype)
     shape, bounds = (n, *space.shape), _bounds(space)  # pyright: ignore[reportArgumentType]
     if bounds is None:
         return _normal(seed, "random action", step, n * space.size).reshape(shape).astype(np.float32)
@@ -84,7 +85,8 @@ class Explorer(Config):
         raise NotImplementedError
 
     def explore_at(self, observation: Any, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
-        """The same at observations, which may tell what is legal."""
+        """The same at observations, which may tell what is legal, of actions as a policy gives them."""
+        proposed = as_recorded(space, proposed)
         if (mask := mask_of(observation)) is None:
             return self.explore(proposed, space, step=step, seed=seed)
         return self.explore(proposed, space, step=step, seed=seed, action_mask=mask)
@@ -196,7 +198,7 @@ class Boltzmann(Explorer):
             raise ConfigError("The explorer 'boltzmann' needs discrete actions; did you mean 'gaussian'?")
         u = _uniform(seed, "boltzmann", step, proposed.size).reshape(proposed.shape)
         gumbel = proposed / self.temperature - np.log(-np.log(u))  # whose largest is a draw from a softmax
-        return (gumbel if action_mask is None else np.where(action_mask, gumbel, -np.inf)).argmax(1)
+        return space.start + (gumbel if action_mask is None else np.where(action_mask, gumbel, -np.inf)).argmax(1)
 
 
 # ---- noise is added

@@ -21,6 +21,7 @@ from ...data.spec import (
     ObservationSpace,
     Spec,
     Tuple,
+    kinds_text,
     shapes_of,
     space_columns,
 )
@@ -32,9 +33,9 @@ def spec_of(environment: Any) -> Spec:
     """The spec of an environment object: of gymnasium, or of classic gym.
 
     Observations are Box, Discrete, MultiDiscrete and MultiBinary, and dicts and tuples of these; actions the same but for the
-    latter two. float64 becomes float32, as in datasets. What is discrete is counted from 0 whatever the space's `start`. Bounds of
-    which an entry is infinite are None: nothing is known that one could scale by. Actions of a box with several axes are vectors of
-    all its entries here, which `VectorEnvironment` gives their shape.
+    latter two. float64 becomes float32, as in datasets. Bounds of which an entry is infinite are None: nothing is known that one
+    could scale by. Actions of a box with several axes are vectors of all its entries here; `VectorEnvironment` and
+    exported policies give them their shape.
 
     Raises:
         ConfigError: a space of another kind (Text, Sequence, Graph, …), or a dict or tuple of actions.
@@ -44,7 +45,7 @@ def spec_of(environment: Any) -> Spec:
         raise ConfigError(f"Actions of kind {kind_of(action)} cannot be recorded; d3ray takes {', '.join(_LEAVES)}.")
     taken = _leaf(action)
     if isinstance(taken, Box) and len(taken.shape) > 1:
-        taken = taken.model_copy(update={"shape": (taken.size,)})
+        taken = taken.model_copy(update={"shape": (taken.size,), "taken_as": taken.shape})
     return Spec(observation=space_of(observation), action=taken)
 
 
@@ -72,23 +73,24 @@ def check_spaces(
     theirs, ours = shapes_of(shown), shapes_of(fitted)
     if fewer_actions and isinstance(shown.action, Discrete) and isinstance(fitted.action, Discrete):
         spare = fitted.action.n - shown.action.n
-        if (spare if fewer_actions == "shown" else -spare) >= 0:
+        if fitted.action.start == shown.action.start and (spare if fewer_actions == "shown" else -spare) >= 0:
             theirs["action"] = ours["action"]
     for column in sorted({*theirs, *ours}):
         if theirs.get(column) != ours.get(column):
-            raise DataError(f"{name!r} has {_told(column, theirs)}, and {who} was fitted on {_told(column, ours)}.")
+            said = f"{name!r} has {_told(column, shown)}, and {who} was fitted on {_told(column, fitted)}"
+            apart = theirs.get(column, ())[:-1] == ours.get(column, ())[:-1]  # of all that must be alike, `start` comes last
+            raise DataError(f"{said}{': make the data anew, with the spec of the environment.' if apart else '.'}")
     images = space_columns(fitted.observation)
     for column, leaf in space_columns(shown.observation).items():
         if leaf.dtype != images[column].dtype and "uint8" in (leaf.dtype, images[column].dtype) and len(leaf.shape) > 1:
             raise DataError(f"{name!r} has images of {leaf.dtype}, and {who} was fitted on images of {images[column].dtype}.")
 
 
-def _told(column: str, shapes: dict[str, tuple[Any, ...]]) -> str:
+def _told(column: str, spec: Spec) -> str:
     what, key = ("actions", "") if column == "action" else ("observations", column.partition("/")[2])
-    if column not in shapes:
+    if (leaf := spec.leaves().get(column)) is None:
         return f"no {what} {key!r}" if key else f"{what} by keys"
-    shape, n, nvec = shapes[column]
-    size = f"{n} kinds" if n is not None else f"{list(nvec)} kinds" if nvec is not None else f"shape {list(shape)}"
+    size = kinds_text(leaf) if isinstance(leaf, Discrete | MultiDiscrete) else f"shape {list(leaf.shape)}"
     return f"{what}{f' {key!r}' if key else ''} of {size}"
 
 
@@ -108,19 +110,14 @@ def encoders(space: Any, name: str = "observation") -> dict[str, tuple[Encode, E
     }
 
 
-def starts(space: Any) -> np.ndarray | int:
-    """What a discrete or multi-discrete space counts from."""
-    start = getattr(space, "start", 0)
-    return int(start) if np.ndim(start) == 0 else np.asarray(start, np.int64).reshape(-1)
-
-
 def _encoder(space: Any) -> Encode:
-    start, kind = starts(space), kind_of(space)
-    if kind == "Discrete":
-        return lambda observation: int(observation) - start
-    if kind in ("MultiDiscrete", "MultiBinary"):
-        return lambda observation: np.asarray(observation).reshape(-1) - start
-    return np.asarray
+    match kind_of(space):
+        case "Discrete":
+            return int
+        case "MultiDiscrete" | "MultiBinary":
+            return lambda observation: np.asarray(observation).reshape(-1)
+        case _:
+            return np.asarray
 
 
 def space_of(space: Any) -> ObservationSpace:
@@ -141,9 +138,11 @@ def space_of(space: Any) -> ObservationSpace:
 def _leaf(space: Any) -> Leaf:
     match kind_of(space):
         case "Discrete":
-            return Discrete(n=int(space.n))
+            return Discrete(n=int(space.n), start=int(getattr(space, "start", 0)))
         case "MultiDiscrete":
-            return MultiDiscrete(nvec=tuple(np.asarray(space.nvec).reshape(-1).tolist()))
+            nvec = np.asarray(space.nvec)
+            start = np.broadcast_to(getattr(space, "start", 0), nvec.shape)  # gymnasium before 1.0 has none
+            return MultiDiscrete(nvec=tuple(nvec.reshape(-1).tolist()), start=tuple(start.reshape(-1).tolist()))
         case "MultiBinary":
             return MultiBinary(n=int(np.prod(space.n)))
         case _:

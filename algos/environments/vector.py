@@ -10,8 +10,8 @@ import numpy as np
 from ...data.errors import ConfigError, DataError
 from ...data.masks import ACTION_MASK, Masked, has_mask, masked, without_mask
 from ...data.seeds import fold, integers, root_key
-from ...data.spec import Box, Discrete, Spec, space_columns
-from .spaces import encoders, space_of, spec_of, starts
+from ...data.spec import Box, Discrete, Spec, space_columns, typed
+from .spaces import encoders, space_of, spec_of
 
 
 class Policy(Protocol):
@@ -48,8 +48,7 @@ class VectorEnvironment:
     are the caller's own.
 
     Actions of a box are clipped to the space's bounds here, at the edge, so what a policy proposes may lie outside, and what was
-    proposed is what a caller should record. Actions of discrete and
-    multi-discrete spaces are counted from 0. Observations that are nested are shown as a dict of one level, as columns are named.
+    proposed is what a caller should record. Observations that are nested are shown as a dict of one level, as columns are named.
 
     Where an environment tells which of its discrete actions are legal, observations are `Masked`: by `action_mask` in its info, as
     gymnasium's Taxi does, or as a key of its observations, as in RLlib and PettingZoo, which is then taken out of them. To see
@@ -81,11 +80,8 @@ class VectorEnvironment:
         read = encoders(without_mask(space.spaces) if self._mask == "key" else space)
         self._read = {name.partition("/")[2]: both for name, both in read.items()}
         action = environments[0].action_space
-        self._start, self._action_shape, self._action_type = (
-            starts(action),
-            tuple(action.shape or ()),
-            np.dtype(getattr(action, "dtype", np.int64)),
-        )
+        self._action_shape = tuple(action.shape or ())
+        self._action_type = np.dtype(getattr(action, "dtype", np.int64))
         self._low, self._high = (action.low, action.high) if isinstance(self.spec.action, Box) else (None, None)
 
     def reset(self, indices: Iterable[int] | None = None, seeds: Sequence[int] | None = None) -> Any:
@@ -151,16 +147,15 @@ class VectorEnvironment:
     def _raw_actions(self, actions: np.ndarray) -> Any:
         """What the environments take: plain integers (gymnasium looks them up fastest), or arrays within bounds."""
         if isinstance(self.spec.action, Discrete):
-            return (actions.reshape(len(actions)).astype(np.int64) + self._start).tolist()
+            return actions.reshape(len(actions)).astype(np.int64).tolist()
         if not isinstance(self.spec.action, Box):
-            shifted = actions.reshape(len(actions), -1).astype(np.int64) + self._start
-            return shifted.reshape(-1, *self._action_shape).astype(self._action_type)
+            return actions.reshape(-1, *self._action_shape).astype(self._action_type)
         clipped = np.clip(actions.reshape(len(actions), *self._action_shape), self._low, self._high)
         if np.isnan(clipped).any():
             raise DataError(
                 f"The policy's action is NaN for environment {int(np.isnan(clipped).reshape(len(clipped), -1).any(1).argmax())}."
             )
-        return clipped.astype(self.spec.action.dtype, copy=False)
+        return typed(clipped, self._action_type)
 
     def _show(self, i: int, observation: Any, info: Mapping[str, Any], *, ended: bool = False) -> None:
         if self._legal is not None:

@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_arrays
 from torch import Tensor, nn
 
 from ...data.errors import ConfigError, D3rayError
-from ...data.spec import Spec
+from ...data.spec import Spec, typed
 from ...data.version import __version__
 from ..acting.context import ContextPolicy
 from ..acting.graph_inputs import NoiseInput, StateInput
@@ -188,7 +188,9 @@ def with_golden(
     made = Portable(module, golden, max(TOLERANCE, float(f"{4 * rounding:.1e}")), **about)
 
     def live_outputs(inputs: Arrays) -> tuple[np.ndarray, ...]:
-        return tuple(out.astype(golden[f"batch_1/{name}"].dtype) for name, out in zip(names, listed(live(inputs)), strict=True))
+        each = zip(names, listed(live(inputs)), strict=True)
+        kinds = {name: golden[f"batch_1/{name}"] for name in names}
+        return tuple(typed(out, kinds[n].dtype).reshape(len(out), *kinds[n].shape[1:]) for n, out in each)
 
     made.check(live_outputs, f"The {noun}'s copy on the CPU")
     return made

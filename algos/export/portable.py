@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...data.scalers import Affine
-from ...data.spec import Spec
-from ..acting.context import ContextModule
+from ...data.spec import Box, Spec
+from ..acting.context import ContextModule, typed
 from ..acting.inputs import action_dtype
 from ..acting.policy import PolicyModule, module_input
 from ..acting.ported import Inputs, PortedModule
@@ -25,12 +25,11 @@ class PortablePolicy(PolicyModule):
     def __init__(self, source: PolicyModule, used: list[str], spec: Spec, dtype: torch.dtype | None = None) -> None:
         super().__init__(*_taken_out(source, used, dtype or source.dtype))
         self.spec = spec
-        self.action_dtype: torch.dtype = getattr(torch, action_dtype(spec))
         self.eval()
 
     def forward(self, observation: Observation) -> Tensor:
         seen = module_input(self.spec, cast("Inputs", observation)) if self.spec.action_mask else observation
-        return super().forward(seen).to(self.action_dtype)
+        return taken(self.spec, super().forward(seen))
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Actions at inputs by name."""
@@ -51,6 +50,10 @@ class PortableContext(ContextModule):
         super().__init__(*parts, spec=source.spec, context=source.context, return_scale=source.return_scale)
         self.eval()
 
+    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        action, *new = super().forward(inputs)
+        return taken(self.spec, action), *new
+
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """The action and what each part of the memory becomes, at inputs by name."""
         with torch.no_grad():
@@ -67,13 +70,12 @@ class PortablePorted(PortedModule):
     def __init__(self, source: PortedModule, used: list[str], dtype: torch.dtype | None = None) -> None:
         super().__init__(*_taken_out(source, used, dtype or source.dtype), spec=source.spec)
         self.states, self.noise_inputs = source.states, source.noise_inputs  # in the types of the one that is written
-        self.action_dtype: torch.dtype = getattr(torch, action_dtype(source.spec))
         self.eval()
 
     def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:
         kinds = {state.name: getattr(torch, state.dtype) for state in self.states}
         action, *new = super().forward({name: part.to(self.dtype) if name in kinds else part for name, part in inputs.items()})
-        return action.to(self.action_dtype), *(part.to(kinds[s.name]) for part, s in zip(new, self.states, strict=True))
+        return taken(self.spec, action), *(part.to(kinds[s.name]) for part, s in zip(new, self.states, strict=True))
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """The action and what each memory becomes, at inputs by name."""
@@ -83,6 +85,13 @@ class PortablePorted(PortedModule):
     def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
         """What `forward` takes."""
         return {name: torch.as_tensor(rows) for name, rows in inputs.items()}
+
+
+def taken(spec: Spec, action: Tensor) -> Tensor:
+    """As `inputs.taken`."""
+    if not isinstance(spec.action, Box):
+        return action.to(torch.int64)
+    return typed(action, getattr(torch, action_dtype(spec))).reshape(-1, *(spec.action.taken_as or spec.action.shape))
 
 
 def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tuple[Any, ...]:
@@ -105,6 +114,4 @@ def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tup
 def _own(name: str, affine: Affine, dtype: torch.dtype) -> Affine:
     # torch's addcmul rounds once. Exported it becomes a product and a sum: float64, or large means lose digits between the two.
     exact = affine.scale.dtype == torch.float64 or bool(affine.shift.any())
-    wide = torch.float64 if name != "action" and exact else dtype
-    scale, shift = (part.detach().to("cpu", wide, copy=True) for part in (affine.scale, affine.shift))
-    return Affine(scale, shift, affine.limit)
+    return affine.to(torch.float64 if name != "action" and exact else dtype, "cpu")

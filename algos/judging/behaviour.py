@@ -95,14 +95,14 @@ def _batches(dataset: Dataset) -> list[Batch]:
 
 
 def _log_probs(model: Algorithm, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the logged actions, [B], of all discrete ones, [B, A], and the logged actions; in float64, on the CPU."""
+    """Of the logged actions, [B], of all discrete ones, [B, A], and the logged actions (indices of discrete ones); on the CPU."""
     fit = model.fitted
     with torch.no_grad():
         found = fit.nets().policy(fit.scaling.observation(batch.observation))
         action = fit.scaling.action(batch.action)
         if fit.spec.discrete:
             each = getattr(found, "log_probs", found).double().log_softmax(-1).cpu()
-            return each.gather(-1, action.cpu()[:, None])[:, 0], each, batch.action.cpu()
+            return each.gather(-1, action.cpu()[:, None])[:, 0], each, action.cpu()
         affine, density = fit.scaling.action_affine, found.log_prob(action).double().cpu()
         stretch = 0.0 if affine is None else affine.scale.abs().log().expand(action.shape[-1]).sum().double().cpu()
         return density + stretch, torch.zeros(len(density), 0), batch.action.double().cpu()

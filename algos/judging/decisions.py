@@ -174,7 +174,8 @@ def _illegal(every: np.ndarray, dataset: Dataset) -> int:
     first, steps = np.asarray(dataset.episodes.first_row, np.int64), np.asarray(dataset.episodes.steps, np.int64)
     within = np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps)
     rows = np.concatenate((np.repeat(first, steps) + within, first + steps))
-    return int((~np.take_along_axis(np.asarray(dataset.columns[ACTION_MASK])[rows].astype(bool), every[:, None], 1)).sum())
+    place = every - getattr(dataset.spec.action, "start", 0)
+    return int((~np.take_along_axis(np.asarray(dataset.columns[ACTION_MASK])[rows].astype(bool), place[:, None], 1)).sum())
 
 
 def _kinds(spec: Spec) -> dict[str, str]:

@@ -39,11 +39,11 @@ from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
 from ...data.masks import Masked
 from ...data.sampling.windows import Windows
-from ...data.scalers import observation_affines
-from ...data.spec import Box, Spec, space_columns
+from ...data.spec import Spec, space_columns
 from ..config import Bounds, ContinuousConfig, Preset
 from ..critics import Critics, CriticsConfig
 from ..definition import LossValue, Network, Verbs, due, loss, transitions
+from ..learning.scaling import Scaling
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
@@ -182,16 +182,12 @@ class FollowingSource:
         given, config = material.given, wants.config
         self._policy = wants.page.acts_by(given.spec)
         self._ordinary: Any = material.ordinary(wants.transitions)
-        self._dtype, self._device = learner.dtype, learner.device
         self._images = {name: leaf.dtype for name, leaf in space_columns(given.spec.observation).items() if leaf.dtype == "uint8"}
-        scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
-        kinds = {name: leaf.dtype for name, leaf in space_columns(given.spec.observation).items() if isinstance(leaf, Box)}
-        self._affines = observation_affines(scaler, kinds, learner.dtype, learner.device)
-        self._action = action_scaler.affine(learner.dtype, learner.device) if action_scaler else None
+        self._scaling = Scaling(config, given.spec, learner.dtype, learner.device)
         self._known: Tensor | None = None
         if isinstance(given, Dataset):
             drawn = Windows(given).drawable
-            self._known = self._scaled(decisions(self._policy, given).following(drawn))
+            self._known = self._scaling.action(decisions(self._policy, given).following(drawn))
         elif self._policy.start(1) is not None:
             raise ConfigError(f"{wants.page.name} judges a policy that remembers by datasets alone: a buffer draws single steps.")
 
@@ -205,7 +201,7 @@ class FollowingSource:
             return self._followed(batch)
         shape = batch.index.shape
         action = self._policy.predict(self._raw(batch.next_observation, "observation", len(shape)))
-        return batch.with_extra(following=self._scaled(action).unflatten(0, shape))
+        return batch.with_extra(following=self._scaling.action(action).unflatten(0, shape))
 
     def along(self, steps: Tensor) -> list[Batch] | None:
         """The batches of gradient steps [K], as a program of tensors; None: of a buffer, where the policy is asked."""
@@ -226,18 +222,13 @@ class FollowingSource:
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """There is nothing to go on from."""
 
-    def _scaled(self, action: np.ndarray) -> Tensor:
-        raw = torch.as_tensor(action, device=self._device)
-        if not raw.is_floating_point():
-            return raw
-        return self._action.transform(raw) if self._action else raw.to(self._dtype)
-
     def _raw(self, seen: Any, column: str, axes: int) -> Any:
         """Observations as they were shown, [B, ...]."""
         if isinstance(seen, Masked):
             return Masked(self._raw(seen.observation, column, axes), seen.action_mask.flatten(0, axes - 1).cpu().numpy())
         if isinstance(seen, dict):
             return {key: self._raw(part, f"{column}/{key}", axes) for key, part in seen.items()}
-        shown = self._affines[column].reverse(seen) if column in self._affines else seen
+        affine = self._scaling.observation_affines.get(column)
+        shown = affine.reverse(seen) if affine else seen
         rows = shown.flatten(0, axes - 1).cpu().numpy()
         return np.rint(rows).astype(np.uint8) if column in self._images else rows

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...data.masks import Masked
-from ...data.scalers import Affine, observation_affines
+from ...data.scalers import Affine, index_affines, observation_affines
 from ...data.spec import Box, Leaf, Spec, space_columns
 
 Bounds = tuple[Tensor, Tensor]
@@ -18,11 +18,11 @@ _ROUNDING = 1e-6  # share of a policy's reach that says nothing
 
 
 class Scaling:
-    """The fitted scalers of a config, as affine maps on a device.
+    """The fitted scalers of a config, as affine maps on a device, and what kinds are counted from.
 
     Attributes:
         observation_affines: By column.
-        action_affine: Of continuous actions, where they are scaled.
+        action_affine: Of continuous actions where they are scaled, of discrete ones where they do not begin at 0.
         bounds: Smallest and largest raw action [A], where what acts in [-1, 1] leaves its space; else None.
     """
 
@@ -30,10 +30,11 @@ class Scaling:
         self.spec, self.dtype, self.device = spec, dtype, device
         scaler, action_scaler = config.observation_scaler, getattr(config, "action_scaler", None)
         self._kinds = {name: leaf.dtype for name, leaf in space_columns(spec.observation).items() if isinstance(leaf, Box)}
-        self.observation_affines = observation_affines(scaler, self._kinds, dtype, device)
-        self.action_affine: Affine | None = action_scaler.affine(dtype, device) if action_scaler else None
-        exact = action_scaler.affine(torch.float64) if action_scaler else None
-        self.bounds = left_bounds(spec.action, exact, dtype, device)  # once: a policy is made at every prediction
+        counted = index_affines(spec, device)
+        scaled = action_scaler.affine(dtype, device) if action_scaler else None
+        self.action_affine: Affine | None = counted.pop("action", scaled)
+        self.observation_affines = observation_affines(scaler, self._kinds, dtype, device) | counted
+        self.bounds = left_bounds(spec.action, action_scaler, dtype, device)  # once: a policy is made at every prediction
         self._reward = config.reward_scaler
 
     def follow(self, scaler: Any) -> None:
@@ -63,9 +64,9 @@ class Scaling:
     def action(self, action: Any) -> Tensor:
         """Raw actions, scaled."""
         raw = self._here(action)
-        if self.spec.discrete:
-            return raw.to(torch.int64)
-        return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
+        if self.action_affine:
+            return self.action_affine.transform(raw)
+        return raw.to(torch.int64 if self.spec.discrete else self.dtype)
 
     def raw_observation(self, observation: Tensor) -> Tensor:
         """Scaled vectors as they were shown."""
@@ -94,13 +95,20 @@ class Scaling:
         return self._reward.reward_transform().scale if self._reward else 1.0
 
 
-def left_bounds(space: Leaf, scaler: Affine | None, dtype: torch.dtype, device: torch.device) -> Bounds | None:
-    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it; else None."""
+def left_bounds(space: Leaf, scaler: Any, dtype: torch.dtype, device: torch.device) -> Bounds | None:
+    """Bounds [A] of a space of actions, if what acts in [-1, 1] leaves it, be it by rounding; else None."""
     if not isinstance(space, Box) or (bounds := space.bounds()) is None:
         return None
     low, high = (torch.from_numpy(bound.reshape(-1).copy()) for bound in bounds)
-    ends = torch.stack((-torch.ones_like(low), torch.ones_like(high)))
-    reach = ends if scaler is None else scaler.reverse(ends)
-    least, most = reach.amin(0), reach.amax(0)
+    least, most = _reach(scaler, low, torch.float64)
     beyond = torch.maximum(low - least, most - high) > _ROUNDING * (most - least)
-    return (low.to(device, dtype), high.to(device, dtype)) if bool(beyond.any()) else None
+    least, most = _reach(scaler, low, dtype)
+    rounded = (least < low.to(dtype)) | (most > high.to(dtype))
+    return (low.to(device, dtype), high.to(device, dtype)) if bool((beyond | rounded).any()) else None
+
+
+def _reach(scaler: Any, like: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest raw action [A] that what acts in [-1, 1] takes, as it is reckoned in a type."""
+    ends = torch.stack((-torch.ones_like(like), torch.ones_like(like))).to(dtype)
+    reach = ends if scaler is None else scaler.affine(dtype).reverse(ends)
+    return reach.amin(0), reach.amax(0)

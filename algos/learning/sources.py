@@ -45,6 +45,7 @@ class Sources:
         self._seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
         self._common: dict[str, Any] = {
             "gamma": learner.hyper["gamma"],
+            "as_indices": True,
             "observation_scaler": config.observation_scaler,
             "action_scaler": getattr(config, "action_scaler", None),
             "reward_scaler": config.reward_scaler,

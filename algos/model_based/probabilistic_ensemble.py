@@ -37,7 +37,7 @@ from ...data.dataset import Dataset
 from ...data.episodes import Episode, Transition
 from ...data.errors import ConfigError, DataError
 from ...data.masks import bare
-from ...data.scalers import Affine, ObservationScaler, RewardScaler
+from ...data.scalers import ObservationScaler, RewardScaler
 from ...data.scalers.observation import StandardScaler
 from ...data.scalers.reward import StandardRewardScaler
 from ...data.seeds import fold
@@ -180,9 +180,7 @@ class ProbabilisticEnsemble(Algorithm):
         fit = self.fitted
         network: Any = fit.learner.modules["dynamics"]
         scalers = {
-            name: Affine(affine.scale.to(fit.dtype), affine.shift.to(fit.dtype), affine.limit)
-            for name, affine in fit.scaling.affines().items()
-            if name in ("observation", "action")
+            name: affine.to(fit.dtype) for name, affine in fit.scaling.affines().items() if name in ("observation", "action")
         }
         termination = fit.config.termination
         if termination == "auto":

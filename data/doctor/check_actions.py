@@ -9,7 +9,7 @@ import numpy as np
 from .check_values import listed
 from .findings import Finding, found
 from .measures import Behaviour
-from .survey import Survey
+from .survey import Survey, first_action
 
 _FAR = 10.0  # ranges beyond a bound, from which on these cannot be actions that an environment clipped
 _HUGE = 100.0
@@ -73,7 +73,7 @@ def actions_constant(survey: Survey) -> Iterator[Finding]:
         return
     if np.all(moments.low == moments.high):
         yield found("actions_constant", f"All {survey.dataset.n_transitions:,} actions are the same.")
-    elif counts is not None and (unused := np.flatnonzero(counts == 0)).size:
+    elif counts is not None and (unused := np.flatnonzero(counts == 0) + first_action(survey.dataset.spec)).size:
         sentence = f"{len(unused):,} of {len(counts):,} actions were never taken: {listed([str(a) for a in unused])}."
         yield found("actions_unused", sentence, actions=unused.tolist())
 

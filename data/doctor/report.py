@@ -11,7 +11,7 @@ import numpy as np
 from .estimate import Estimate
 from .findings import Finding, Severity
 from .measures import Behaviour, Coverage
-from .survey import Survey
+from .survey import Survey, first_action
 
 _BINS = 40
 _ENTRIES = 24  # of vectors, whose distributions are shown
@@ -93,12 +93,10 @@ def histogram(title: str, values: np.ndarray, second: np.ndarray | None = None, 
     return Histogram(title, tuple(map(float, edges)), tuple(map(int, counts)), part, second_title, whole=whole)
 
 
-def bars(title: str, counts: np.ndarray) -> Histogram:
-    """How often each of a few things was counted."""
-    edges = np.arange(len(counts) + 1) - 0.5
-    return Histogram(
-        title, tuple(map(float, edges)), tuple(map(int, counts)), labels=tuple(map(str, range(len(counts)))), whole=True
-    )
+def bars(title: str, counts: np.ndarray, first: int = 0) -> Histogram:
+    """How often each of a few things was counted, which have numbers from `first` on."""
+    edges, labels = np.arange(first, first + len(counts) + 1) - 0.5, map(str, range(first, first + len(counts)))
+    return Histogram(title, tuple(map(float, edges)), tuple(map(int, counts)), labels=tuple(labels), whole=True)
 
 
 def draw(
@@ -109,7 +107,7 @@ def draw(
     terminated = np.asarray(episodes.terminated)
     returns = np.asarray(episodes.returns, np.float64)
     if sample.label is not None and survey.action_counts is not None:
-        actions: tuple[Histogram, ...] = (bars("action", survey.action_counts),)
+        actions: tuple[Histogram, ...] = (bars("action", survey.action_counts, first_action(survey.dataset.spec)),)
     else:
         width = min(sample.action.shape[1], _ENTRIES)
         named = survey.entries("action", sample.action.shape[1])

@@ -123,7 +123,7 @@ class Sampler:
             whole["state"],
             whole["after"],
             _numbers(action, leaf),
-            action.astype(np.int64) if isinstance(leaf, Discrete) and action.ndim == 1 else None,
+            action.astype(np.int64) - leaf.start if isinstance(leaf, Discrete) and action.ndim == 1 else None,
             isinstance(leaf, Box),
             whole["reward"],
             whole["episode"],
@@ -137,6 +137,8 @@ def _numbers(values: np.ndarray, leaf: Leaf | None) -> np.ndarray:
     """[N, D] float32 from values [N, ...]: one of few kinds as zeros and a one, all else as it is."""
     nvec = (leaf.n,) if isinstance(leaf, Discrete) else leaf.nvec if isinstance(leaf, MultiDiscrete) else ()
     flat = values.reshape(len(values), -1)
+    if nvec and leaf.start:  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+        flat = flat - np.asarray(leaf.start)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
     if not nvec or sum(nvec) > ONE_HOT or len(nvec) != flat.shape[1]:
         return flat.astype(np.float32)
     return np.concatenate([flat[:, k, None] == np.arange(n) for k, n in enumerate(nvec)], 1).astype(np.float32)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..masks import ACTION_MASK
-from ..spec import Box
+from ..spec import Box, Discrete, Spec
 from ..storage.legal import illegal_steps
 from ..storage.statistics import Part, measure, merge
 from .hashing import mix, ordered_sums, row_hashes
@@ -86,7 +86,7 @@ class Survey:
     dataset: Dataset
     columns: dict[str, Column]
     sample: Sample
-    action_counts: np.ndarray | None  # [n]: how often each discrete action was taken
+    action_counts: np.ndarray | None  # [n]: how often each discrete action was taken, from the first on
     outside: int  # steps whose action lies outside the bounds
     beyond: float  # the farthest that an action lies outside, as a multiple of the range
     at_bounds: np.ndarray  # [A]: steps whose entry lies at a bound; empty where bounds are not known
@@ -142,6 +142,11 @@ def is_observation(name: str) -> bool:
     return name.partition("/")[0] == "observation"
 
 
+def first_action(spec: Spec) -> int:
+    """The number of the first of discrete actions; 0 of others."""
+    return spec.action.start if isinstance(spec.action, Discrete) else 0
+
+
 def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
     """Finite bounds of continuous actions, [A] each."""
     space = dataset.spec.action
@@ -180,6 +185,7 @@ class _Pass:
         self.hashed = sorted(name for name in self.names if is_observation(name))
         self.sampler = Sampler(dataset)
         self.bounds = action_bounds(dataset)
+        self.first = first_action(dataset.spec)
         entries = 0 if self.bounds is None else len(self.bounds[0])
         self.outside, self.beyond, self.at_bounds = 0, 0.0, np.zeros(entries, np.int64)
         self.counts: np.ndarray | None = None
@@ -222,7 +228,7 @@ class _Pass:
 
     def _actions(self, action: np.ndarray) -> None:
         if action.ndim == 1 and action.dtype.kind in "iu" and len(action):
-            counts = np.bincount(np.maximum(action, 0), minlength=getattr(self.dataset.spec.action, "n", 0))
+            counts = np.bincount(np.maximum(action - self.first, 0), minlength=getattr(self.dataset.spec.action, "n", 0))
             if self.counts is None:
                 self.counts = counts.astype(np.int64)
             else:
@@ -239,7 +245,7 @@ class _Pass:
         self.at_bounds += np.count_nonzero((flat <= low + _NEAR * span) | (flat >= high - _NEAR * span), axis=0)
 
     def _legal(self, piece: Piece, steps: np.ndarray) -> None:
-        illegal = illegal_steps(piece.rows(ACTION_MASK), piece.rows("action")) & steps
+        illegal = illegal_steps(piece.rows(ACTION_MASK), piece.rows("action"), self.first) & steps
         self.n_illegal += int(np.count_nonzero(illegal))
         if self.first_illegal is None and illegal.any():
             self.first_illegal = piece.start + int(illegal.argmax())

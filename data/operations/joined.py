@@ -17,7 +17,7 @@ from ..episodes import Columns, Episodes
 from ..errors import ConfigError, DataError
 from ..folder import Folder
 from ..recording import Derivation, Recording
-from ..spec import Box, Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, Spec, Tuple
+from ..spec import Box, Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text
 from ..storage.episode_table import EpisodeTable
 from ..storage.memory import read_only
 from ..storage.rows import JoinedRows, Table
@@ -146,6 +146,8 @@ def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
             return Dict(spaces={key: _hull(space, b.spaces[key]) for key, space in a.spaces.items()})
         case Tuple(), Tuple() if len(a.spaces) == len(b.spaces):
             return Tuple(spaces=tuple(map(_hull, a.spaces, b.spaces)))
+        case (Discrete(), Discrete()) | (MultiDiscrete(), MultiDiscrete()) if a.start != b.start:
+            raise DataError(f"The datasets count kinds from different numbers: there are {kinds_text(a)}, and {kinds_text(b)}.")
         case Discrete(), Discrete():
             return a if a.n >= b.n else b
         case MultiDiscrete(), MultiDiscrete():

@@ -15,8 +15,8 @@ from ..batch import Batch
 from ..errors import DataError
 from ..frames import FrameStack
 from ..masks import ACTION_MASK, Masked
-from ..scalers import ActionScaler, ObservationScaler, RewardScaler, observation_affines
-from ..spec import is_shown
+from ..scalers import ActionScaler, ObservationScaler, RewardScaler, index_affines, observation_affines
+from ..spec import Spec, is_shown
 from ..tracing import host_may_look
 from .returns import RETURNS, ReturnsToGo
 from .windows import Place
@@ -47,7 +47,9 @@ class Gather:
 
     Args:
         columns: Tensors whose rows are steps, with a closing row after each episode (or a ring of them).
+        spec: Their spaces.
         gamma: Discount of one step, shape () or (S,): one a seed. Read at every call, so it may be written in place.
+        as_indices: Whether numbers of kinds are to count from 0, as networks take them; else they are as in the columns.
         td_steps: n of the n-step return.
         observation_scaler, action_scaler, reward_scaler: Fitted scalers, or None. Rewards are scaled one by one, before the sum.
         dtype: Type of all floats in a batch.
@@ -62,8 +64,10 @@ class Gather:
     def __init__(
         self,
         columns: Mapping[str, Tensor],
+        spec: Spec,
         *,
         gamma: Tensor,
+        as_indices: bool = False,
         td_steps: int = 1,
         observation_scaler: ObservationScaler | None = None,
         action_scaler: ActionScaler | None = None,
@@ -81,6 +85,11 @@ class Gather:
         kinds = {name: str(column.dtype).removeprefix("torch.") for name, column in columns.items()}
         self.observation_affines = observation_affines(observation_scaler, kinds, dtype, self.device)
         self.action_affine = action_scaler.affine(dtype, self.device) if action_scaler else None
+        counted = index_affines(spec, self.device)
+        self._place = counted.pop("action", None)  # of an action in its mask
+        if as_indices:
+            self.observation_affines |= counted
+            self.action_affine = self._place or self.action_affine
         self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
         self.next_action, self.extra, self.returns, self.ahead = next_action, tuple(extra), returns, ahead
         self._pairs = {name: _pairs(column) for name, column in columns.items() if _is_narrow(column)}
@@ -234,7 +243,9 @@ class Gather:
 
     def taken_is_legal(self, mask: Tensor, rows: Tensor) -> Tensor:
         """Masks [..., n] at rows [...] whose own actions count as legal: what was done could be done, whatever a log says."""
-        return mask.scatter(-1, self.take("action", rows)[..., None].long(), torch.ones_like(mask))
+        taken = self.take("action", rows)
+        place = self._place.transform(taken) if self._place else taken.long()
+        return mask.scatter(-1, place[..., None], torch.ones_like(mask))
 
     def observation(self, name: str, raw: Tensor) -> Tensor:
         """Raw observations of a column, or masks, as an algorithm sees them."""
@@ -253,9 +264,9 @@ class Gather:
         return self._scaled_action(self.take("action", rows))
 
     def _scaled_action(self, raw: Tensor) -> Tensor:
-        if not raw.is_floating_point():
-            return raw.to(torch.int64)
-        return self.action_affine.transform(raw) if self.action_affine else raw.to(self.dtype)
+        if self.action_affine:
+            return self.action_affine.transform(raw)
+        return raw.to(self.dtype if raw.is_floating_point() else torch.int64)
 
 
 def step_rows(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -> Tensor:

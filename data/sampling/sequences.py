@@ -29,6 +29,7 @@ class StretchSampler(Sampler):
         batch_size: B.
         seed: One, or a sequence of S seeds.
         gamma: Discount of one step; a tensor of shape () or (S,) is read at every draw.
+        as_indices: See `Gather`.
         pad: On which side a stretch that is shorter than T is padded, "left" as for Decision Transformers, or "right" as for
             recurrent networks.
         return_to_go: Whether to give the undiscounted returns to go of scaled rewards. They are summed once for all rows of a
@@ -48,6 +49,7 @@ class StretchSampler(Sampler):
         seed: int | Sequence[int] = 0,
         *,
         gamma: float | Tensor = 0.99,
+        as_indices: bool = False,
         pad: Literal["left", "right"] = "left",
         return_to_go: bool = False,
         next_observation: bool = False,
@@ -73,7 +75,9 @@ class StretchSampler(Sampler):
         self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.columns_device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),
+            source.spec,
             gamma=self._discount(),
+            as_indices=as_indices,
             observation_scaler=observation_scaler,
             action_scaler=action_scaler,
             reward_scaler=reward_scaler,

@@ -34,6 +34,7 @@ class TransitionSampler(Sampler):
         batch_size: Transitions in a batch, B.
         seed: One seed: tensors of a batch are [B, ...]. A sequence of S seeds: [S, B, ...], each row drawn by its own seed.
         gamma: Discount of one step; a tensor of shape () or (S,) is read at every draw.
+        as_indices: See `Gather`.
         td_steps: n of the n-step return. Windows stop at an episode's end and never reach over it.
         observation_scaler, action_scaler, reward_scaler: Fitted scalers, applied to what is drawn.
         bootstrap: See `Windows`. From a buffer what cannot be bootstrapped from is never drawn.
@@ -61,6 +62,7 @@ class TransitionSampler(Sampler):
         seed: int | Sequence[int] = 0,
         *,
         gamma: float | Tensor = 0.99,
+        as_indices: bool = False,
         td_steps: int = 1,
         observation_scaler: ObservationScaler | None = None,
         action_scaler: ActionScaler | None = None,
@@ -97,7 +99,9 @@ class TransitionSampler(Sampler):
             returns = ReturnsToGo(source, self.windows, self._gamma, transform, endless, dtype, self.columns_device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),
+            source.spec,
             gamma=self._discount(),
+            as_indices=as_indices,
             td_steps=td_steps,
             observation_scaler=observation_scaler,
             action_scaler=action_scaler,

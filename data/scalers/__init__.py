@@ -8,6 +8,7 @@ dataset's manifest has, so fitting reads no data. What has no spread (a constant
 
 from .action import ActionScaler, MinMaxActionScaler
 from .base import Affine, Scaler, is_wide
+from .counted import index_affines
 from .observation import (
     KeywiseScaler,
     MinMaxScaler,
@@ -49,6 +50,7 @@ __all__ = [
     "Scaler",
     "StandardRewardScaler",
     "StandardScaler",
+    "index_affines",
     "is_wide",
     "observation_affines",
 ]

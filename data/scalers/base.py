@@ -21,7 +21,10 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Affine:
-    """x · scale + shift, entry by entry, cut off at ±limit. `scale` and `shift` broadcast against [..., *shape]."""
+    """x · scale + shift, entry by entry, cut off at ±limit. `scale` and `shift` broadcast against [..., *shape].
+
+    Whole numbers as `scale` and `shift` are of kinds that are counted: see `counted.index_affines`.
+    """
 
     scale: Tensor
     shift: Tensor
@@ -29,12 +32,26 @@ class Affine:
 
     def transform(self, x: Tensor) -> Tensor:
         """Raw [..., *shape] of any type to scaled floats."""
+        if self.counts:
+            index = x.to(self.shift.dtype) + self.shift
+            return index if self.limit == math.inf else index.clamp(0, int(self.limit))
         scaled = torch.addcmul(self.shift, x.to(self.scale.dtype), self.scale)
         return scaled if self.limit == math.inf else scaled.clamp(-self.limit, self.limit)
 
     def reverse(self, x: Tensor) -> Tensor:
         """Scaled floats back to raw units; what was cut off stays so."""
-        return (x - self.shift) / self.scale
+        return x - self.shift if self.counts else (x - self.shift) / self.scale
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is of whole numbers, which it moves and does not scale."""
+        return not self.scale.is_floating_point()
+
+    def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Affine:
+        """A copy in another float type; whole numbers stay such."""
+        kind = self.scale.dtype if self.counts else dtype
+        scale, shift = (part.detach().to(device, kind, copy=True) for part in (self.scale, self.shift))
+        return Affine(scale, shift, self.limit)
 
     def become(self, other: Affine) -> None:
         """Takes over the numbers of another, in place: whoever holds this one scales by them from now on."""

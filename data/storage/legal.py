@@ -30,7 +30,13 @@ def keeping_illegal_actions() -> Generator[None]:
 
 
 def mask_columns(
-    masks: dict[str, Any], action: np.ndarray, last: np.ndarray, ended: np.ndarray, illegal: IllegalActions | None, where: str
+    masks: dict[str, Any],
+    action: np.ndarray,
+    last: np.ndarray,
+    ended: np.ndarray,
+    illegal: IllegalActions | None,
+    where: str,
+    first: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The masks of N steps and of the E closing rows after them, uint8 [N, n] and [E, n].
 
@@ -43,6 +49,7 @@ def mask_columns(
         illegal: What becomes of steps whose action was illegal: "refuse", or "keep", as they are. None: the first, but inside
             `keeping_illegal_actions`.
         where: How a message begins.
+        first: Of the actions.
 
     Raises:
         ConfigError: `illegal` is neither.
@@ -59,11 +66,11 @@ def mask_columns(
         raise DataError(f"{where}there is a {next(iter(masks))} and no {ACTION_MASK}.")
     mask = _mask(masks[ACTION_MASK], ACTION_MASK, len(action), "step", where)
     most, n = int(action.max()), mask.shape[1]
-    if most >= n:
-        raise DataError(f"{where}{ACTION_MASK} is of {n} actions, 0 to {n - 1}, and there is action {most}.")
+    if most >= first + n:
+        raise DataError(f"{where}{ACTION_MASK} is of {n} actions, {first} to {first + n - 1}, and there is action {most}.")
     _some_legal(mask, ACTION_MASK, where)
     if illegal == "refuse" or (illegal is None and not _KEEPING.get()):
-        _refuse_illegal(mask, action, where)
+        _refuse_illegal(mask, action, where, first)
     final = np.ones((len(last), n), np.uint8)
     if NEXT_ACTION_MASK in masks:
         final = _mask(masks[NEXT_ACTION_MASK], NEXT_ACTION_MASK, len(action), "step", where)[last]
@@ -76,13 +83,14 @@ def mask_columns(
     return mask, final
 
 
-def illegal_steps(mask: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """[N] bool: whose action was illegal."""
-    return np.take_along_axis(mask, action[:, None].astype(np.int64), 1)[:, 0] == 0
+def illegal_steps(mask: np.ndarray, action: np.ndarray, first: int = 0) -> np.ndarray:
+    """[N] bool: whose action was illegal, where actions are counted from `first`; a closing row's counts as that one."""
+    place = np.clip(action.astype(np.int64) - first, 0, mask.shape[1] - 1)
+    return np.take_along_axis(mask, place[:, None], 1)[:, 0] == 0
 
 
-def _refuse_illegal(mask: np.ndarray, action: np.ndarray, where: str) -> None:
-    wrong = np.flatnonzero(illegal_steps(mask, action))
+def _refuse_illegal(mask: np.ndarray, action: np.ndarray, where: str, first: int) -> None:
+    wrong = np.flatnonzero(illegal_steps(mask, action, first))
     if len(wrong):
         k, more = int(wrong[0]), len(wrong) - 1
         others = f", as are those of {more} more rows" if more > 1 else ", as is that of one more row" if more else ""

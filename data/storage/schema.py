@@ -44,6 +44,8 @@ def say_kind(kind: tuple[str, tuple[int, ...]] | None) -> str:
 def largest_numbers(columns: Mapping[str, np.ndarray]) -> Largest:
     """The largest numbers of discrete actions [N] or [N, K] and of discrete observations [N]; nothing for other columns."""
     counted = {name: column for name, column in columns.items() if _counts(name, column.dtype.name, column.shape[1:])}
+    if "action" in counted and columns["action"].min() < 0:  # a closing row's is 0, which may be above all that there are
+        counted["action"] = columns["action"][~columns["closing"]]
     return {name: tuple(np.atleast_1d(column.max(0)).tolist()) for name, column in counted.items()}
 
 
@@ -107,14 +109,22 @@ def check_spec(kinds: Kinds, largest: Largest, spec: Spec) -> None:
             _check_numbers(name, leaf, kinds[name][0], largest.get(name, ()))
 
 
+def check_starts(columns: Mapping[str, np.ndarray], spec: Spec) -> None:
+    """Raises DataError where numbers of kinds are below the first of their space; `columns` are of steps alone."""
+    for name, start in spec.starts().items():
+        least = columns[name].min(0, initial=np.iinfo(np.int64).max)
+        if (least < start).any():
+            raise DataError(f"The spec has {name}s from {start.tolist()} on and the data has {least.tolist()}.")
+
+
 def _check_numbers(name: str, leaf: Leaf, dtype: str, largest: tuple[int, ...]) -> None:
     if np.dtype(dtype).kind not in "iub":
         raise DataError(f"The spec has {leaf.kind.replace('_', '-')} numbers as {name} and the data has {dtype}.")
-    most = [int(m) for m in np.atleast_1d(leaf.bounds()[1])]  # pyright: ignore[reportOptionalSubscript]
-    for k, (given, last) in enumerate(zip(largest, most, strict=False)):
+    bounds = [np.atleast_1d(bound).astype(np.int64).tolist() for bound in leaf.bounds()]  # pyright: ignore[reportOptionalIterable]
+    for k, (given, first, last) in enumerate(zip(largest, *bounds, strict=False)):
         if given > last:
             what = f"{name} {given}" if isinstance(leaf, Discrete) else f"{name} {given} in entry {k}"
-            raise DataError(f"The spec has the {name}s 0 to {last} and the data has {what}.")
+            raise DataError(f"The spec has the {name}s {first} to {last} and the data has {what}.")
 
 
 def _counts(name: str, dtype: str, shape: tuple[int, ...]) -> bool:

@@ -38,7 +38,9 @@ class Statistics(Config):
         description="by entry for vectors, over all entries for images, and by key for dict observations"
     )
     action: Moments | None = Field(description="by entry; null for discrete actions, one number each")
-    action_counts: tuple[int, ...] | None = Field(description="how often each discrete action was taken; null for continuous ones")
+    action_counts: tuple[int, ...] | None = Field(
+        description="how often each discrete action was taken, from the first on; null for continuous ones"
+    )
     action_outside: int = Field(description="transitions whose action lies outside the action space's bounds")
     n_terminated: int = Field(description="episodes that the MDP ended")
     n_final_missing: int = Field(description="episodes without a recorded final observation")
@@ -81,7 +83,7 @@ def measure_block(rows: Rows, k: int, spec: Spec) -> BlockStatistics:
     action = block(rows, "action", k)[steps]
     counts, outside = None, 0
     if isinstance(spec.action, Discrete):
-        counts = np.bincount(action, minlength=spec.action.n)
+        counts = np.bincount(action - spec.action.start, minlength=spec.action.n)
     elif isinstance(spec.action, Box):
         outside = count_outside(action, spec.action)
     names = [name for name in rows.names() if name == "reward" or name.split("/")[0] == "observation"]

@@ -99,6 +99,7 @@ def steps_from_arrays(
     extra: Mapping[str, Any] | None = None,
     keep_float64: bool | None = None,
     illegal_actions: IllegalActions | None = None,
+    starts: Mapping[str, np.ndarray] | None = None,
     source: str = "the arrays",
 ) -> StepTable:
     """Steps of episodes that lie back to back. No step is dropped, and columns are copied once, to make room for closing rows.
@@ -123,6 +124,7 @@ def steps_from_arrays(
             on they are too, of discrete actions.
         keep_float64: keep float64 observations, actions and further columns as they are. None: not, but inside `exact_floats`.
         illegal_actions: what becomes of a step whose action was illegal; see `legal.mask_columns`.
+        starts: what kinds are counted from where that is not 0, by column, as `Spec.starts` gives it.
         source: what a message calls these arrays.
 
     Raises:
@@ -136,12 +138,15 @@ def steps_from_arrays(
     extra = dict(extra or {})
     shown = tuple(map(parted, (observations, final_observations, next_observations)))
     masks, (observations, final_observations, next_observations) = _masks(shown, extra, actions), map(bare, shown)
-    observation = _observation_columns(_one_array(observations, rewards), "observations", where, keep_float64)
+    counted = starts or {}
+    observation = _observation_columns(_one_array(observations, rewards), "observations", where, keep_float64, counted)
     n = len(next(iter(observation.values())))
     ended = checks.flags(f"{where}terminated", _array(terminated, "terminated", where))
     cut = None if truncated is None else checks.flags(f"{where}truncated", _array(truncated, "truncated", where))
     reward = checks.one_column(f"{where}rewards", _floats(rewards, "rewards", where))
-    columns = {"action": _actions(actions, where, keep_float64), "reward": reward} | _extra_columns(extra, where, keep_float64)
+    columns = {"action": _actions(actions, where, keep_float64, counted), "reward": reward} | _extra_columns(
+        extra, where, keep_float64
+    )
     lengths = {_label(name, "observations"): len(column) for name, column in observation.items()}
     lengths |= {"actions": len(columns["action"]), "rewards": len(reward), "terminated": len(ended)}
     lengths |= {} if cut is None else {"truncated": len(cut)}
@@ -153,7 +158,7 @@ def steps_from_arrays(
     following, cuts = None, 0
     if next_observations is not None:
         following = _one_array(next_observations, rewards)
-        following = _observation_columns(following, "next_observations", where, keep_float64, finite=False)
+        following = _observation_columns(following, "next_observations", where, keep_float64, counted, finite=False)
         _like(observation, following, "next_observations", where, (n, "one row a step"))
         jump = _jumps(observation, following) & ~end[:-1]
         end[:-1] |= jump
@@ -161,7 +166,7 @@ def steps_from_arrays(
     last = np.flatnonzero(end)
     final = {name: column[last] for name, column in (following or observation).items()}
     if final_observations is not None:
-        final = _observation_columns(final_observations, "final_observations", where, keep_float64)
+        final = _observation_columns(final_observations, "final_observations", where, keep_float64, counted)
         _like(observation, final, "final_observations", where, (len(last), "one row an episode"))
     elif following is not None:
         for name, column in final.items():
@@ -170,7 +175,8 @@ def steps_from_arrays(
     closing = last + np.arange(1, len(last) + 1)
     out = {name: _with_closing(column, closing, final[name]) for name, column in observation.items()}
     if masks:
-        mask, final_mask = mask_columns(masks, columns["action"], last, ended[last], illegal_actions, where)
+        first = int(counted.get("action", 0)) if columns["action"].ndim == 1 else 0
+        mask, final_mask = mask_columns(masks, columns["action"], last, ended[last], illegal_actions, where, first)
         out[ACTION_MASK] = _with_closing(mask, closing, final_mask)
     out |= {name: _with_closing(column, closing) for name, column in columns.items()}
     out["terminated"] = _with_closing(ended, closing)
@@ -286,17 +292,18 @@ def _floats(values: Any, name: str, where: str, *, keep_float64: bool = False, f
     return narrow
 
 
-def _actions(values: Any, where: str, keep_float64: bool) -> np.ndarray:
+def _actions(values: Any, where: str, keep_float64: bool, counted: Mapping[str, np.ndarray]) -> np.ndarray:
     array = _array(values, "actions", where)
     if array.dtype.kind == "f":
         column = _floats(array, "actions", where, keep_float64=keep_float64)
         return column[:, None] if column.ndim == 1 else column
     if array.ndim > 2:
         raise DataError(f"{where}actions are integers of shape {list(array.shape)}; give floats, or one row of integers a step.")
-    if array.ndim == 2 and array.shape[1] > 1 and array.dtype.itemsize == 1 and ((array == 0) | (array == 1)).all():
+    known = "action" in counted
+    if not known and array.ndim == 2 and array.shape[1] > 1 and array.dtype.itemsize == 1 and ((array == 0) | (array == 1)).all():
         return array.astype(np.uint8)
     column = (array[:, 0] if array.shape[1:] == (1,) else array).astype(np.int64)
-    if (column < 0).any():
+    if not known and (column < 0).any():
         k, *entry = np.argwhere(column < 0)[0].tolist()
         raise DataError(f"{where}actions has {column[k, *entry]} in row {k}; discrete actions count from 0.")
     return column
@@ -309,16 +316,23 @@ def _one_array(values: Any, rewards: Any) -> Any:
     return checks.as_array("An array of rows", values) if rows else values
 
 
-def _observation_columns(values: Any, name: str, where: str, keep_float64: bool, finite: bool = True) -> dict[str, np.ndarray]:
+def _observation_columns(
+    values: Any, name: str, where: str, keep_float64: bool, counted: Mapping[str, np.ndarray], finite: bool = True
+) -> dict[str, np.ndarray]:
     parts = value_columns(values)
     if not parts:
         raise DataError(f"{where}{name} is empty.")
-    return {column: _column(part, _label(column, name), where, keep_float64, finite) for column, part in parts.items()}
+    return {
+        column: _column(part, _label(column, name), where, keep_float64, counted=column in counted, finite=finite)
+        for column, part in parts.items()
+    }
 
 
-def _column(values: Any, name: str, where: str, keep_float64: bool, finite: bool = True) -> np.ndarray:
+def _column(values: Any, name: str, where: str, keep_float64: bool, *, counted: bool, finite: bool = True) -> np.ndarray:
     array = _array(values, name, where)
-    numbers = array.dtype.kind in "iu" and array.ndim == 1 and not (array < 0).any()  # of kinds, so they stay one a row
+    numbers = (
+        array.dtype.kind in "iu" and array.ndim == 1 and (counted or not (array < 0).any())
+    )  # of kinds, so they stay one a row
     if array.dtype == np.bool_:
         array = array.astype(np.uint8)
     elif array.dtype == np.float16:

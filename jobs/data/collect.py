@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...data.errors import ConfigError
-from ...data.spec import Environment, Spec
+from ...data.spec import Discrete, Environment, Spec, kinds_text
 from ..command.base import JobConfig, Result, option
 from ..command.console import progress
 
@@ -105,12 +105,18 @@ def _policy(source: str) -> Generator[Any]:
 
 def _check_actions(name: str, policy: Spec, environment: Spec) -> None:
     """Observations are checked by the policy itself."""
-    if policy.discrete != environment.discrete or policy.action.shape != environment.action.shape:
+    if (policy.action.kind, policy.action.shape) != (environment.action.kind, environment.action.shape) or (
+        policy.starts().get("action") != environment.starts().get("action")
+    ):
         raise ConfigError(f"The actions of the policy {name} are not the environment's: {_say(policy)} and {_say(environment)}.")
 
 
 def _say(spec: Spec) -> str:
-    return f"one of {spec.n_actions}" if spec.discrete else f"arrays of the shape {list(spec.action.shape)}"
+    return (
+        f"one of {kinds_text(spec.action)}"
+        if isinstance(spec.action, Discrete)
+        else f"arrays of the shape {list(spec.action.shape)}"
+    )
 
 
 def _explorer(config: CollectConfig) -> EpsilonGreedy | GaussianNoise | None:

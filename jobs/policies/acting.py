@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import ConfigError
-from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text, space_columns
 from ...platform.words import POLICY
 from ..command.base import JobConfig, option
 
@@ -169,10 +169,8 @@ def _check_spaces(policy: Spec, environment: Spec, name: str) -> None:
 
 def _describe(space: ObservationSpace) -> str:
     match space:
-        case Discrete():
-            return f"one of {space.n} kinds"
-        case MultiDiscrete():
-            return f"one of {space.nvec} kinds"
+        case Discrete() | MultiDiscrete():
+            return f"one of {kinds_text(space)}"
         case Dict() | Tuple():
             leaves = {name.partition("/")[2]: leaf for name, leaf in sorted(space_columns(space).items())}
             return (

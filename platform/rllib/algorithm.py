@@ -225,9 +225,6 @@ class RllibAlgorithm:
             assert self.environment is not None
             with make(self.environment) as vector:
                 spec = vector.spec
-                start = getattr(vector.single.action_space, "start", 0)
-            if np.any(start):
-                raise ConfigError(f"{self.name}: actions of this environment are counted from {start}; RLlib counts from 0.")
         check_spaces(self.name, spec)
         return spec
 

@@ -11,7 +11,7 @@ from ...algos.wants import Stretches
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.random import bits, fold, root_key
-from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, space_columns
+from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text, space_columns
 from ..places import Data
 from ..rllib.names import is_rllib
 from .config import EvaluationConfig
@@ -46,7 +46,8 @@ def check_spaces(dataset: Data, spec: Spec, environment: str, setting: str = "ev
         ours, theirs = _described(getattr(dataset.spec, what)), _described(getattr(spec, what))
         same = ours == theirs
         if isinstance(dataset.spec.action, Discrete) and isinstance(spec.action, Discrete) and what == "action":
-            same = dataset.spec.action.n <= spec.action.n  # the data may lack the last ones
+            a, b = dataset.spec.action, spec.action
+            same = a.start == b.start and a.n <= b.n  # the data may lack the last ones
         if not same:
             raise ConfigError(
                 f"{setting}: {dataset.name!r} has {what}s of {ours}, and {environment} has {theirs}: "
@@ -56,10 +57,8 @@ def check_spaces(dataset: Data, spec: Spec, environment: str, setting: str = "ev
 
 def _described(space: ObservationSpace) -> str:
     match space:
-        case Discrete():
-            return f"{space.n} kinds"
-        case MultiDiscrete():
-            return f"{list(space.nvec)} kinds"
+        case Discrete() | MultiDiscrete():
+            return kinds_text(space)
         case Dict() | Tuple():
             leaves = {name.partition("/")[2]: leaf for name, leaf in sorted(space_columns(space).items())}
             return "{" + ", ".join(f"{key}: {_described(leaf).removeprefix('the shape ')}" for key, leaf in leaves.items()) + "}"

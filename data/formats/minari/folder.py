@@ -21,7 +21,7 @@ from ..imported import Array, Imported, Plan, count_notes, finite, flags, one_co
 from ..runs import Runs, ends_of, join, join_actions
 from ..stretches import stretches, where
 from .lengths import Fault, Short, fault_of, left_out, none_left
-from .spaces import Json, from_zero, leaves, parse_space, to_spec
+from .spaces import Json, leaves, parse_space, starts_of, to_spec
 from .storage import PARTS, Stored, folder_episodes, hdf5_episodes, hdf5_metadata, hdf5_outline
 
 MAIN, METADATA = "main_data.hdf5", "metadata.json"
@@ -59,7 +59,7 @@ def read_minari(
     episode ends one there. Where both are set it is terminated.
 
     Dict and tuple observations become columns `observation/KEY` and `observation/0`; text among them is left out, and a note names
-    it. Discrete spaces that do not start at 0 are counted from 0. Actions that are a Dict or Tuple of floats are put side by side.
+    it. Actions that are a Dict or Tuple of floats are put side by side.
     Images are stored as JPEG unless the dataset says otherwise: what is read is what JPEG left of them.
 
     Infos of numbers become `info/NAME`, a group within one `info/NAME/PART`. Of T + 1 infos row t holds the one that came with
@@ -136,7 +136,7 @@ def _read(
         raise none_left(str(path), found.faults)
     source = str(path) if some is None else where(path, some.start, "episode")
     runs, notes = found.runs(source, discrete_action)
-    steps, said = runs.steps(source, timeout_at)
+    steps, said = runs.steps(source, timeout_at, starts_of(spaces))
     own = discrete_action is not None
     spec = _spec(spaces, steps, source, place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
     environment, env_notes = _environment(place)
@@ -268,24 +268,22 @@ class _Found:
             notes.append(f"{within} steps within episodes are marked terminated or truncated; an episode ends at each.")
         actions, said = self._actions(source, columns, discrete_action)
         rewards = one_column(source, "rewards", columns.pop("rewards"))
-        seen = {name: self._from_zero(f"observations/{name}".rstrip("/"), array) for name, array in observations.items()}
+        seen = {name: self._entries(f"observations/{name}".rstrip("/"), array) for name, array in observations.items()}
         runs = Runs(seen.get("", seen), final, last, actions, rewards, terminated, truncated, columns)
         return runs, [*notes, *said]
 
     def _actions(self, source: str, columns: dict[str, Array], discrete: bool | None) -> tuple[Array, list[str]]:
         names = [name for name in columns if name.startswith("actions/")]
-        parts = {n.removeprefix("actions/"): self._from_zero(n.rstrip("/"), columns.pop(n)) for n in names}
+        parts = {n.removeprefix("actions/"): self._entries(n.rstrip("/"), columns.pop(n)) for n in names}
         kind = self.spaces["actions"]["type"] if "actions" in self.spaces else None
         actions, notes = join_actions(source, parts)
         if kind in ("MultiDiscrete", "MultiBinary") and discrete is None:
             return actions.reshape(len(actions), -1).astype(np.int64 if kind == "MultiDiscrete" else np.uint8), notes
         return typed_actions(source, actions, kind == "Discrete" if kind and discrete is None else discrete), notes
 
-    def _from_zero(self, place: str, values: Array) -> Array:
-        if (leaf := self.spaces.get(place)) is None:
-            return values
+    def _entries(self, place: str, values: Array) -> Array:
         # A box of no axes is a vector of one; [N] would be the numbers of a discrete space.
-        return values[:, None] if leaf["type"] == "Box" and values.ndim == 1 else from_zero(leaf, values)
+        return values[:, None] if values.ndim == 1 and self.spaces.get(place, {}).get("type") == "Box" else values
 
     def _same_infos(self) -> None:
         """Leaves out infos that some episodes lack, or that have other entries there."""

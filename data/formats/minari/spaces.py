@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...spec import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from ...spec import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, space_columns, starts
 from ...storage.json_text import parse_json
 
 Json = dict[str, Any]
@@ -56,14 +56,15 @@ def shape_of(leaf: Json) -> tuple[int, ...] | None:
             raise ValueError(kind)
 
 
-def from_zero(leaf: Json, values: Any) -> Any:
-    """Values of a discrete leaf, counted from 0 whatever its `start`; others as they are."""
-    start = np.asarray(leaf.get("start", 0) if leaf["type"] in ("Discrete", "MultiDiscrete") else 0)
-    return values - start.astype(values.dtype) if start.any() else values
+def starts_of(spaces: Json) -> dict[str, np.ndarray]:
+    """What kinds are counted from where that is not 0, by column, of the spaces of `observations` and `actions`."""
+    observation, action = (to_spec(spaces[part]) if part in spaces else None for part in ("observations", "actions"))
+    found = space_columns(observation) if observation is not None else {}
+    return starts(found | ({} if action is None or isinstance(action, Dict | Tuple) else {"action": action}))
 
 
 def to_spec(space: Json) -> Any:
-    """A space of d3ray. Discrete ones count from 0; bounds of which an entry is infinite are left out.
+    """A space of d3ray. Bounds of which an entry is infinite are left out.
 
     None for text, and for a Dict or Tuple of nothing but text; in others text is left out, and a Tuple with text becomes a Dict of
     numbered parts, so that the others keep their places.
@@ -78,9 +79,11 @@ def to_spec(space: Json) -> Any:
             low, high = (_brief(bound) if known else None for bound in (low, high))
             return Box(shape=shape_of(space) or (1,), dtype=dtype, low=low, high=high)
         case "Discrete":
-            return Discrete(n=int(space["n"]))
+            return Discrete(n=int(space["n"]), start=int(space.get("start", 0)))
         case "MultiDiscrete":
-            return MultiDiscrete(nvec=tuple(np.asarray(space["nvec"]).reshape(-1).tolist()))
+            nvec = np.asarray(space["nvec"])
+            start = np.broadcast_to(space.get("start", 0), nvec.shape)
+            return MultiDiscrete(nvec=tuple(nvec.reshape(-1).tolist()), start=tuple(start.reshape(-1).tolist()))
         case "MultiBinary":
             return MultiBinary(n=int(np.prod(shape_of(space) or (1,))))
         case _:
@@ -105,9 +108,10 @@ def from_spec(space: Any) -> Json:
         case Tuple():
             return {"type": "Tuple", "subspaces": [from_spec(part) for part in space.spaces]}
         case Discrete():
-            return {"type": "Discrete", "dtype": "int64", "start": 0, "n": space.n}
+            return {"type": "Discrete", "dtype": "int64", "start": space.start, "n": space.n}
         case MultiDiscrete():
-            return {"type": "MultiDiscrete", "dtype": "int64", "nvec": list(space.nvec), "start": [0] * len(space.nvec)}
+            start = list(space.start or (0,) * len(space.nvec))
+            return {"type": "MultiDiscrete", "dtype": "int64", "nvec": list(space.nvec), "start": start}
         case MultiBinary():
             return {"type": "MultiBinary", "n": space.n}
         case _:

@@ -87,7 +87,7 @@ def test_spec_has_bounds_only_where_every_one_is_finite() -> None:
         (Box(0, 255, (2, 3), np.uint8), specs.Box(shape=(2, 3), dtype="uint8", low=0.0, high=255.0)),
         (Box(-np.inf, np.inf, (2,), np.float64), specs.Box(shape=(2,))),
         (Box(0, 1, ()), specs.Box(shape=(1,), low=0.0, high=1.0)),
-        (Discrete(3, start=2), specs.Discrete(n=3)),
+        (Discrete(3, start=2), specs.Discrete(n=3, start=2)),
         (
             Dict({"a": Box(0, 1, (2,)), "b": Discrete(2)}),
             specs.Dict(spaces={"a": specs.Box(shape=(2,), low=0.0, high=1.0), "b": specs.Discrete(n=2)}),
@@ -104,13 +104,13 @@ def test_observation_spaces_are_kept_and_what_is_shown_fits_them(space: Any, exp
         assert array.dtype == leaf.dtype
 
 
-def test_discrete_observations_and_actions_count_from_zero() -> None:
+def test_discrete_observations_and_actions_count_as_the_environment_does() -> None:
     vector = make(lambda: Toy(Discrete(3, start=2), Discrete(4, start=-1)))
     for value in (2, 3, 4):
         vector.single.observation_space = SimpleNamespace(sample=lambda value=value: value)
-        assert vector.reset().tolist() == [value - 2]
-    assert vector.spec.action == specs.Discrete(n=4)
-    assert vector.step(np.array([0])).info[0]["action"] == -1
+        assert vector.reset().tolist() == [value]
+    assert vector.spec.action == specs.Discrete(n=4, start=-1)
+    assert vector.step(np.array([-1])).info[0]["action"] == -1
 
 
 def test_spaces_that_cannot_be_recorded_are_refused_by_name() -> None:

@@ -84,13 +84,13 @@ def test_dicts_tuples_text_infos_and_spaces_that_start_elsewhere(tmp_path: Path)
     assert imported.spec is not None
     assert set(space_columns(imported.spec.observation)) == {"observation/pair/0", "observation/pair/1", "observation/deep/x"}
     assert isinstance(imported.spec.observation, Dict)
-    assert imported.spec.observation.spaces["pair"] == Tuple(spaces=(Box(shape=(2,)), Discrete(n=2)))
-    assert imported.spec.action == MultiDiscrete(nvec=(3, 4))
-    expected = np.concatenate([e["observations/pair/_index_1"] for e in episodes]) - 5
+    assert imported.spec.observation.spaces["pair"] == Tuple(spaces=(Box(shape=(2,)), Discrete(n=2, start=5)))
+    assert imported.spec.action == MultiDiscrete(nvec=(3, 4), start=(1, -1))
+    expected = np.concatenate([e["observations/pair/_index_1"] for e in episodes])
     np.testing.assert_array_equal(columns["observation/pair/1"], expected)
     assert columns["observation/deep/x"].shape == (7, 1)
     rows = [0, 1, 3, 4, 5]
-    np.testing.assert_array_equal(columns["action"][rows], np.concatenate([e["actions"] for e in episodes]) - [1, -1])
+    np.testing.assert_array_equal(columns["action"][rows], np.concatenate([e["actions"] for e in episodes]))
     np.testing.assert_array_equal(columns["info/qpos"][3:6], episodes[1]["infos/qpos"][:3].astype("f4"))
     np.testing.assert_array_equal(columns["log_prob"][:2], episodes[0]["infos/action_log_probs"].astype("f4"))
     assert not columns["info/success"].any()  # it came with the final observation, whose row has no infos
