@@ -19,7 +19,7 @@ _ROWS = 8192  # steps that are valued at once
 
 @dataclass(frozen=True, eq=False)
 class PolicyValues:
-    """What a judged policy is worth in a dataset of N steps and E episodes, in the units of scaled rewards.
+    """What a judged policy is worth in a dataset of N steps and E episodes, in the units of its rewards.
 
     Attributes:
         q_value: Q(s, a) of the logged actions, [N].
@@ -52,7 +52,7 @@ def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> Policy
     """Values of a dataset's steps.
 
     Args:
-        fqe: Trained on the judged policy.
+        fqe: Trained on the judged policy; a scaler that shifts its rewards is undone of episodes of one step alone.
         dataset: Its episodes, in their order.
         policy: What the policy would have done there.
     """
@@ -78,5 +78,8 @@ def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> Policy
             led_to, reward = valued(batch.next_observation, policy.closing[at]), fit.scaling.reward(batch.reward.numpy())
             supposed = (q_value[last[at]] - reward) / (float(fqe.config_.gamma) or 1.0)
             final_value[at] = np.where(np.asarray(dataset.episodes.final_recorded, bool)[at], led_to, supposed)
+    if (scaler := fqe.config_.reward_scaler) is not None:
+        raw = scaler.reward_transform()
+        q_value, value, final_value = ((one - raw.shift) / raw.scale for one in (q_value, value, final_value))
     final_value[np.asarray(dataset.episodes.terminated, bool)] = 0.0
     return PolicyValues(q_value, value, final_value, last - steps + 1)

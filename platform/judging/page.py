@@ -101,6 +101,7 @@ def _conditions(judgement: Judgement) -> Iterator[tuple[str, str]]:
     yield "Intervals", f"{estimates.kind}, {estimates.level:.0%}; of DM over all seeds of FQE"
     if judgement.settings["n_steps"]:
         seeds = ", ".join(map(str, judgement.settings["seeds"]))
-        yield "FQE", f"{judgement.settings['n_steps']:,} gradient steps, seeds {seeds}"
+        at_most = "at most " if estimates.n_steps == estimates.n_episodes else ""
+        yield "FQE", f"{at_most}{judgement.settings['n_steps']:,} gradient steps, seeds {seeds}"
     for verdict in judgement.verdicts:
         yield verdict.label, verdict.source

@@ -110,18 +110,21 @@ def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
     estimates.rows.update(rows)
     wide = widened(estimates, [(1.0, (0.7, 1.1)), (1.1, (0.9, 1.3))])
     assert wide["DM"].interval == (0.7, 1.3)
-    assert unsettled(wide, 0.3, 100) is wide
-    refused = unsettled(wide, 0.31, 100)
+    assert unsettled(wide, 0.3, 1.0, 100) is wide
+    refused = unsettled(wide, 0.31, 1.0, 100)
     assert refused["DM"].refused == (
         "FQE has not settled: its values moved by 0.31 over the last third of 100 steps; set a larger n_steps."
     )
     assert refused["DR"] is rows["DR"]
     assert chosen_estimator(found.verdicts) == "DM"
-    assert believed(wide, 0.0, 100, "") is wide
-    assert believed(wide, 0.0, 100, "values diverge")["DM"].refused == "FQE diverged: values diverge."
+    point = replace(wide, rows={"DM": Estimate(value=8.47, interval=(8.469, 8.471))})
+    assert unsettled(point, 0.08, 8.47, 100) is point  # it moved by less than a hundredth of what values are
+    assert "has not settled" in (unsettled(point, 0.09, 8.47, 100)["DM"].refused or "")
+    assert believed(wide, 0.0, 1.0, 100, "") is wide
+    assert believed(wide, 0.0, 1.0, 100, "values diverge")["DM"].refused == "FQE diverged: values diverge."
     for interval, refused in (((1.2, 2.0), None), ((1.4, 2.0), "The intervals of DM and WDR do not meet")):
         estimates.rows["WDR"] = Estimate(value=1.7, interval=interval)
-        told = believed(widened(estimates, [(1.0, (0.7, 1.3))]), 0.0, 100, "")["DM"].refused
+        told = believed(widened(estimates, [(1.0, (0.7, 1.3))]), 0.0, 1.0, 100, "")["DM"].refused
         assert told is refused or (told is not None and refused is not None and told.startswith(refused))
 
 
