@@ -72,7 +72,16 @@ def test_weights_alone_tell_the_best_from_the_worst_and_the_page_shows_it(place:
         assert rows["SNIPS"]["value"] == pytest.approx((weight * reward).sum() / weight.sum())
         assert rows["DM"]["refused"].startswith("There is no estimate of the judged policy's values")
     assert [verdict["label"] for verdict in record["verdicts"]] == ["best.onnx", "worst.onnx"]
-    assert "best.onnx has the largest lower bound" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "best.onnx has the largest lower bound" in out
+    table = out.splitlines()[1:18]
+    assert table[0].split("  ")[1] == "policy"
+    assert re.fullmatch(r"  policy +estimator +value +95% interval +effective episodes", table[0])
+    assert [line[: len("  worst.onnx")].strip() for line in table[1::8]] == ["best.onnx", "worst.onnx"]
+    ess = record["verdicts"][0]["estimates"]["rows"]["IPS"]["ess"]
+    assert re.search(rf"best.onnx +IPS +\S+ +\S+ to \S+ +{ess:,.1f} of 400 +decides", table[1])
+    assert max(map(len, table)) < 90
+    assert "  DM, DR, SNDR, DRos, Switch-DR refused: There is no estimate of the judged policy's values" in out
     page = (place / "r/judge-logs/judgement.html").read_text()
     shown = [row["value"] for verdict in record["verdicts"] for row in verdict["estimates"]["rows"].values()]
     assert page.count("<circle") == 2 + sum(value is not None for value in shown)
