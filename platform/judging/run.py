@@ -31,6 +31,7 @@ from .page import FILE, page
 from .policies import Kept, keep
 from .settings import JudgeSettings
 from .training import critics_of_trials, fqe_experiment, fqe_work, one_step_critics
+from .unseen import unseen
 from .verdicts import Behaved, Critics, verdict
 
 
@@ -60,7 +61,8 @@ def judge(
     check_environment(settings, dataset)
     model = _model(settings, dataset)
     kept = keep(settings.sources, settings.storage_place, settings.tracking)
-    configs = [fqe_experiment(settings, dataset, one.path) for one in kept] if settings.n_steps != 0 else []
+    dataset, place = unseen(settings, dataset, kept, say)
+    configs = [fqe_experiment(settings, dataset, place, one.path) for one in kept] if settings.n_steps != 0 else []
     work = fqe_work(settings, dataset, kept, configs) if configs and not is_one_step(dataset) else None
     acted = [_decided(one, dataset) for one in kept]
     with _one_thread():

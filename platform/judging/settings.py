@@ -47,6 +47,13 @@ class JudgeSettings(Config):
     behaviour: Literal["recorded", "estimated"] | None = setting(
         None, "probabilities of what was logged: recorded in the column log_prob, or estimated; null: recorded where there are some"
     )
+    holdout: float | None = setting(
+        None,
+        "share of the logs that training kept back, by which alone policies are judged that learned from the rest; null: what "
+        "their training kept back, if that is known and the same of all; 0: all of the logs",
+        ge=0,
+        lt=1,
+    )
     estimators: tuple[str, ...] | None = setting(None, "which, as [DM, WDR]; null: all that the logs allow", min_length=1)
     interval: Kind = setting("bootstrap", f"kind of interval: {', '.join(KINDS)}")
     level: float = setting(LEVEL, "how often the truth shall lie within an interval", gt=0, lt=1)

@@ -54,8 +54,8 @@ def one_step_critics(
     return found
 
 
-def fqe_experiment(settings: JudgeSettings, dataset: Dataset, path: str) -> ExperimentConfig:
-    """The training of FQE for one policy."""
+def fqe_experiment(settings: JudgeSettings, dataset: Dataset, place: str, path: str) -> ExperimentConfig:
+    """The training of FQE on a dataset, which lies at a place, for the policy of a path."""
     spec = dataset.spec
     algorithm: dict[str, Any] = {"name": "DiscreteFQE" if spec.discrete else "FQE", "gamma": settings.gamma}
     if is_one_step(dataset):
@@ -70,7 +70,7 @@ def fqe_experiment(settings: JudgeSettings, dataset: Dataset, path: str) -> Expe
     return ExperimentConfig.checked(
         {
             "name": settings.experiment_name,
-            "dataset": settings.dataset,
+            "dataset": place,
             "algorithm": {**algorithm, "algo": path},
             "n_steps": n_steps,
             "n_steps_per_epoch": n_steps // EPOCHS,

@@ -452,7 +452,8 @@ class TrialRun:
         evaluation = self.config.evaluation
         environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
         with (folder / kind).scratch() as scratch:
-            write_package(algorithm, scratch / "package", self.dataset, environment)
+            holdout = evaluation.holdout if evaluation else 0.0
+            write_package(algorithm, scratch / "package", self.dataset, environment, holdout)
             with folder.commit_lock():
                 self.writer.check()
                 (folder / kind).put_tree(scratch / "package", f"seed-{seed}")

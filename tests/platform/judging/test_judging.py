@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from d3ray import BC, Dataset, DiscreteBC, ProbabilisticEnsemble
+from d3ray.algos.export.packing import write_package
 from d3ray.algos.judging.estimates import Estimate, estimate
-from d3ray.algos.judging.logs import Logs
+from d3ray.algos.judging.logs import Logs, logged
 from d3ray.algos.judging.models import model_returns
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
@@ -220,3 +221,29 @@ def test_policies_of_one_name_are_told_apart(place: Path) -> None:
     found = judge(settings(place, "best.onnx", "worse/best.onnx", storage=str(place / "named")))
     assert {verdict.label for verdict in found.verdicts} == {str(place / "best.onnx"), str(other)}
     other.rename(place / "worst.onnx")
+
+
+def test_what_training_kept_back_judges(place: Path, tmp_path: Path) -> None:
+    """A policy that learned from the logs but for a share is judged by that share, as trials cut it off; or by all, if asked."""
+    data = Dataset.open(place / "logs")
+    train, test = data.split(0.25, seed=0)
+    policy = maker(DiscreteBC)().fit(train, 5, 5)
+    for name, holdout in (("quarter", 0.25), ("nothing", 0.0)):
+        write_package(policy, tmp_path / name, data, holdout=holdout)
+
+    def judged(*policies: str, **more: Any) -> Judgement:
+        named = {"policies": tuple(str(tmp_path / one) for one in policies), "dataset": str(place / "logs"), "n_steps": 0}
+        told: list[str] = []
+        found = judge(JudgeSettings.checked({**named, "storage": str(tmp_path / "r"), **more}), replace=True, say=told.append)
+        assert [f"Judging by the {found.verdicts[0].estimates.n_episodes} episodes" in line for line in told] == [True] * len(told)
+        return found
+
+    found = judged("quarter")
+    assert (found.fingerprint, found.verdicts[0].estimates.n_episodes) == (test.fingerprint, 100)
+    assert found.verdicts[0].estimates.data.value == pytest.approx(logged(test, "reward").mean())
+    assert not [one for one in found.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
+    assert judged("quarter", holdout=0).fingerprint == data.fingerprint
+    whole = judged("nothing")
+    assert whole.fingerprint == data.fingerprint
+    assert [one for one in whole.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
+    assert judged("nothing", holdout=0.25).fingerprint == test.fingerprint

@@ -69,7 +69,7 @@ def test_a_training_of_fqe_that_was_cut_off_ends_as_one_that_was_not(tmp_path: P
     settings = JudgeSettings.checked({**asked("there"), "n_steps": 100})
     dataset = Dataset.open(settings.dataset)
     (kept,) = keep(settings.sources, settings.storage_place, None)
-    about = fqe_experiment(settings, dataset, kept.path).configuration()
+    about = fqe_experiment(settings, dataset, settings.dataset, kept.path).configuration()
     ended = []
     for name, cut in (("whole", 0), ("cut", 4)):
         trial = Trial.create(Folder(tmp_path / name), about, settings.seeds, describe_dataset(dataset, settings.dataset))
@@ -89,7 +89,7 @@ def test_a_training_of_fqe_that_was_cut_off_ends_as_one_that_was_not(tmp_path: P
 def test_seeds_of_fqe_stay_in_one_trial(asked: Callable[..., dict[str, Any]]) -> None:
     settings = JudgeSettings.checked(asked("there"))
     dataset, kept = Dataset.open(settings.dataset), keep(settings.sources, settings.storage_place, None)
-    work = fqe_work(settings, dataset, kept, [fqe_experiment(settings, dataset, one.path) for one in kept])
+    work = fqe_work(settings, dataset, kept, [fqe_experiment(settings, dataset, settings.dataset, one.path) for one in kept])
     assert work.undivided == "a policy is judged by all seeds of its FQE together"
     with rehearsal(work.stacked(1)) as experiment:
         (trial,) = proposed(work.stacked(1), experiment, 10)[0]
