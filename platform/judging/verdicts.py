@@ -25,7 +25,10 @@ from .words import said
 
 VALUE = "train/q_value"
 CUT = 0.05  # share of episodes that were cut from which it is said
-SAME = "The policy was trained on these very logs, which flatters it: judge it by episodes that it has not seen, which evaluation.holdout keeps back."
+SAME = (
+    "The policy was trained on these very logs, which flatters it: judge it by episodes that it has not seen, which "
+    "evaluation.holdout keeps back."
+)
 
 
 @dataclass(frozen=True, eq=False)
