@@ -1,8 +1,11 @@
-"""Q and V of a judged policy at every step of a dataset, as a trained FQE has them: what estimates correct or lean on."""
+"""Q and V of a judged policy at every step of a dataset, as a trained FQE has them: what estimates correct or lean on.
+
+In logs of one step that is a regression of the rewards, and each episode is valued by a model that did not see it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +16,12 @@ from ...data.dataset import Dataset
 from ...data.sampling import TransitionSampler
 from ..base import Algorithm
 from .decisions import Decisions
+from .held_out import HeldOut
+from .resampling import groups
 
+FOLDS = 2
+LOOK = 100  # gradient steps from one look at the error on the other episodes to the next
+PATIENCE = 5  # looks without a smaller error after which nothing more is learned
 _ROWS = 8192  # steps that are valued at once
 
 
@@ -83,3 +91,33 @@ def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> Policy
         q_value, value, final_value = ((one - raw.shift) / raw.scale for one in (q_value, value, final_value))
     final_value[np.asarray(dataset.episodes.terminated, bool)] = 0.0
     return PolicyValues(q_value, value, final_value, last - steps + 1)
+
+
+def is_one_step(dataset: Dataset) -> bool:
+    """Whether every episode has one step and ended with it, so that nothing comes after the reward."""
+    return bool(np.max(dataset.episodes.steps) == 1 and np.all(dataset.episodes.terminated))
+
+
+def one_step_values(make: Callable[[], Algorithm], dataset: Dataset, policy: Decisions, n_steps: int) -> PolicyValues:
+    """Q and V of a policy, from the model with the smallest error on the episodes that it values.
+
+    Args:
+        make: An untrained FQE of the policy.
+        dataset: Episodes of one step, two or more.
+        policy: What it would have done there.
+        n_steps: Gradient steps of a model, at most.
+    """
+    fold, n = groups(dataset.n_episodes, FOLDS), dataset.n_episodes
+    q_value, value = np.zeros(n), np.zeros(n)
+    for k in range(FOLDS):
+        train, others = (dataset.take(np.flatnonzero(which)) for which in (fold != k, fold == k))
+        there = Decisions(policy.taken[fold == k], policy.closing[fold == k], policy.steps[fold == k])
+        model, held_out, least, since = make(), HeldOut(others), np.inf, 0
+        for epoch in model.fitter(train, n_steps, min(LOOK, n_steps), show_progress=False):
+            error, since = held_out(model, epoch.epoch)["critic_loss"], since + 1
+            if error < least or epoch.epoch == 1:
+                least, since, best = error, 0, policy_values(model, others, there)
+                q_value[fold == k], value[fold == k] = best.q_value, best.value
+            if since == PATIENCE:
+                break
+    return PolicyValues(q_value, value, np.zeros(n), np.arange(n))

@@ -16,8 +16,8 @@ from ...algos.dynamics.model import Model
 from ...algos.judging.behaviour import estimate_behaviour
 from ...algos.judging.decisions import Decisions, decisions, policy_of
 from ...algos.judging.logs import LOG_PROB, has_column, logged
-from ...algos.judging.one_step import is_one_step
 from ...algos.judging.selection import FEWEST, Selection, select
+from ...algos.judging.values import is_one_step
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, D3rayError
 from ..experiment.run import carry_out

@@ -13,8 +13,7 @@ import numpy as np
 
 from ...algos.judging.decisions import Decisions
 from ...algos.judging.logs import Logs
-from ...algos.judging.one_step import is_one_step, one_step_values
-from ...algos.judging.values import PolicyValues, policy_values
+from ...algos.judging.values import PolicyValues, is_one_step, one_step_values, policy_values
 from ...data.dataset import Dataset
 from ...data.errors import DataError
 from ...data.spec import Box
