@@ -16,12 +16,10 @@ from ...data.dataset import Dataset
 from ...data.sampling import TransitionSampler
 from ..base import Algorithm
 from .decisions import Decisions
-from .held_out import HeldOut
+from .held_out import HeldOut, fit_while_better
 from .resampling import groups
 
 FOLDS = 2
-LOOK = 100  # gradient steps from one look at the error on the other episodes to the next
-PATIENCE = 5  # looks without a smaller error after which nothing more is learned
 _ROWS = 8192  # steps that are valued at once
 
 
@@ -112,12 +110,8 @@ def one_step_values(make: Callable[[], Algorithm], dataset: Dataset, policy: Dec
     for k in range(FOLDS):
         train, others = (dataset.take(np.flatnonzero(which)) for which in (fold != k, fold == k))
         there = Decisions(policy.taken[fold == k], policy.closing[fold == k], policy.steps[fold == k])
-        model, held_out, least, since = make(), HeldOut(others), np.inf, 0
-        for epoch in model.fitter(train, n_steps, min(LOOK, n_steps), show_progress=False):
-            error, since = held_out(model, epoch.epoch)["critic_loss"], since + 1
-            if error < least or epoch.epoch == 1:
-                least, since, best = error, 0, policy_values(model, others, there)
-                q_value[fold == k], value[fold == k] = best.q_value, best.value
-            if since == PATIENCE:
-                break
+        model, held_out = make(), HeldOut(others)
+        fit_while_better(model, train, lambda model=model, look=held_out: look(model, 0)["critic_loss"], n_steps)
+        found = policy_values(model, others, there)
+        q_value[fold == k], value[fold == k] = found.q_value, found.value
     return PolicyValues(q_value, value, np.zeros(n), np.arange(n))
