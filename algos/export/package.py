@@ -36,6 +36,13 @@ class DataRecord(Config):
 
     name: str
     fingerprint: str
+    holdout: float = setting(
+        0.0,
+        "share of its episodes that was kept back, as split(holdout, seed=0) does",
+        ge=0,
+        lt=1,
+        exclude_if=lambda share: share == 0,
+    )
 
 
 class Record(Config):

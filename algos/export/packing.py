@@ -30,6 +30,7 @@ def write_package(
     dataset: Dataset | None = None,
     environment: Environment | str | None = None,
     run: str | None = None,
+    holdout: float = 0.0,
 ) -> PolicyRecord:
     """Writes the greedy policy of a trained algorithm as a policy package, in place of an earlier package at `folder`.
 
@@ -39,6 +40,7 @@ def write_package(
         dataset: What it was trained on; None: the dataset that `fit` has noted.
         environment: Where the policy acts; None: the dataset's environment.
         run: Which run made it, for the graph's metadata.
+        holdout: Share of the dataset's episodes that training kept back, as `split(holdout, seed=0)` does.
 
     Raises:
         ConfigError: the algorithm has not been trained, or its policy cannot be exported.
@@ -47,6 +49,7 @@ def write_package(
     acting = policy_of(algorithm.fitted)
     policy = portable(acting)
     noted = {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else algorithm.fit_.sources.data
+    noted = noted and {**noted, "holdout": holdout}
     now = {name: rows[0] for name, rows in algorithm.fit_.learner.values.items()}  # coefficients, which may have been written since
     config = {**algorithm.config_.model_dump(mode="json"), **now}
     return write_portable(
@@ -71,7 +74,7 @@ def write_portable(
     policy: Portable,
     folder: str | Path,
     *,
-    data: Mapping[str, str] | None = None,
+    data: Mapping[str, Any] | None = None,
     environment: Environment | str | None = None,
     run: str | None = None,
     **about: Any,
@@ -161,7 +164,9 @@ def port_of(made: Portable, name: str) -> Port:
 
 def data_record(data: Mapping[str, Any] | None) -> DataRecord | None:
     """What was trained on, as a record has it; None where that is not known."""
-    return DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"]) if data else None
+    if not data:
+        return None
+    return DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"], holdout=data.get("holdout", 0.0))
 
 
 def _without_folders(name: str) -> str:

@@ -15,6 +15,7 @@ from ...data.sampling import TransitionSampler
 from ..base import Algorithm
 from ..imitation.bc import BC
 from ..imitation.discrete_bc import DiscreteBC
+from .held_out import fit_while_better
 from .resampling import groups
 
 FOLDS = 2
@@ -42,9 +43,7 @@ class Behaviour:
     calibration: float | None
 
 
-def estimate_behaviour(
-    dataset: Dataset, *, model: Algorithm | None = None, folds: int = FOLDS, n_steps: int = STEPS, n_steps_per_epoch: int = 1000
-) -> Behaviour:
+def estimate_behaviour(dataset: Dataset, *, model: Algorithm | None = None, folds: int = FOLDS, n_steps: int = STEPS) -> Behaviour:
     """How likely the behaviour was to act as was logged.
 
     Args:
@@ -52,8 +51,7 @@ def estimate_behaviour(
         model: What is trained, by its settings; one whose network `policy` gives logits, or a distribution. None: `DiscreteBC`
             without its regulariser, or `BC(policy_type="stochastic", action_scaler="min_max")`, a normal distribution.
         folds: Parts of the episodes, each looked at by a model that the others trained.
-        n_steps: Gradient steps of each model.
-        n_steps_per_epoch: Of these, between two reports of progress.
+        n_steps: Gradient steps of each model, at most: it ends where actions that it did not see become no likelier.
 
     Raises:
         DataError: there are fewer episodes than folds, or actions are neither discrete nor continuous.
@@ -71,9 +69,9 @@ def estimate_behaviour(
     of_step, log_prob, logits, actions = np.repeat(fold, steps), np.empty(int(steps.sum())), list[Tensor](), list[Tensor]()
     for k in range(folds):
         train, seen = (dataset.take(np.flatnonzero(which)) for which in (fold != k, fold == k))
-        fitted = type(model)(**model.get_params(deep=False)).fit(
-            train, n_steps, min(n_steps_per_epoch, n_steps), show_progress=False
-        )
+        fitted = type(model)(**model.get_params(deep=False))
+        looked_at = _batches(seen, _ROWS)
+        fit_while_better(fitted, train, lambda fitted=fitted, some=looked_at: -_mean_log_prob(fitted, some), n_steps)
         parts = [_log_probs(fitted, batch) for batch in _batches(seen)]
         log_prob[of_step == k] = torch.cat([part[0] for part in parts]).numpy()
         logits += [part[1] for part in parts]
@@ -88,9 +86,14 @@ def estimate_behaviour(
     )
 
 
-def _batches(dataset: Dataset) -> list[Batch]:
+def _mean_log_prob(model: Algorithm, batches: list[Batch]) -> float:
+    return float(torch.cat([_log_probs(model, batch)[0] for batch in batches]).mean())
+
+
+def _batches(dataset: Dataset, most: int | None = None) -> list[Batch]:
+    """All steps, or some spread evenly over the episodes."""
     sampler = TransitionSampler(dataset, 1, bootstrap=False, next_action=False)
-    rows = torch.arange(sampler.n_windows)
+    rows = torch.arange(0, sampler.n_windows, 1 if most is None else -(-sampler.n_windows // most))
     return [sampler.at(part) for part in rows.split(_ROWS)]
 
 

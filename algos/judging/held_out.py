@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from ...data.dataset import Dataset
 from ...data.histories import steps_there
 from ...data.random import fold, root_key
 from ..acting.fitted import policy_module
+from ..base import Algorithm
 from ..definition import Loss
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
@@ -27,6 +29,8 @@ from .seen import Seen, open_transitions, own_policy
 
 _TRANSITIONS = 4096  # of the held-out episodes that are looked at, the same at every epoch
 _KINDS_WITHIN = 4096  # gradient steps, from 0 and from a warm-up's end, in which each kind of update is expected to be due
+_LOOK = 100  # gradient steps from one look at an error to the next
+_PATIENCE = 5  # looks without a smaller error after which nothing more is learned
 _KEPT = 16  # drawn batches, of algorithms that scale or discount otherwise
 
 
@@ -144,6 +148,26 @@ class HeldOut:
     def close(self) -> None:
         """Lets go of what was drawn."""
         self._drawn.clear()
+
+
+def fit_while_better(model: Algorithm, train: Dataset, error: Callable[[], float], n_steps: int) -> None:
+    """Fits a model until an error has not fallen for some looks, and leaves it as it was where that was smallest.
+
+    Args:
+        model: Untrained.
+        train: What it learns from.
+        error: Of the model as it is, on other data.
+        n_steps: Gradient steps at most.
+    """
+    least, since, best = math.inf, 0, None
+    for _ in model.fitter(train, n_steps, min(_LOOK, n_steps), show_progress=False):
+        now, since = error(), since + 1
+        if best is None or now < least:
+            least, since, best = now, 0, model.state()
+        if since == _PATIENCE:
+            break
+    if best is not None:
+        model.load_state(*best)
 
 
 def losses(learner: Learner, batch: Drawn) -> dict[str, float]:

@@ -1,8 +1,11 @@
-"""Q and V of a judged policy at every step of a dataset, as a trained FQE has them: what estimates correct or lean on."""
+"""Q and V of a judged policy at every step of a dataset, as a trained FQE has them: what estimates correct or lean on.
+
+In logs of one step that is a regression of the rewards, and each episode is valued by a model that did not see it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +16,16 @@ from ...data.dataset import Dataset
 from ...data.sampling import TransitionSampler
 from ..base import Algorithm
 from .decisions import Decisions
+from .held_out import HeldOut, fit_while_better
+from .resampling import groups
 
+FOLDS = 2
 _ROWS = 8192  # steps that are valued at once
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyValues:
-    """What a judged policy is worth in a dataset of N steps and E episodes, in the units of scaled rewards.
+    """What a judged policy is worth in a dataset of N steps and E episodes, in the units of its rewards.
 
     Attributes:
         q_value: Q(s, a) of the logged actions, [N].
@@ -52,7 +58,7 @@ def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> Policy
     """Values of a dataset's steps.
 
     Args:
-        fqe: Trained on the judged policy.
+        fqe: Trained on the judged policy; a scaler that shifts its rewards is undone of episodes of one step alone.
         dataset: Its episodes, in their order.
         policy: What the policy would have done there.
     """
@@ -78,5 +84,34 @@ def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> Policy
             led_to, reward = valued(batch.next_observation, policy.closing[at]), fit.scaling.reward(batch.reward.numpy())
             supposed = (q_value[last[at]] - reward) / (float(fqe.config_.gamma) or 1.0)
             final_value[at] = np.where(np.asarray(dataset.episodes.final_recorded, bool)[at], led_to, supposed)
+    if (scaler := fqe.config_.reward_scaler) is not None:
+        raw = scaler.reward_transform()
+        q_value, value, final_value = ((one - raw.shift) / raw.scale for one in (q_value, value, final_value))
     final_value[np.asarray(dataset.episodes.terminated, bool)] = 0.0
     return PolicyValues(q_value, value, final_value, last - steps + 1)
+
+
+def is_one_step(dataset: Dataset) -> bool:
+    """Whether every episode has one step and ended with it, so that nothing comes after the reward."""
+    return bool(np.max(dataset.episodes.steps) == 1 and np.all(dataset.episodes.terminated))
+
+
+def one_step_values(make: Callable[[], Algorithm], dataset: Dataset, policy: Decisions, n_steps: int) -> PolicyValues:
+    """Q and V of a policy, from the model with the smallest error on the episodes that it values.
+
+    Args:
+        make: An untrained FQE of the policy.
+        dataset: Episodes of one step, two or more.
+        policy: What it would have done there.
+        n_steps: Gradient steps of a model, at most.
+    """
+    fold, n = groups(dataset.n_episodes, FOLDS), dataset.n_episodes
+    q_value, value = np.zeros(n), np.zeros(n)
+    for k in range(FOLDS):
+        train, others = (dataset.take(np.flatnonzero(which)) for which in (fold != k, fold == k))
+        there = Decisions(policy.taken[fold == k], policy.closing[fold == k], policy.steps[fold == k])
+        model, held_out = make(), HeldOut(others)
+        fit_while_better(model, train, lambda model=model, look=held_out: look(model, 0)["critic_loss"], n_steps)
+        found = policy_values(model, others, there)
+        q_value[fold == k], value[fold == k] = found.q_value, found.value
+    return PolicyValues(q_value, value, np.zeros(n), np.arange(n))

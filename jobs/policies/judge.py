@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...platform.judging.settings import JudgeSettings
 from ..command.base import RestartableConfig, Result
+from ..views.columns import aligned
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
@@ -33,28 +34,22 @@ def run(config: JudgeConfig) -> JudgeResult:
     from ...platform.judging.judgement import RECORD
     from ...platform.judging.page import FILE
     from ...platform.judging.run import judge
-    from ...platform.judging.words import lead, remarks, said, within
+    from ...platform.judging.words import by_sentence, lead, remarks, table
     from ...platform.storage.folders import Folder
 
     with live_experiment(config.storage_place, config.experiment_name) as on_progress:
         found = judge(config, resume=config.resume, replace=config.replace, on_progress=on_progress, say=print)
-    wide = max(len(verdict.label) for verdict in found.verdicts)
-    lines = [lead(found), *remarks(found)]
-    for verdict in found.verdicts:
-        told = [
-            f"{name} {said(one.value)} ({within(one)})" for name, one in verdict.estimates.rows.items() if one.value is not None
-        ]
-        refused = [name for name, one in verdict.estimates.rows.items() if one.refused is not None]
-        told += [f"refused: {', '.join(refused)}"] if refused else []
-        told += [f"played {said(verdict.true)}"] if verdict.played else []
-        lines.append(f"  {verdict.label:<{wide}}  {'; '.join(told)}")
+    lines = [lead(found), *remarks(found), *aligned(table(found), "  ", right=(2,))]
     of_whom = dict[str, list[str]]()
     for verdict in found.verdicts:
-        for warning in verdict.estimates.warnings:
-            of_whom.setdefault(warning, []).append(verdict.label)
-    for warning, labels in of_whom.items():
-        about = "" if len(labels) == len(found.verdicts) else f" of {', '.join(labels)}"
-        lines.append(f"  warning{about}: {warning}")
+        rows = verdict.estimates.rows
+        told = [f"{names} refused: {why}" for why, names in by_sentence({name: one.refused for name, one in rows.items()})]
+        told += [f"{names}: {what}" for what, names in by_sentence({name: one.caveat for name, one in rows.items()})]
+        for sentence in (*told, *(f"warning: {warning}" for warning in verdict.estimates.warnings)):
+            of_whom.setdefault(sentence, []).append(verdict.label)
+    for sentence, labels in of_whom.items():
+        about = "" if len(labels) == len(found.verdicts) else f"{', '.join(labels)}: "
+        lines.append(f"  {about}{sentence}")
     folder = Folder(found.folder)
     look = {"page": folder.address(FILE), "numbers": folder.address(RECORD)}
     if found.verdicts[0].source.startswith("models:/"):

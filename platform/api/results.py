@@ -95,8 +95,9 @@ def judgement_of(folder: Folder) -> Judgement | None:
         )
         for one in found["verdicts"]
     ]
-    data = found["verdicts"][0]["estimates"]["data"]["value"] if found["verdicts"] else None
-    return Judgement(dataset=found["dataset"], trusted=found["trusted"], data=data, policies=policies)
+    logs = found["verdicts"][0]["estimates"]
+    data, episodes = logs["data"]["value"], logs["n_episodes"]
+    return Judgement(dataset=found["dataset"], trusted=found["trusted"], episodes=episodes, data=data, policies=policies)
 
 
 def _rows(verdict: Mapping[str, Any]) -> Mapping[str, Any]:

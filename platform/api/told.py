@@ -325,6 +325,8 @@ class Estimated(Told):
 
     value: float | None
     interval: tuple[float, float] | None
+    ess: float | None  # effective episodes behind its weights; None: it has none
+    caveat: str | None  # what the interval does not hold
     refused: str | None  # why it says nothing
 
 
@@ -342,6 +344,7 @@ class Judgement(Told):
 
     dataset: str
     trusted: str | None  # the estimator that decides; None where all are refused
+    episodes: int  # of the logs
     data: float | None  # the return of the logs themselves
     policies: list[Judged]
 

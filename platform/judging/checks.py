@@ -24,12 +24,12 @@ def check_folder(settings: JudgeSettings, *, again: bool) -> None:
     folder = Folder(settings.storage_place) / settings.experiment_name
     trains = folder.read("experiment.json") is not None
     if not again and (trains or folder.read(RECORD) is not None):
-        flags = "--resume to go on with it, --replace to delete it, or " if settings.n_steps or not trains else ""
+        flags = "--resume to go on with it, --replace to delete it, or " if settings.n_steps != 0 or not trains else ""
         what = "an experiment" if trains else "a judgement"
         raise ConfigError(
             f"There is {what} {settings.experiment_name!r} in {settings.storage_place} already: say {flags}another name."
         )
-    if trains and not settings.n_steps:
+    if trains and settings.n_steps == 0:
         raise ConfigError(f"{folder} is an experiment, with whose training n_steps=0 has nothing to do: say another name.")
 
 

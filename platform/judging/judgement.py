@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ...algos.judging.estimates import ESTIMATORS, Estimate, Estimates
+from ...algos.judging.estimates import CRITIC, ESTIMATORS, Estimate, Estimates
 from ...algos.judging.intervals import Interval
 from ...algos.judging.selection import Selection
 
 RECORD = "judgement.json"
+_STILL = 0.01  # share of the values' size by which they may move and count as settled
 TRUSTED = ("WDR", "SNDR", "DM")  # doubly robust where logs allow, else FQE alone
 
 
@@ -99,13 +100,14 @@ def widened(estimates: Estimates, each: Sequence[tuple[float, Interval | None]],
     return replace(estimates, rows={**estimates.rows, name: replace(found, interval=within)})
 
 
-def unsettled(estimates: Estimates, moved: float, n_steps: int) -> Estimates:
+def unsettled(estimates: Estimates, moved: float, size: float, n_steps: int) -> Estimates:
     """The same with what leans on FQE refused, where its values moved too far over the last third of training.
 
-    Too far is half as far as the direct method's interval is wide: what goes on moving has not come to where it goes.
+    Too far is half as far as the direct method's interval is wide: what goes on moving has not come to where it goes. A hundredth
+    of the values' size is not: where all episodes begin alike and end alike, the interval is next to a point.
     """
     found = estimates.rows.get("DM")
-    if found is None or found.interval is None or moved <= (found.interval[1] - found.interval[0]) / 2:
+    if found is None or found.interval is None or moved <= max((found.interval[1] - found.interval[0]) / 2, _STILL * size):
         return estimates
     return unleaned(
         estimates,
@@ -128,12 +130,12 @@ def disagreement(estimates: Estimates) -> str | None:
     name, (low, high) = corrected[0], corrected[1]
     if direct[0] <= high and low <= direct[1]:
         return None
-    return f"The intervals of DM and {name} do not meet, so FQE or the probabilities are wrong: try a larger n_steps."
+    return f"The intervals of DM and {name} do not meet, so FQE or the probabilities are wrong: other settings of fqe may help."
 
 
 def decides(name: str, one: Estimate) -> bool:
     """Whether an estimate has an interval that a decision can stand on."""
-    return one.refused is None and one.interval is not None and (one.caveat is None or name == "DM")
+    return one.refused is None and one.interval is not None and one.caveat in (None, CRITIC if name == "DM" else None)
 
 
 def chosen_estimator(verdicts: Sequence[Verdict]) -> str | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...algos.judging.estimates import Estimate
 from ..report import svg
 from ..report.page import render
 from .judgement import Judgement, Verdict
-from .words import lead, remarks, said, within
+from .words import by_sentence, lead, remarks, said, within
 
 FILE = "judgement.html"
 
@@ -79,18 +79,12 @@ def _policy(verdict: Verdict, against: Estimate) -> _Policy:
     if verdict.by_seed:
         notes.append(f"DM by seed of FQE: {', '.join(map(said, verdict.by_seed))}.")
     rows, n = verdict.estimates.rows, verdict.estimates.n_episodes
-    notes += [f"{names} refused: {why}" for why, names in _by_sentence({name: one.refused for name, one in rows.items()})]
-    notes += [f"{names}: {what}" for what, names in _by_sentence({name: one.caveat for name, one in rows.items()})]
+    notes += [f"{names} refused: {why}" for why, names in by_sentence({name: one.refused for name, one in rows.items()})]
+    notes += [f"{names}: {what}" for what, names in by_sentence({name: one.caveat for name, one in rows.items()})]
     behind = {name: None if one.ess is None or one.value is None else f"{one.ess:.1f}" for name, one in rows.items()}
-    notes += [f"{names}: {ess} effective episodes of {n:,}." for ess, names in _by_sentence(behind)]
+    notes += [f"{names}: {ess} effective episodes of {n:,}." for ess, names in by_sentence(behind)]
     chart = svg.intervals(there, f"Estimates of {verdict.label}", _against(against)) if there else ""
     return _Policy(verdict.label, chart, notes)
-
-
-def _by_sentence(about: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """What is said, and the estimators of which it is."""
-    for sentence in dict.fromkeys(one for one in about.values() if one is not None):
-        yield sentence, ", ".join(name for name, one in about.items() if one == sentence)
 
 
 def _conditions(judgement: Judgement) -> Iterator[tuple[str, str]]:
@@ -101,6 +95,7 @@ def _conditions(judgement: Judgement) -> Iterator[tuple[str, str]]:
     yield "Intervals", f"{estimates.kind}, {estimates.level:.0%}; of DM over all seeds of FQE"
     if judgement.settings["n_steps"]:
         seeds = ", ".join(map(str, judgement.settings["seeds"]))
-        yield "FQE", f"{judgement.settings['n_steps']:,} gradient steps, seeds {seeds}"
+        at_most = "at most " if estimates.n_steps == estimates.n_episodes else ""
+        yield "FQE", f"{at_most}{judgement.settings['n_steps']:,} gradient steps, seeds {seeds}"
     for verdict in judgement.verdicts:
         yield verdict.label, verdict.source

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...algos.export.package import copy_package, read_record
+from ...algos.export.package import DataRecord, copy_package, read_record
 from ...data.errors import ConfigError, StorageError
 from ...data.uris import label
 from ..settings.config import absolute
@@ -29,12 +29,14 @@ class Kept:
         source: What was named; of a registered model its version.
         path: Of the package or the ONNX file.
         learned_from: Fingerprint of the data that it was trained on; None: not known.
+        holdout: Share of these data that training kept back, as `split(holdout, seed=0)` does.
     """
 
     label: str
     source: str
     path: str
     learned_from: str | None = None
+    holdout: float = 0.0
 
 
 def keep(sources: Sequence[str], storage: str, tracking: str | None) -> list[Kept]:
@@ -54,11 +56,12 @@ def keep(sources: Sequence[str], storage: str, tracking: str | None) -> list[Kep
         for named in _each(source, storage, tracking):
             place_of = pinned(named.place, tracking, storage) if is_registered(named.place) else absolute(named.place)
             if ending(place_of) == ".onnx":
-                kept, learned_from = _keep_file(place_of, place), None
+                kept, data = _keep_file(place_of, place), None
             else:
-                kept, learned_from = _keep_package(place_of, place, tracking, storage)
+                kept, data = _keep_package(place_of, place, tracking, storage)
             told = place_of if named.place == named.source else named.source
-            found.append(Kept(named.label, told, kept, learned_from))
+            learned = (data.fingerprint, data.holdout) if data else (None, 0.0)
+            found.append(Kept(named.label, told, kept, *learned))
     for k, one in enumerate(found):
         if (same := next((other for other in found[:k] if other.path == one.path), None)) is not None:
             raise ConfigError(f"{one.label} and {same.label} are the same policy: name it once.")
@@ -98,8 +101,8 @@ def _each(source: str, storage: str, tracking: str | None) -> Iterator[_Named]:
         yield _Named(which, registered or package, package)
 
 
-def _keep_package(source: str, place: Folder, tracking: str | None, storage: str) -> tuple[str, str | None]:
-    """Where it is kept, and the fingerprint of what it learned from."""
+def _keep_package(source: str, place: Folder, tracking: str | None, storage: str) -> tuple[str, DataRecord | None]:
+    """Where it is kept, and what it learned from."""
     with open_policy(source, tracking=tracking, storage=storage) as found, place.scratch() as scratch:
         made = scratch / "package"
         if found.package is not None:
@@ -111,7 +114,7 @@ def _keep_package(source: str, place: Folder, tracking: str | None, storage: str
         name = _digest((made / "manifest.json").read_bytes())
         if (place / name).read("manifest.json") is None:
             place.put_tree(made, name)
-        return (place / name).name, record.data and record.data.fingerprint
+        return (place / name).name, record.data
 
 
 def _keep_file(source: str, place: Folder) -> str:

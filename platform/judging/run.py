@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -16,17 +17,11 @@ from ...algos.judging.behaviour import estimate_behaviour
 from ...algos.judging.decisions import Decisions, decisions, policy_of
 from ...algos.judging.logs import LOG_PROB, has_column, logged
 from ...algos.judging.selection import FEWEST, Selection, select
-from ...algos.judging.values import PolicyValues, policy_values
+from ...algos.judging.values import is_one_step
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError, D3rayError, DataError
-from ..driver.proposer import Listed
-from ..driver.work import Work
-from ..experiment.checks import check_data, check_place, describe_dataset
+from ...data.errors import ConfigError, D3rayError
 from ..experiment.run import carry_out
 from ..results.progress import OnProgress
-from ..results.reading import read_results
-from ..settings.config import asked
-from ..storage.experiments import Experiment
 from ..storage.folders import Folder
 from ..tracking.policies import open_policy
 from .checks import check_environment, check_folder, logs_of
@@ -35,6 +30,8 @@ from .noting import note
 from .page import FILE, page
 from .policies import Kept, keep
 from .settings import JudgeSettings
+from .training import critics_of_trials, fqe_experiment, fqe_work, one_step_critics
+from .unseen import unseen
 from .verdicts import Behaved, Critics, verdict
 
 
@@ -64,18 +61,22 @@ def judge(
     check_environment(settings, dataset)
     model = _model(settings, dataset)
     kept = keep(settings.sources, settings.storage_place, settings.tracking)
-    work = _work(settings, dataset, kept) if settings.n_steps else None
+    dataset, place = unseen(settings, dataset, kept, say)
+    configs = [fqe_experiment(settings, dataset, place, one.path) for one in kept] if settings.n_steps != 0 else []
+    work = fqe_work(settings, dataset, kept, configs) if configs and not is_one_step(dataset) else None
     acted = [_decided(one, dataset) for one in kept]
-    behaved = _behaviour(settings, dataset, say)
-    critics: list[Critics | None] = [None] * len(kept)
+    with _one_thread():
+        behaved = _behaviour(settings, dataset, say)
+        fitted = one_step_critics(configs, dataset, kept, acted, say) if configs and work is None else None
+    critics: Sequence[Critics | None] = fitted or [None] * len(kept)
     if work is not None:
         carry_out(work, resume=resume, replace=replace, on_progress=on_progress)
-        critics = _critics(settings, dataset, kept, acted)
+        critics = critics_of_trials(settings, dataset, kept, acted)
     verdicts = [
         verdict(settings, dataset, one, policy, behaved, fqe, model, say)
         for one, policy, fqe in zip(kept, acted, critics, strict=True)
     ]
-    return _concluded(settings, dataset, verdicts)
+    return _concluded(settings, dataset, verdicts, configs[0].n_steps if configs else 0)
 
 
 def _model(settings: JudgeSettings, dataset: Dataset) -> Model | None:
@@ -107,68 +108,28 @@ def _behaviour(settings: JudgeSettings, dataset: Dataset, say: Callable[[str], N
     if not dataset.spec.discrete:
         return Behaved(None)  # a greedy policy of continuous actions has no density that could be compared
     say("Estimating the behaviour's probabilities, which the data do not record.")
+    return Behaved(estimate_behaviour(dataset).log_prob, estimated=True)
+
+
+@contextmanager
+def _one_thread() -> Generator[None]:
+    """Products of small networks wait for each other longer than they take."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # products of small networks wait for each other longer than they take
+    torch.set_num_threads(1)
     try:
-        return Behaved(estimate_behaviour(dataset).log_prob, estimated=True)
+        yield
     finally:
         torch.set_num_threads(threads)
 
 
-def _work(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept]) -> Work:
-    """FQE of each policy, all seeds a stack."""
-    configs = [settings.experiment(dataset.spec, one.path) for one in kept]
-    first = configs[0]
-    check_place(first)
-    check_data(first, dataset)
-    about = describe_dataset(dataset, first.dataset_place)
-    decided = [config.configuration() for config in configs]
-    return Work(
-        config=first,
-        configuration={**decided[0], "algo": [one.path for one in kept], "seeds": list(first.seeds)},
-        datasets={first.dataset_place: about},
-        proposer=lambda experiment, *_: Listed(
-            [
-                experiment.trial(each, first.seeds, title=f"FQE of {one.label}", tags={"d3ray.judged": one.source})
-                for one, each in zip(kept, decided, strict=True)
-            ]
-        ),
-        asked=asked("judge", settings, JudgeSettings),
-        undivided="a policy is judged by all seeds of its FQE together",
-    )
-
-
-def _critics(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept], acted: Sequence[Decisions]) -> list[Critics | None]:
-    """What came of FQE, by policy. Raises DataError where no seed of one has finished."""
-    results = read_results(settings.storage_place, settings.experiment_name).configurations
-    trained = {str(one.settings["algorithm"]["algo"]): one for one in results}
-    trials = {
-        t.configuration["algorithm"]["algo"]: t for t in Experiment.look(settings.storage_place, settings.experiment_name).trials()
-    }
-    found = list[Critics | None]()
-    for one, policy in zip(kept, acted, strict=True):
-        trial, values, status = trials[one.path], list[PolicyValues](), trials[one.path].status
-        for seed in trial.seeds:
-            if status.get(seed, {}).get("status") == "FINISHED":
-                with open_policy(trial.folder.name, seed=seed) as fqe:
-                    assert fqe.algorithm is not None
-                    values.append(policy_values(fqe.algorithm, dataset, policy))
-        if not values:
-            reason = next((about.get("reason", "") for about in status.values()), "it has not ended")
-            raise DataError(f"FQE of {one.label} has no finished seed: {reason}.")
-        doubt = next((about["warning"] for about in status.values() if "warning" in about), "")
-        found.append(Critics(values, trained[one.path].seeds, doubt))
-    return found
-
-
-def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Verdict]) -> Judgement:
+def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Verdict], n_steps: int) -> Judgement:
     judgement = Judgement(
         name=settings.experiment_name,
         dataset=dataset.name,
         fingerprint=dataset.fingerprint,
         trusted=chosen_estimator(verdicts),
         verdicts=tuple(verdicts),
-        settings=settings.model_dump(mode="json", exclude={"tracking", "storage", "resources"}),
+        settings={**settings.model_dump(mode="json", exclude={"tracking", "storage", "resources"}), "n_steps": n_steps},
         folder=(Folder(settings.storage_place) / settings.experiment_name).name,
     )
     lower = {one.path: judgement.lower(one) for one in verdicts}

@@ -11,9 +11,9 @@ from ...algos.judging.intervals import KINDS, Kind
 from ...algos.judging.resampling import LEVEL
 from ...data.config import Config, setting
 from ...data.errors import ConfigError, did_you_mean
-from ...data.spec import Box, Environment, Spec
+from ...data.spec import Environment
 from ...data.uris import label
-from ..settings.config import ExperimentConfig, ResourcesConfig, absolute
+from ..settings.config import ResourcesConfig, absolute
 from ..words import POLICY
 
 EPOCHS = 10  # of FQE's training, by which it is seen whether its values have settled
@@ -37,13 +37,22 @@ class JudgeSettings(Config):
     fqe: dict[str, Any] = setting(
         {}, "settings of FQE, as {n_critics: 3}; scalers of vectors and value_bounds are set where nothing is said"
     )
-    n_steps: int = setting(50_000, "gradient steps of FQE; 0: importance sampling alone", ge=0)
+    n_steps: int | None = setting(
+        None, "gradient steps of FQE, of logs of one step at most; null: as the data ask for; 0: importance sampling alone", ge=0
+    )
     seeds: tuple[int, ...] = setting((0, 1, 2), "seeds of FQE, whose spread shows what the data leave open", min_length=1)
     model: str | None = setting(
         None, "a model of the dynamics to follow the policies in: an experiment, trial or folder of a ProbabilisticEnsemble"
     )
     behaviour: Literal["recorded", "estimated"] | None = setting(
         None, "probabilities of what was logged: recorded in the column log_prob, or estimated; null: recorded where there are some"
+    )
+    holdout: float | None = setting(
+        None,
+        "share of the logs that training kept back, by which alone policies are judged that learned from the rest; null: what "
+        "their training kept back, if that is known and the same of all; 0: all of the logs",
+        ge=0,
+        lt=1,
     )
     estimators: tuple[str, ...] | None = setting(None, "which, as [DM, WDR]; null: all that the logs allow", min_length=1)
     interval: Kind = setting("bootstrap", f"kind of interval: {', '.join(KINDS)}")
@@ -61,7 +70,7 @@ class JudgeSettings(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if 0 < self.n_steps < EPOCHS:
+        if self.n_steps is not None and 0 < self.n_steps < EPOCHS:
             raise ConfigError(
                 f"n_steps is {self.n_steps}; FQE takes {EPOCHS} or more, to see whether it settles, or none at all: 0."
             )
@@ -95,27 +104,3 @@ class JudgeSettings(Config):
     def storage_place(self) -> str:
         """The storage, a local one as an absolute path."""
         return absolute(self.storage)
-
-    def experiment(self, spec: Spec, path: str) -> ExperimentConfig:
-        """The training of FQE for one policy."""
-        algorithm: dict[str, Any] = {
-            "name": "DiscreteFQE" if spec.discrete else "FQE",
-            "gamma": self.gamma,
-            "value_bounds": "rewards",
-        }
-        vectors = isinstance(spec.observation, Box) and len(spec.observation.shape) == 1
-        algorithm |= {"observation_scaler": "standard"} if vectors else {}
-        algorithm |= {} if spec.discrete else {"action_scaler": "min_max"}
-        return ExperimentConfig.checked(
-            {
-                "name": self.experiment_name,
-                "dataset": self.dataset,
-                "algorithm": {**algorithm, **self.fqe, "algo": path},
-                "n_steps": max(self.n_steps, 1),
-                "n_steps_per_epoch": max(self.n_steps // EPOCHS, 1),
-                "seeds": self.seeds,
-                "seeds_per_trial": len(self.seeds),
-                "resources": self.resources,
-                "storage": self.storage,
-            }
-        )

@@ -25,7 +25,10 @@ from .words import said
 
 VALUE = "train/q_value"
 CUT = 0.05  # share of episodes that were cut from which it is said
-SAME = "The policy was trained on these very logs, which flatters it: judge it by episodes that it has not seen."
+SAME = (
+    "The policy was trained on these very logs, which flatters it: judge it by episodes that it has not seen, which "
+    "evaluation.holdout keeps back."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +45,17 @@ class Critics:
 
     Attributes:
         values: Of each seed that has finished, one or more.
-        seeds: Of all seeds what they measured.
+        seeds: Of all seeds what they measured; of logs of one step none.
         doubt: What their metrics give cause to doubt, as diverging values; empty where nothing does.
+        n_steps: Gradient steps that they took, or were allowed.
+        unit: Of the values in their metrics, in that of the data's rewards.
     """
 
     values: Sequence[PolicyValues]
     seeds: Sequence[SeedRun]
     doubt: str
+    n_steps: int
+    unit: float = 1.0
 
 
 def verdict(
@@ -73,11 +80,14 @@ def verdict(
         found = estimate(logs, asked, **options)
     else:
         needed = None if asked is None else list(dict.fromkeys((*asked, "DM")))  # by which it is seen whether FQE has settled
-        found = estimate(_valued(logs, mean_of(critics.values)), needed, **options)
+        logs = _valued(logs, mean_of(critics.values))
+        found = estimate(logs, needed, **options)
         alone = [estimate(_valued(logs, values), ["DM"], **options)["DM"] for values in critics.values]
         each = [(cast("float", one.value), one.interval) for one in alone]
         ended = [seed for seed in critics.seeds if seed.status == "FINISHED"]
-        found = believed(widened(found, each), _moved(ended), settings.n_steps, critics.doubt)
+        assert logs.q_value is not None
+        moved, size = critics.unit * _moved(ended), float(np.sqrt(np.square(logs.q_value).mean()))
+        found = believed(widened(found, each), moved, size, critics.n_steps, critics.doubt)
         warnings += [f"FQE of {one.label}: seed {s.seed} failed: {s.reason}." for s in critics.seeds if s.status == "FAILED"]
         warnings += [beyond] if (beyond := _beyond(dataset, found)) else []
         runs = tuple(seed.run_id for seed in ended if seed.run_id)
@@ -90,9 +100,9 @@ def verdict(
     return Verdict(one.label, one.source, one.path, found, tuple(value for value, _ in each), played, runs)
 
 
-def believed(estimates: Estimates, moved: float, n_steps: int, doubt: str) -> Estimates:
+def believed(estimates: Estimates, moved: float, size: float, n_steps: int, doubt: str) -> Estimates:
     """The same with what leans on FQE refused where it has not settled, diverged, or is contradicted by weights."""
-    found = unsettled(estimates, moved, n_steps)
+    found = unsettled(estimates, moved, size, n_steps)
     if doubt:
         found = unleaned(found, f"FQE diverged: {doubt}.")
     return found if (clash := disagreement(found)) is None else unleaned(found, clash)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...algos.judging.estimates import Estimate, Estimates
 from ..report.svg import number
@@ -17,6 +17,28 @@ def said(value: float | None) -> str:
 def within(one: Estimate) -> str:
     """An interval; empty where there is none."""
     return "" if one.interval is None else f"{number(one.interval[0])} to {number(one.interval[1])}"
+
+
+def by_sentence(about: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """What is said, and of which that is, as "IS, WIS"."""
+    for sentence in dict.fromkeys(one for one in about.values() if one is not None):
+        yield sentence, ", ".join(name for name, one in about.items() if one == sentence)
+
+
+def table(judgement: Judgement) -> list[list[str]]:
+    """Every policy by every estimator: a heading, then rows of six."""
+    level = f"{judgement.verdicts[0].estimates.level:.0%}"
+    rows = [["policy", "estimator", "value", f"{level} interval", "effective episodes", ""]]
+    for verdict in judgement.verdicts:
+        label = verdict.label
+        for name, one in verdict.estimates.rows.items():
+            remark = "decides" if name == judgement.trusted else "refused" if one.refused else "see below" if one.caveat else ""
+            ess = "" if one.ess is None else f"{one.ess:,.1f} of {verdict.estimates.n_episodes:,}"
+            rows.append([label, name, said(one.value), within(one), ess, remark])
+            label = ""
+        if verdict.played:
+            rows.append(["", "played", said(verdict.true), "", "", ""])
+    return rows
 
 
 def lead(judgement: Judgement) -> str:

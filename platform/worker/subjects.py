@@ -102,14 +102,16 @@ def leaves(algorithm: Algorithm) -> Package | None:
     return "model" if algorithm.models_dynamics else None
 
 
-def write_package(algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None, run: str) -> None:
+def write_package(
+    algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None, run: str, holdout: float = 0.0
+) -> None:
     """What a trained algorithm leaves, as a package. Arguments and errors as `algos.export.packing.write_package`'s."""
     if is_rllib(algorithm.name):
         write_rllib_package(cast("RllibAlgorithm", algorithm), folder, dataset, environment, run)
     elif leaves(algorithm) == "model":
         write_model_package(algorithm, folder, cast("Dataset", dataset), environment, run)
     else:
-        write_own_package(algorithm, folder, cast("Dataset", dataset), environment, run)
+        write_own_package(algorithm, folder, cast("Dataset", dataset), environment, run, holdout)
 
 
 def load_best(algorithm: Algorithm, folder: Path, device: str | None) -> Algorithm:

@@ -476,7 +476,8 @@ class TrialRun:
         environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
         with (folder / kind).scratch() as scratch:
             run = f"{folder.above.above.label}/{folder.label}, seed {seed}"
-            write_package(algorithm, scratch / "package", self.dataset, environment, run)
+            holdout = evaluation.holdout if evaluation else 0.0
+            write_package(algorithm, scratch / "package", self.dataset, environment, run, holdout)
             with folder.commit_lock():
                 self.writer.check()
                 (folder / kind).put_tree(scratch / "package", f"seed-{seed}")

@@ -30,6 +30,15 @@ def test_of_discrete_actions_probabilities_are_those_that_acted() -> None:
     assert found.calibration < 0.03
 
 
+def test_what_is_chance_is_not_learned() -> None:
+    """Of 300 fair coins a network learns every one by heart in 2,000 steps, and thinks others as sure."""
+    rng, n = np.random.default_rng(0), 300
+    dataset = Dataset.from_arrays(rng.normal(size=(n, 4)), rng.integers(0, 2, n), np.zeros(n), np.ones(n, bool))
+    model = DiscreteBC(beta=0.0, encoder=SMALL, batch_size=64, learning_rate=1e-2)
+    found = estimate_behaviour(dataset, model=model, n_steps=2000)
+    assert found.fit > found.baseline - 0.05
+
+
 @pytest.mark.long
 def test_of_continuous_actions_densities_are_in_the_datas_units() -> None:
     """A ~ N(3 s, 2²) in units of which the scaler makes [-1, 1]."""

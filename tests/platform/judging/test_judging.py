@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from d3ray import BC, Dataset, DiscreteBC, ProbabilisticEnsemble
+from d3ray.algos.export.packing import write_package
 from d3ray.algos.judging.estimates import Estimate, estimate
-from d3ray.algos.judging.logs import Logs
+from d3ray.algos.judging.logs import Logs, logged
 from d3ray.algos.judging.models import model_returns
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
@@ -72,7 +73,16 @@ def test_weights_alone_tell_the_best_from_the_worst_and_the_page_shows_it(place:
         assert rows["SNIPS"]["value"] == pytest.approx((weight * reward).sum() / weight.sum())
         assert rows["DM"]["refused"].startswith("There is no estimate of the judged policy's values")
     assert [verdict["label"] for verdict in record["verdicts"]] == ["best.onnx", "worst.onnx"]
-    assert "best.onnx has the largest lower bound" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "best.onnx has the largest lower bound" in out
+    table = out.splitlines()[1:18]
+    assert table[0].split("  ")[1] == "policy"
+    assert re.fullmatch(r"  policy +estimator +value +95% interval +effective episodes", table[0])
+    assert [line[: len("  worst.onnx")].strip() for line in table[1::8]] == ["best.onnx", "worst.onnx"]
+    ess = record["verdicts"][0]["estimates"]["rows"]["IPS"]["ess"]
+    assert re.search(rf"best.onnx +IPS +\S+ +\S+ to \S+ +{ess:,.1f} of 400 +decides", table[1])
+    assert max(map(len, table)) < 90
+    assert "  DM, DR, SNDR, DRos, Switch-DR refused: There is no estimate of the judged policy's values" in out
     page = (place / "r/judge-logs/judgement.html").read_text()
     shown = [row["value"] for verdict in record["verdicts"] for row in verdict["estimates"]["rows"].values()]
     assert page.count("<circle") == 2 + sum(value is not None for value in shown)
@@ -110,18 +120,21 @@ def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
     estimates.rows.update(rows)
     wide = widened(estimates, [(1.0, (0.7, 1.1)), (1.1, (0.9, 1.3))])
     assert wide["DM"].interval == (0.7, 1.3)
-    assert unsettled(wide, 0.3, 100) is wide
-    refused = unsettled(wide, 0.31, 100)
+    assert unsettled(wide, 0.3, 1.0, 100) is wide
+    refused = unsettled(wide, 0.31, 1.0, 100)
     assert refused["DM"].refused == (
         "FQE has not settled: its values moved by 0.31 over the last third of 100 steps; set a larger n_steps."
     )
     assert refused["DR"] is rows["DR"]
     assert chosen_estimator(found.verdicts) == "DM"
-    assert believed(wide, 0.0, 100, "") is wide
-    assert believed(wide, 0.0, 100, "values diverge")["DM"].refused == "FQE diverged: values diverge."
+    point = replace(wide, rows={"DM": Estimate(value=8.47, interval=(8.469, 8.471))})
+    assert unsettled(point, 0.08, 8.47, 100) is point  # it moved by less than a hundredth of what values are
+    assert "has not settled" in (unsettled(point, 0.09, 8.47, 100)["DM"].refused or "")
+    assert believed(wide, 0.0, 1.0, 100, "") is wide
+    assert believed(wide, 0.0, 1.0, 100, "values diverge")["DM"].refused == "FQE diverged: values diverge."
     for interval, refused in (((1.2, 2.0), None), ((1.4, 2.0), "The intervals of DM and WDR do not meet")):
         estimates.rows["WDR"] = Estimate(value=1.7, interval=interval)
-        told = believed(widened(estimates, [(1.0, (0.7, 1.3))]), 0.0, 100, "")["DM"].refused
+        told = believed(widened(estimates, [(1.0, (0.7, 1.3))]), 0.0, 1.0, 100, "")["DM"].refused
         assert told is refused or (told is not None and refused is not None and told.startswith(refused))
 
 
@@ -208,3 +221,29 @@ def test_policies_of_one_name_are_told_apart(place: Path) -> None:
     found = judge(settings(place, "best.onnx", "worse/best.onnx", storage=str(place / "named")))
     assert {verdict.label for verdict in found.verdicts} == {str(place / "best.onnx"), str(other)}
     other.rename(place / "worst.onnx")
+
+
+def test_what_training_kept_back_judges(place: Path, tmp_path: Path) -> None:
+    """A policy that learned from the logs but for a share is judged by that share, as trials cut it off; or by all, if asked."""
+    data = Dataset.open(place / "logs")
+    train, test = data.split(0.25, seed=0)
+    policy = maker(DiscreteBC)().fit(train, 5, 5)
+    for name, holdout in (("quarter", 0.25), ("nothing", 0.0)):
+        write_package(policy, tmp_path / name, data, holdout=holdout)
+
+    def judged(*policies: str, **more: Any) -> Judgement:
+        named = {"policies": tuple(str(tmp_path / one) for one in policies), "dataset": str(place / "logs"), "n_steps": 0}
+        told: list[str] = []
+        found = judge(JudgeSettings.checked({**named, "storage": str(tmp_path / "r"), **more}), replace=True, say=told.append)
+        assert [f"Judging by the {found.verdicts[0].estimates.n_episodes} episodes" in line for line in told] == [True] * len(told)
+        return found
+
+    found = judged("quarter")
+    assert (found.fingerprint, found.verdicts[0].estimates.n_episodes) == (test.fingerprint, 100)
+    assert found.verdicts[0].estimates.data.value == pytest.approx(logged(test, "reward").mean())
+    assert not [one for one in found.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
+    assert judged("quarter", holdout=0).fingerprint == data.fingerprint
+    whole = judged("nothing")
+    assert whole.fingerprint == data.fingerprint
+    assert [one for one in whole.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
+    assert judged("nothing", holdout=0.25).fingerprint == test.fingerprint

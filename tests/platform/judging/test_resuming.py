@@ -9,15 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from d3ray import Dataset, DiscreteBC, experiments
 from d3ray.algos.testing import maker
 from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.judging.policies import keep
-from d3ray.platform.judging.run import _work as judging_work
 from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
+from d3ray.platform.judging.training import fqe_experiment, fqe_work
 from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.storage.folders import Folder
@@ -30,10 +31,17 @@ from .test_judging import bandit
 N_STEPS = 3000
 
 
+def visits(n: int) -> Dataset:
+    """The rows of `bandit`, of which two make an episode: FQE then trains in trials."""
+    columns, log_prob = bandit(n).columns, np.full(n, np.log(1 / 3))
+    seen, action, reward = (columns[name][: 2 * n : 2] for name in ("observation", "action", "reward"))
+    return Dataset.from_arrays(seen, action, reward, np.arange(n) % 2 == 1, extra={"log_prob": log_prob}, name="visits")
+
+
 @pytest.fixture
 def asked(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """What is asked for, in a storage of a name."""
-    logs = bandit(60)
+    logs = visits(60)
     logs.write(tmp_path / "logs")
     maker(DiscreteBC)().fit(bandit(50), 5, 5).save(tmp_path / "policy")
 
@@ -61,7 +69,7 @@ def test_a_training_of_fqe_that_was_cut_off_ends_as_one_that_was_not(tmp_path: P
     settings = JudgeSettings.checked({**asked("there"), "n_steps": 100})
     dataset = Dataset.open(settings.dataset)
     (kept,) = keep(settings.sources, settings.storage_place, None)
-    about = settings.experiment(dataset.spec, kept.path).configuration()
+    about = fqe_experiment(settings, dataset, settings.dataset, kept.path).configuration()
     ended = []
     for name, cut in (("whole", 0), ("cut", 4)):
         trial = Trial.create(Folder(tmp_path / name), about, settings.seeds, describe_dataset(dataset, settings.dataset))
@@ -80,7 +88,8 @@ def test_a_training_of_fqe_that_was_cut_off_ends_as_one_that_was_not(tmp_path: P
 
 def test_seeds_of_fqe_stay_in_one_trial(asked: Callable[..., dict[str, Any]]) -> None:
     settings = JudgeSettings.checked(asked("there"))
-    work = judging_work(settings, Dataset.open(settings.dataset), keep(settings.sources, settings.storage_place, None))
+    dataset, kept = Dataset.open(settings.dataset), keep(settings.sources, settings.storage_place, None)
+    work = fqe_work(settings, dataset, kept, [fqe_experiment(settings, dataset, settings.dataset, one.path) for one in kept])
     assert work.undivided == "a policy is judged by all seeds of its FQE together"
     with rehearsal(work.stacked(1)) as experiment:
         (trial,) = proposed(work.stacked(1), experiment, 10)[0]
