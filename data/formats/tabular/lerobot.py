@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pyarrow.parquet import ParquetFile
 
 from ...errors import ConfigError, DataError
 from ...storage.json_text import parse_json
@@ -17,7 +16,7 @@ from ..imported import Array, Imported, check_rename, count_notes, existing_file
 from ..runs import Runs
 from .encoded_images import decode_images
 from .lerobot_video import Videos
-from .parquet_table import is_parquet, open_parquet, read_column, read_table
+from .parquet_table import Parquet, is_parquet, open_parquet, read_column, read_table
 
 INFO = Path("meta", "info.json")
 NAMES = {  # what can be renamed, and the usual name
@@ -122,7 +121,7 @@ def read_lerobot(
 class _Table:
     """One Parquet file, by what `info.json` says of its features."""
 
-    file: ParquetFile
+    file: Parquet
     features: Mapping[str, Any]
     names: Mapping[str, str]
     source: str
