@@ -38,7 +38,7 @@ from .tabular.parquet_table import is_parquet
 from .tianshou import is_tianshou, plan_tianshou, read_tianshou
 from .untrusted.archives import is_zip
 from .untrusted.pickled_paths import is_pickled_paths, read_pickled_paths
-from .untrusted.unpacking import unpacking
+from .untrusted.unpacking import unpacking, unpacks_in_parts
 
 
 def no_parts(folder: Path) -> list[Path]:
@@ -295,6 +295,8 @@ def plan(path: Path | str, format: str | None = None, *, n_bytes: int | None = N
     known, whole = FORMATS[name], Plan((partial(FORMATS[name].read, path, **options),), (0,))
     with _unforeseen(path, name):
         found = whole if n_bytes is None or known.plan is None else known.plan(path, n_bytes=n_bytes, **options)
+        if len(found.parts) > 1:
+            unpacks_in_parts(str(path), sum(found.bytes))
     parts = tuple(partial(_read, read, path, name, options, adjustment) for read in found.parts)
     return replace(found, parts=parts, provenance=found.provenance | _asked(options, adjustment))
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -248,9 +249,9 @@ class ShardColumns(Mapping[str, np.ndarray]):
         with arrow_errors(label):
             with path.open("rb") as file:  # mapped by Python: pyarrow would ask the system to read all of it ahead
                 self._file = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            self._names: list[str] = pa.ipc.open_file(self._file).schema.names
+            self._places: dict[str, int] = {name: k for k, name in enumerate(pa.ipc.open_file(self._file).schema.names)}
         for name in kinds:
-            if name not in self._names:
+            if name not in self._places:
                 raise DataError(f"{label} is damaged: it has no column {name!r}.")
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -277,10 +278,15 @@ class ShardColumns(Mapping[str, np.ndarray]):
             raise DataError(f"{self._label} is damaged: {name!r} is {values.dtype} {list(values.shape)}, not what was written.")
         return values
 
+    @cached_property
+    def _batch(self) -> Any:
+        """All columns, as views; to make it takes longer the more there are, so it is made once."""
+        return pa.ipc.open_file(self._file).get_batch(0)
+
     def _column(self, name: str) -> Any:
         if not self._compressed:
-            return pa.ipc.open_file(self._file).get_batch(0).column(self._names.index(name))
-        options = pa.ipc.IpcReadOptions(included_fields=[self._names.index(name)])  # copies, but unpacks this column only
+            return self._batch.column(self._places[name])
+        options = pa.ipc.IpcReadOptions(included_fields=[self._places[name]])  # copies, but unpacks this column only
         return pa.ipc.open_file(self._file, options=options).get_batch(0).column(0)
 
 

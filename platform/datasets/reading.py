@@ -17,6 +17,7 @@ from ...data.config import Config
 from ...data.errors import D3rayError
 from ...data.formats.imported import Ends, Imported, Plan
 from ...data.formats.registry import plan
+from ...data.formats.untrusted.unpacking import fits_whole
 from ...data.spec import Environment, Spec
 from ...data.storage.files import storage_errors
 from ...data.storage.steps import StepTable
@@ -153,7 +154,7 @@ def _some(ends: Ends, start: int, stop: int) -> Ended:
 
 
 def reading(sources: Sequence[Source], format: str | None, options: Mapping[str, Any]) -> Reading:
-    """The parts of all files. Of a large file that can be read in parts, its flags are read for it.
+    """The parts of all files. Of a file that can be read in parts, and is large or may unpack to much, its flags are read for it.
 
     Raises:
         DataError: a large file cannot be read.
@@ -164,7 +165,7 @@ def reading(sources: Sequence[Source], format: str | None, options: Mapping[str,
     for item in sources:
         size = 0 if is_remote(item.path) else size_of(Path(item.path))
         total += size
-        if size <= PART_BYTES:
+        if size <= PART_BYTES and fits_whole(size):
             parts.append(Part(item.source, partial(_read_file, item, format, options), max(size, 1)))
             continue
         with _called(item, item.path):

@@ -15,11 +15,10 @@ from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from ...errors import DataError
 from ..imported import Array, damaged, existing_file, native, same_rows
-from ..untrusted.unpacking import needs, unpacking, unpacks
+from ..untrusted.unpacking import DEFLATE, ROW, needs, unpacking, unpacks
 
 _MOST_LINKS = 16  # that lead from one to the next
 _DEEPEST, _MOST_NAMES = 16, 1 << 14  # groups within each other, and names below a group
-_DEFLATE = 1032  # bytes that deflate makes of one at most
 _TRIED = 1 << 28  # bytes that a chunk may become untried
 _SPARE = 1 << 12  # bytes of a chunk that filters add, as a checksum
 
@@ -117,7 +116,7 @@ def count_bytes(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> 
     """
     source, shape = f"{dataset.file.filename}: {name!r}", dataset.shape or ()
     n = 1 if not shape else shape[0] if rows is None else len(range(*rows.indices(shape[0])))
-    unpacks(source, n * math.prod(shape[1:]) * dataset.dtype.itemsize)
+    unpacks(source, n * (math.prod(shape[1:]) * dataset.dtype.itemsize + ROW))
     if dataset.chunks:
         needs(source, chunk_bytes := math.prod(dataset.chunks) * dataset.dtype.itemsize)
         _check_chunks(dataset, chunk_bytes, source)
@@ -128,7 +127,7 @@ def _check_chunks(dataset: h5py.Dataset, chunk_bytes: int, source: str) -> None:
     if dataset.compression != "gzip":
         return
     due, large = chunk_bytes + _SPARE, list[Any]()
-    dataset.id.chunk_iter(lambda chunk: large.append(chunk.chunk_offset) if chunk.size * _DEFLATE > max(4 * due, _TRIED) else None)
+    dataset.id.chunk_iter(lambda chunk: large.append(chunk.chunk_offset) if chunk.size * DEFLATE > max(4 * due, _TRIED) else None)
     for offset in large:
         unpack, size, packed = zlib.decompressobj(), 0, dataset.id.read_direct_chunk(offset)[1]
         while packed and not unpack.eof and size <= due:

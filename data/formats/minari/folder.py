@@ -20,6 +20,7 @@ from ..hdf5.arrays import find_group, is_hdf5, open_hdf5
 from ..imported import Array, Imported, Plan, count_notes, finite, flags, one_column, typed_actions
 from ..runs import Runs, ends_of, join, join_actions
 from ..stretches import stretches, where
+from ..untrusted.values import json_file
 from .lengths import Fault, Short, fault_of, left_out, none_left
 from .spaces import Json, leaves, parse_space, starts_of, to_spec
 from .storage import PARTS, Stored, folder_episodes, hdf5_episodes, hdf5_metadata, hdf5_outline
@@ -204,7 +205,7 @@ def _find(path: Path) -> _Place:
 def _read_metadata(path: Path) -> Json:
     """Nothing where there is no such file, or it is some other program's."""
     try:
-        content: Any = parse_json(path.read_bytes())
+        content: Any = json_file(path)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) and ("data_format" in content or "total_episodes" in content) else {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
-from ...storage.json_text import parse_json
+from ..untrusted.values import json_file
 
 INFO = "dataset_info.json"
 _NAME = re.compile(r"-([^-]+)\.tfrecord(?:-(\d+)-of-(\d+))?")
@@ -34,7 +34,7 @@ def shard_of(path: Path) -> Shard | None:
 def read_info(folder: Path) -> Mapping[str, Any]:
     """What `dataset_info.json` says; nothing where it is not there or no object."""
     try:
-        content: Any = parse_json((folder / INFO).read_bytes())
+        content: Any = json_file(folder / INFO)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

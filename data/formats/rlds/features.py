@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...storage.json_text import parse_json
 from ..imported import Array
 from ..tabular.encoded_images import decode_images
 from ..untrusted.unpacking import left, needs, unpacks
+from ..untrusted.values import json_file
 from .tfrecord import Feature
 
 FEATURES = "features.json"
@@ -109,9 +109,11 @@ def read_features(folder: Path) -> Features | None:
     """
     path = folder / FEATURES
     try:
-        content: Any = parse_json(path.read_bytes())
+        content: Any = json_file(path)
     except FileNotFoundError:
         return None
+    except DataError:
+        raise
     except (OSError, ValueError):
         raise DataError(f"{path} is not JSON.") from None
     try:

@@ -154,9 +154,15 @@ def plan_csv(
     size = path.stat().st_size
     whole = Plan((partial(read_csv, path, rename=rename, images=images, **options),), (size,))
     layout = _layout(visible_files(path)[0] if path.is_dir() else path, rename, ends)
-    if path.is_dir() or n_bytes is None or layout.are_images or "closing" in layout.names or head(path, 2) == GZIP:
+    if (
+        path.is_dir()
+        or n_bytes is None
+        or size <= n_bytes
+        or layout.are_images
+        or "closing" in layout.names
+        or head(path, 2) == GZIP
+    ):
         return whole
-    flagged = [name for name in ("terminated", "truncated") if name in layout.names]
     flagged = [name for name in ("terminated", "truncated") if name in layout.names]
     asked = [name for name in ("episode", "step") if name in layout.names]
     asked += flagged if asked != ["episode"] else []

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...errors import DataError
 from ..imported import Array, Imported, Plan, count_notes, typed_actions, visible_files
 from ..stretches import row_stretches, where
-from .parquet_table import is_parquet, names_of, open_parquet, raw_column, read_column, unpacked_bytes
+from .parquet_table import Parquet, is_parquet, names_of, open_parquet, raw_column, read_column, unpacked_bytes
 from .table_names import NAMES, check_renames, entry_names, grouped, is_entry, is_told, not_read, usual_names
 from .table_rows import Ends, Ids, check_ends, episode_ids, flags_of, go_over_files, order_notes, order_of, table_steps
 
@@ -183,7 +182,7 @@ class _Table:
     """Files that are read as one table."""
 
     source: str
-    files: list[pq.ParquetFile]
+    files: list[Parquet]
 
     @property
     def n_bytes(self) -> int:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pyarrow.parquet import ParquetFile
 
 from ...errors import ConfigError, DataError
 from ...storage.json_text import parse_json
 from ..imported import Array, Imported, check_rename, count_notes, existing_file, flags, one_column, typed_actions
 from ..runs import Runs
+from ..untrusted.unpacking import OBJECTS, needs, stored
+from ..untrusted.values import json_file
 from .encoded_images import decode_images
 from .lerobot_video import Videos
-from .parquet_table import is_parquet, open_parquet, read_column, read_table
+from .parquet_table import Parquet, is_parquet, open_parquet, read_column, read_table
 
 INFO = Path("meta", "info.json")
 NAMES = {  # what can be renamed, and the usual name
@@ -122,7 +123,7 @@ def read_lerobot(
 class _Table:
     """One Parquet file, by what `info.json` says of its features."""
 
-    file: ParquetFile
+    file: Parquet
     features: Mapping[str, Any]
     names: Mapping[str, str]
     source: str
@@ -276,7 +277,7 @@ def _root(file: Path) -> Path | None:
 def _read_info(root: Path) -> dict[str, Any] | None:
     """`meta/info.json`; None where there is none, or it is no LeRobot dataset's."""
     try:
-        content: Any = parse_json((root / INFO).read_bytes())
+        content: Any = json_file(root / INFO)
     except (OSError, ValueError):
         return None
     known = isinstance(content, dict) and "codebase_version" in content and isinstance(content.get("features"), dict)
@@ -311,10 +312,12 @@ def _tasks(root: Path, seen: Array | None) -> dict[str, Any]:
             with open_parquet(parquet) as file:
                 rows: list[Any] = read_table(file, str(parquet)).to_pylist()
         else:
-            lines = (root / "meta" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+            stored(texts := root / "meta" / "tasks.jsonl")
+            needs(str(texts), OBJECTS * texts.stat().st_size)
+            lines = texts.read_text(encoding="utf-8").splitlines()
             rows = [parse_json(line) for line in lines if line]
-        texts = {int(row["task_index"]): str(row.get("task", row.get("__index_level_0__"))) for row in rows}
+        known = {int(row["task_index"]): str(row.get("task", row.get("__index_level_0__"))) for row in rows}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
         return {}
-    found = {str(k): texts[k] for k in np.unique(seen).tolist() if k in texts} if seen is not None else {}
+    found = {str(k): known[k] for k in np.unique(seen).tolist() if k in known} if seen is not None else {}
     return {"tasks": found} if found else {}

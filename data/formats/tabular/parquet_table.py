@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from ...errors import DataError
 from ...storage.json_text import parse_json
 from ..imported import Array, damaged, existing_file
 from ..untrusted.archives import head
-from ..untrusted.unpacking import left, needs, unpacking, unpacks
+from ..untrusted.unpacking import ROW, left, needs, unpacking, unpacks
 from .arrow_columns import array_of
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}  # bytes of a value
+_NARROW = {"INT_8": 1, "UINT_8": 1, "INT_16": 2, "UINT_16": 2}  # bytes of numbers that are stored in 32 bits
 SHAPE = b"shape"  # a field's metadata: "84,84", of an entry that is stored flat
 NAMES = b"names"  # a JSON list of what the numbers of an entry are called
 
@@ -28,8 +30,22 @@ def is_parquet(path: Path) -> bool:
     return head(path, 4) == b"PAR1"
 
 
+class Parquet(pq.ParquetFile):
+    """A Parquet file, opened for reading."""
+
+    @cached_property
+    def leaves(self) -> dict[str, list[int]]:
+        """The numbers of the columns that hold values, by the column of the table, or the part of one, that they belong to."""
+        found: dict[str, list[int]] = {}
+        for k in range(self.metadata.num_columns):
+            parts = self.schema.column(k).path.split(".")
+            for n in range(len(parts)):
+                found.setdefault(".".join(parts[: n + 1]), []).append(k)
+        return found
+
+
 @contextmanager
-def open_parquet(path: Path | str) -> Generator[pq.ParquetFile]:
+def open_parquet(path: Path | str) -> Generator[Parquet]:
     """The file, opened for reading; what reading it raises becomes a `DataError`.
 
     Raises:
@@ -39,7 +55,7 @@ def open_parquet(path: Path | str) -> Generator[pq.ParquetFile]:
     if not is_parquet(path):
         raise DataError(f"{path} is not a Parquet file.")
     raised = (pa.ArrowException, OSError, ValueError, NotImplementedError)
-    with unpacking(path), damaged(str(path), "a Parquet file", raised), pq.ParquetFile(path) as file:
+    with unpacking(path), damaged(str(path), "a Parquet file", raised), Parquet(path) as file:
         yield file
 
 
@@ -52,7 +68,7 @@ def names_of(field: Any) -> tuple[str, ...]:
     return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
-def read_table(file: pq.ParquetFile, source: str, names: list[str] | None = None, groups: list[int] | None = None) -> Any:
+def read_table(file: Parquet, source: str, names: list[str] | None = None, groups: list[int] | None = None) -> Any:
     """Some columns, or all, of some row groups, or all, once they are known to unpack to no more than may be made of the file.
 
     Raises:
@@ -73,26 +89,24 @@ def read_table(file: pq.ParquetFile, source: str, names: list[str] | None = None
     return pa.Table.from_batches(batches, batches[0].schema if batches else file.read_row_groups([], names).schema)
 
 
-def _size(file: pq.ParquetFile, names: list[str] | None, group: int) -> tuple[int, int]:
+def _size(file: Parquet, names: list[str] | None, group: int) -> tuple[int, int]:
     """Bytes of columns in a row group as arrays, and what text and bytes may add at most: a dictionary has many a value once."""
     about, n_bytes, most = file.metadata.row_group(group), 0, 0
-    for k in range(about.num_columns):
-        column = about.column(k)
-        if names is not None and not any(f"{column.path_in_schema}.".startswith(f"{name}.") for name in names):
-            continue
-        width = _WIDTHS.get(column.physical_type) or max(file.schema.column(k).length, 1)
-        n_bytes += max(column.total_uncompressed_size, max(column.num_values, about.num_rows) * width)
+    for k in range(about.num_columns) if names is None else [k for name in names for k in file.leaves.get(name, ())]:
+        column, kind = about.column(k), file.schema.column(k)
+        width = _NARROW.get(kind.converted_type) or _WIDTHS.get(column.physical_type) or max(kind.length, 1)
+        n_bytes += max(column.total_uncompressed_size, max(column.num_values, about.num_rows) * width) + about.num_rows * ROW
         if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page:
             most += column.num_values * column.total_uncompressed_size
     return n_bytes, most
 
 
-def unpacked_bytes(file: pq.ParquetFile) -> int:
+def unpacked_bytes(file: Parquet) -> int:
     """Bytes of all columns as arrays; text and bytes as they are stored."""
     return sum(_size(file, None, k)[0] for k in range(file.metadata.num_row_groups))
 
 
-def raw_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None = None) -> Any:
+def raw_column(file: Parquet, name: str, source: str, rows: slice | None = None) -> Any:
     """A column as Arrow has it, or some of its rows, for which the row groups that they lie in are read."""
     if rows is None:
         return read_table(file, source, [name]).column(name)
@@ -104,7 +118,7 @@ def raw_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None 
     return table.column(name).slice(rows.start - before, rows.stop - rows.start)
 
 
-def read_column(file: pq.ParquetFile, name: str, source: str, rows: slice | None = None) -> Array:
+def read_column(file: Parquet, name: str, source: str, rows: slice | None = None) -> Array:
     """[N, ...] numbers of a column, or of some of its rows, in the shape that its field gives.
 
     Raises:

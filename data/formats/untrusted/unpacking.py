@@ -19,8 +19,10 @@ import psutil
 from ...errors import DataError, in_words, size_in
 
 SMALL = 1 << 26  # bytes that are never too many
-RATIO = 4000  # times what is stored; deflate makes at most 1,032 bytes of one, Parquet some 2,600 of numbers that stay the same
+DEFLATE = 1032  # bytes that deflate makes of one at most
+RATIO = 4000  # times what is stored: Parquet makes some 2,600 bytes of one where numbers stay the same
 SHARE = 2  # of the memory one part in so many: importers copy what they read once, to make room for closing rows
+ROW = 16  # bytes that are made for a row of an array besides its own, as flags and places
 OBJECTS = 24  # bytes that Python takes for a byte of JSON or msgpack at worst: "[]," is a list of 56 and a reference to it
 LIMIT = "D3RAY_UNPACK_LIMIT"
 GROUP = Path("/sys/fs/cgroup")  # of the container
@@ -47,7 +49,13 @@ class Unpacking:
     def needs(self, source: str, n_bytes: int) -> None:
         """The same of bytes that are needed for a moment only."""
         if (total := self._made + n_bytes) > SMALL and total > self.limit:
-            raise DataError(f"{source} unpacks to {in_words(total)} or more, {self._why(total)}")
+            raise DataError(f"{source} unpacks to {in_words(total)} or more, {self._why(total, self.limit)}")
+
+    def unpacks_in_parts(self, source: str, n_bytes: int) -> None:
+        """The same of bytes that are made a part at a time: they are held against what is stored alone."""
+        most = max(SMALL, RATIO * sum(self._stored.values())) if (said := size_in(LIMIT)) is None else said
+        if n_bytes > most:
+            raise DataError(f"{source} unpacks to {in_words(n_bytes)} or more, {self._why(n_bytes, most)}")
 
     @property
     def limit(self) -> int:
@@ -65,13 +73,13 @@ class Unpacking:
     def _memory(self) -> int:
         return free_memory() // SHARE
 
-    def _why(self, total: int) -> str:
+    def _why(self, total: int, most: int) -> str:
         stored, gigabytes = sum(self._stored.values()), -(-total // 10**9)
         way = f"{LIMIT}={max(gigabytes, 1)}GB allows as much"
         if size_in(LIMIT) is not None:
-            return f"and {LIMIT} allows {in_words(self.limit)}."
-        if RATIO * stored <= max(self._memory, SMALL):
-            much = f"{RATIO:,} times that" if RATIO * stored > SMALL else in_words(SMALL)
+            return f"and {LIMIT} allows {in_words(most)}."
+        if most == max(SMALL, RATIO * stored):
+            much = f"{RATIO:,} times that" if most > SMALL else in_words(SMALL)
             return f"and {in_words(stored)} are stored: {much} is the most that is made of it. If you trust the file, {way}."
         half = f"half of the memory that is free here, is {in_words(self._memory)}"
         return f"and what may be made of it, {half}. Divide it into several files, or use a machine with more memory; {way}."
@@ -113,6 +121,17 @@ def unpacks(source: str, n_bytes: int) -> None:
     """
     if (now := _NOW.get()) is not None:
         now.unpacks(source, n_bytes)
+
+
+def unpacks_in_parts(source: str, n_bytes: int) -> None:
+    """The same of bytes that are made a part at a time: they are held against what is stored alone."""
+    if (now := _NOW.get()) is not None:
+        now.unpacks_in_parts(source, n_bytes)
+
+
+def fits_whole(n_bytes: int) -> bool:
+    """Whether a file of so many bytes can be read at once, even one that is all zeros and compressed."""
+    return n_bytes * DEFLATE <= free_memory() // SHARE
 
 
 def needs(source: str, n_bytes: int) -> None:

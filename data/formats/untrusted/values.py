@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import DataError
+from ...storage.json_text import parse_json
 from ..imported import Array, check_rename, native
+from .unpacking import OBJECTS, needs, unpacking
 
 Leaves = dict[str, Array]  # an observation's arrays by key, nested keys joined by "/"; "" is the only key of a plain one
+
+
+def json_file(path: Path) -> Any:
+    """What a file of JSON says.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON.
+        DataError: it is so large that what it says might not fit into memory.
+    """
+    with unpacking(path):
+        needs(str(path), OBJECTS * path.stat().st_size)
+        return parse_json(path.read_bytes())
 
 
 def names_in(

@@ -18,8 +18,9 @@ import pytest
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError, StorageError
 from d3ray.data.formats.hdf5.d4rl import plan_d4rl, read_d4rl
-from d3ray.data.formats.registry import plan
+from d3ray.data.formats.registry import plan, read
 from d3ray.data.formats.tabular import csv_lines
+from d3ray.data.formats.untrusted import unpacking
 from d3ray.data.storage.pieces import workspace
 from d3ray.data.storage.steps import StepTable, concat_steps, steps_from_arrays
 from d3ray.data.storage.writing import Draft
@@ -310,3 +311,36 @@ def test_a_worker_that_is_killed_is_replaced_but_not_for_ever(local_ray: Path, t
     assert (
         Dataset.open(tmp_path / "set").fingerprint == Dataset.from_steps(concat_steps([*map(part, range(3))]), name="").fingerprint
     )
+
+
+def test_a_small_file_is_read_in_parts_where_it_may_unpack_to_more_than_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 10_000
+    with h5py.File(tmp_path / "frames.h5", "w") as file:
+        file.create_dataset(
+            "observations", (n, 1, 84, 84), "u1", chunks=(500, 1, 84, 84), compression="gzip", data=np.zeros((n, 1, 84, 84), "u1")
+        )
+        file["actions"], file["rewards"], file["terminals"] = np.zeros(n, int), np.arange(n, dtype=float), np.arange(n) % 100 == 99
+    monkeypatch.setattr(unpacking, "free_memory", lambda: 130_000_000)
+    monkeypatch.setattr(reading, "PART_BYTES", 1 << 24)
+    with pytest.raises(
+        DataError, match=r"unpacks to 70\.9 MB or more, and what may be made of it, half of the memory that is free here"
+    ):
+        read(tmp_path / "frames.h5")
+    done = ingest(tmp_path / "frames.h5", tmp_path / "out")
+    assert done.dataset.n_transitions == n
+    monkeypatch.undo()
+    assert done.dataset.fingerprint == ingest(tmp_path / "frames.h5", tmp_path / "whole").dataset.fingerprint
+
+
+def test_parts_are_held_against_what_is_stored_as_the_whole_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 1_000_000
+    with h5py.File(tmp_path / "hollow.h5", "w") as file:
+        file.create_dataset("observations", (n, 1000), "f8", chunks=(1, 1000))
+        file["actions"], file["rewards"], file["terminals"] = np.zeros(n, "i1"), np.zeros(n, "i1"), np.arange(n) % 100 == 99
+    monkeypatch.setattr(unpacking, "RATIO", 100)
+    with pytest.raises(
+        DataError, match=r"hollow\.h5 unpacks to 8 GB or more, and 3 MB are stored: 100 times that is the most"
+    ):
+        plan(tmp_path / "hollow.h5", n_bytes=1 << 24)
