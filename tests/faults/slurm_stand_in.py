@@ -76,9 +76,12 @@ def srun(arguments: list[str]) -> int:
         return 1
     cpus = str(asked.cpus_per_task or 1)  # a step has one CPU unless it says otherwise, whatever the job has
     tasks = [
-        subprocess.Popen(asked.command, env={**os.environ, "SLURMD_NODENAME": name, "SLURM_CPUS_PER_TASK": cpus}) for name in names
+        subprocess.Popen(
+            asked.command, env={**os.environ, "SLURMD_NODENAME": name, "SLURM_CPUS_PER_TASK": cpus}, start_new_session=True
+        )
+        for name in names
     ]
-    signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
+    signal.signal(signal.SIGTERM, lambda *_: [os.killpg(task.pid, signal.SIGTERM) for task in tasks if task.poll() is None])
     left = list(tasks)
     while left:
         for task in [task for task in left if task.poll() is not None]:

@@ -36,7 +36,7 @@ class Slurm:
     """Its commands, in a folder with the script."""
 
     def __init__(self, folder: Path, store: ObjectStore) -> None:
-        self.folder, self.store, self.storage = folder, store, store.uri("results")
+        self.folder, self.storage = folder, store.uri(folder.name)  # tests of a process share one bucket
         (folder / "slurm/dead").mkdir(parents=True)
         (folder / "bin").mkdir()
         (folder / "home").mkdir()

@@ -44,7 +44,7 @@ export MLFLOW_TRACKING_URI={{ tracking | shell }}
 # Where runs are tracked, unless the shell that called sbatch says so already: without it, in a database beside the results.
 # export MLFLOW_TRACKING_URI=https://...
 {% endif %}
-export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
+export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
 export RAY_health_check_period_ms=2000 RAY_health_check_timeout_ms=3000 RAY_health_check_failure_threshold=5
 
 # Whoever has the token may run any program as you; it lies in your home, which every node sees.
@@ -74,23 +74,27 @@ end() {
 running=()
 trap end EXIT
 
-# The first node has the head, and trials too: all but one of its CPUs.
+# The first node has the head, and trials too: all but one of its CPUs. Ray gives up on a node that needs more than 30 seconds to start,
+# as one may whose Python lies on a busy file system; so it is tried again.
 mkdir -p "$scratch"
-ray start --head "${node[@]}" --port="$port" --temp-dir="$scratch" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 1)) \
-    --ray-client-server-port=$((port + 2)) --num-cpus=$((SLURM_CPUS_PER_TASK > 1 ? SLURM_CPUS_PER_TASK - 1 : 1)) > "$scratch/head.log" 2>&1 &
-head=$!
-running+=("$head")
-until ray health-check --address="$address" > /dev/null 2>&1; do
-    if ! kill -0 "$head" 2> /dev/null || ((SECONDS > 600)); then
-        cat "$scratch/head.log"
-        exit 1
-    fi
-    sleep 1
+for _ in 1 2 3; do
+    ray start --head "${node[@]}" --port="$port" --temp-dir="$scratch" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 1)) \
+        --ray-client-server-port=$((port + 2)) --num-cpus=$((SLURM_CPUS_PER_TASK > 1 ? SLURM_CPUS_PER_TASK - 1 : 1)) \
+        > "$scratch/head.log" 2>&1 &
+    head=$!
+    running=("$head")
+    while kill -0 "$head" 2> /dev/null && ! grep -q "Ray runtime started" "$scratch/head.log"; do sleep 1; done
+    kill -0 "$head" 2> /dev/null && break
 done
+if ! kill -0 "$head" 2> /dev/null; then
+    cat "$scratch/head.log"
+    exit 1
+fi
 if ((others > 0)); then
+    # shellcheck disable=SC2016 # its arguments are what follows
     srun --nodes="$others" --ntasks="$others" --cpus-per-task="$SLURM_CPUS_PER_TASK" --exclude="$SLURMD_NODENAME" \
-        --no-kill --kill-on-bad-exit=0 --wait=0 --label \
-        ray start --address="$address" "${node[@]}" --num-cpus="$SLURM_CPUS_PER_TASK" > "$scratch/workers.log" 2>&1 &
+        --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'for _ in 1 2 3; do ray start "$@" && exit; done; exit 1' node \
+        "${node[@]}" --address="$address" --num-cpus="$SLURM_CPUS_PER_TASK" > "$scratch/workers.log" 2>&1 &
     running+=($!)
 fi
 
