@@ -1,4 +1,4 @@
-"""Writes what the documents repeat from the code: a page for each algorithm, and each job's options between two markers.
+"""Writes what is repeated from the code: a page for each algorithm, each job's options between two markers, ray_cluster.yaml.
 
 python docs/generate.py          # the tests fail where a document is not as this would write it
 """
@@ -27,6 +27,7 @@ from d3ray.jobs.command.completion import TABLE
 from d3ray.jobs.command.completion_table import table
 from d3ray.jobs.command.describe import help_text
 from d3ray.jobs.command.running import job_names, load_job
+from d3ray.platform.cluster.description import Description
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
@@ -50,6 +51,7 @@ def documents() -> dict[Path, str]:
     made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in ours()}
     made[DOCS / "algorithms" / f"{MODEL}.md"] = model_page()
     made[TABLE] = table()
+    made[DOCS.parent / "ray_cluster.yaml"] = Description().files_for("aws")["ray_cluster.yaml"]
     for file in sorted(DOCS.glob("*.md")):
         text = file.read_text(encoding="utf-8")
         new = OPTIONS.sub(lambda found: f"{found[1]}{options(found[2])}{found[3]}", text)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
 from ..command.console import note
+
+if TYPE_CHECKING:
+    from ...platform.cluster.launcher import ClusterFile
 
 
 class UpConfig(JobConfig):
@@ -14,7 +18,9 @@ class UpConfig(JobConfig):
 
     file: str = option("ray_cluster.yaml", "of Ray's cluster launcher", operand=True)
     yes: bool = option(False, "start without asking; machines cost money")
-    dry_run: bool = option(False, "look whether the file and this machine are ready, and start nothing")
+    dry_run: bool = option(
+        False, "look whether the file, this machine and an AWS account are ready, say what it costs, and start nothing"
+    )
     rehearse: bool = option(False, "play its node types on this machine, with a training whose node is killed; two minutes")
     cpu: float = option(1, "CPUs of the trial of a rehearsal", gt=0)
     gpu: float = option(0.25, "GPUs of the trial of a rehearsal, which are numbers there: it trains on the CPU", ge=0)
@@ -36,6 +42,8 @@ def run(config: UpConfig) -> Result:
     if lacking := file.lacking():
         raise ConfigError(f"{config.file} is fine, but cannot be used yet. {' '.join(lacking)}")
     about = f"{file.provider}: a head and at most {file.prepared['max_workers']} workers"
+    for line in _looked_at(file):
+        note(line)
     if config.dry_run:
         return Result(made=f"{config.file} is ready to be used ({about}).", look={"start it": f"d3ray up {config.file}"})
     agreed(f"Start {about}?", config.yes)
@@ -47,6 +55,17 @@ def run(config: UpConfig) -> Result:
         "end it": f"d3ray down {config.file}",
     }
     return Result(made=f"The cluster of {config.file} is up.", look=look)
+
+
+def _looked_at(file: ClusterFile) -> list[str]:
+    """What it will make and cost, where that is known. Raises ConfigError: the cloud's account is not ready."""
+    if file.provider != "aws":
+        return []
+    from ...platform.cluster.aws_account import bill, lacking_in_account
+
+    if lacking := lacking_in_account(file.prepared):
+        raise ConfigError(f"{file.path} is fine, but cannot be used yet. {' '.join(lacking)}")
+    return bill(file.prepared)
 
 
 def _rehearsed(config: UpConfig) -> Result:

@@ -52,7 +52,7 @@ class ClusterFile:
             config = yaml.safe_load(path.read_text(encoding="utf-8"))
         except OSError:
             raise ConfigError(
-                f"There is no cluster file {str(path)!r}; ray_cluster.yaml and examples/clusters have some."
+                f"There is no cluster file {str(path)!r}; `d3ray cluster new aws` writes one, and examples/clusters has some."
             ) from None
         except yaml.YAMLError as error:
             raise ConfigError(f"{path} is no YAML: {' '.join(str(error).split())}.") from None

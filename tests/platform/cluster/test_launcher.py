@@ -161,5 +161,5 @@ def test_a_file_that_ray_does_not_accept_is_refused_in_one_sentence(
 def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("down", ["no/such.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "There is no cluster file 'no/such.yaml'; ray_cluster.yaml and examples/clusters have some.\n"
+        "There is no cluster file 'no/such.yaml'; `d3ray cluster new aws` writes one, and examples/clusters has some.\n"
     )

@@ -1,0 +1,131 @@
+"""What an AWS account lacks for a cluster file, and what the cluster will cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Dollars an hour on demand, Linux, in us-east-1 and us-west-2, as AWS listed them in 2025; other regions cost up to a third more.
+_HOURLY = {
+    "m6i.large": 0.096,
+    "m6i.xlarge": 0.192,
+    "m6i.2xlarge": 0.384,
+    "g4dn.xlarge": 0.526,
+    "g4dn.2xlarge": 0.752,
+    "g4dn.12xlarge": 3.912,
+    "g5.xlarge": 1.006,
+    "g5.2xlarge": 1.212,
+    "g5.4xlarge": 1.624,
+    "g5.12xlarge": 5.672,
+    "g5.48xlarge": 16.288,
+    "g6.xlarge": 0.805,
+    "g6.2xlarge": 0.978,
+    "g6.4xlarge": 1.323,
+    "g6.12xlarge": 4.602,
+    "g6e.xlarge": 1.861,
+    "g6e.2xlarge": 2.242,
+    "g6e.4xlarge": 3.004,
+}
+_DISK = 0.08 / 730  # dollars for a GB of gp3 an hour
+_ADDRESS = 0.005  # for a public address an hour
+
+
+def bill(config: Mapping[str, Any]) -> list[str]:
+    """What a prepared file will have made, a line for each type of node, and what all of it costs an hour."""
+    lines: list[str] = []
+    idle, most = 0.0, 0.0
+    for name, about in config["available_node_types"].items():
+        node, head = about["node_config"], name == config["head_node_type"]
+        instance, spot = node["InstanceType"], "InstanceMarketOptions" in node
+        disk = sum(device.get("Ebs", {}).get("VolumeSize", 0) for device in node.get("BlockDeviceMappings", ()))
+        n = "1" if head else f"{about.get('min_workers', 0)} to {about['max_workers']}"
+        price = _HOURLY.get(instance)
+        each = None if price is None else price + disk * _DISK + _ADDRESS
+        cost = "its price is not known here" if each is None else f"${each:.2f} an hour each{' at most' if spot else ''}"
+        lines.append(f"{n} × {name}: {instance}{' spot' if spot else ''}, {disk} GB of disk, {cost}")
+        idle += (each or 0) * (1 if head else about.get("min_workers", 0))
+        most += (each or 0) * (1 if head else about["max_workers"])
+    lines.append(
+        f"together ${idle:.2f} an hour while no trial waits and at most ${most:.2f}: AWS's list of 2025 for us-west-2 on demand; "
+        "spot instances cost some 30 to 70 % less, other regions up to a third more"
+    )
+    return lines
+
+
+def lacking_in_account(config: Mapping[str, Any]) -> list[str]:
+    """What the account of this shell's credentials has not, that nodes of a prepared file need; a sentence each.
+
+    What these credentials may not look at counts as there.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    provider = config["provider"]
+    region = provider["region"]
+    try:
+        iam, ec2 = boto3.client("iam", region_name=region), boto3.client("ec2", region_name=region)
+        found = list[str]()
+        for name, about in config["available_node_types"].items():
+            node = about["node_config"]
+            for one in (_profile(iam, name, node), _type(ec2, provider, node), *_groups(ec2, name, node)):
+                if one and one not in found:
+                    found.append(one)
+    except (BotoCoreError, ClientError) as error:
+        return [f"AWS cannot be asked: {str(error).rstrip('.')}."]
+    return found
+
+
+def _profile(iam: Any, type_: str, node: Mapping[str, Any]) -> str:
+    profile = node.get("IamInstanceProfile", {})
+    name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
+    if not name:
+        return f"{type_} has no IamInstanceProfile, without which its nodes cannot read a bucket."
+    if _answer(iam.get_instance_profile, "NoSuchEntity", InstanceProfileName=name) == "NoSuchEntity":
+        return f"The account has no instance profile {name!r}, which the stack of aws_account.yaml makes."
+    return ""
+
+
+def _type(ec2: Any, provider: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    instance, zones = node["InstanceType"], provider.get("availability_zone", "")
+    filters = [{"Name": "instance-type", "Values": [instance]}]
+    if zones:
+        filters.append({"Name": "location", "Values": [zone.strip() for zone in zones.split(",")]})
+    offered = _answer(ec2.describe_instance_type_offerings, LocationType="availability-zone", Filters=filters)
+    if isinstance(offered, dict) and not offered["InstanceTypeOfferings"]:
+        return f"{zones or provider['region']} offers no {instance}."
+    return ""
+
+
+def _groups(ec2: Any, type_: str, node: Mapping[str, Any]) -> list[str]:
+    ids = node.get("SecurityGroupIds", ())
+    if not ids:
+        return [f"{type_} has no SecurityGroupIds: Ray would make a group that lets ssh in from the whole world."]
+    answer = _answer(ec2.describe_security_groups, "InvalidGroup.NotFound", GroupIds=list(ids))
+    if answer == "InvalidGroup.NotFound":
+        return [f"{' or '.join(ids)} is no security group of the account and its region."]
+    groups = answer["SecurityGroups"] if isinstance(answer, dict) else []
+    return [
+        f"The security group {group['GroupId']} lets the whole world in; let ssh in from your address alone."
+        for group in groups
+        if any(_everyone(rule) for rule in group["IpPermissions"])
+    ]
+
+
+def _everyone(rule: Mapping[str, Any]) -> bool:
+    addresses = [one["CidrIp"] for one in rule.get("IpRanges", ())] + [one["CidrIpv6"] for one in rule.get("Ipv6Ranges", ())]
+    return any(address in ("0.0.0.0/0", "::/0") for address in addresses)
+
+
+def _answer(ask: Any, *known: str, **what: Any) -> Any:
+    """What AWS answers: an error of a known kind as its name, and None where that may not be asked."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return ask(**what)
+    except ClientError as error:
+        code: str = error.response["Error"]["Code"]
+        if code in known:
+            return code
+        if code in ("AccessDenied", "UnauthorizedOperation", "AccessDeniedException"):
+            return None
+        raise
