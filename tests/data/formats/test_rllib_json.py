@@ -109,7 +109,7 @@ def test_propensities_are_kept_whether_as_logarithms_or_not(tmp_path: Path) -> N
     )
     assert read(both).steps.columns["log_prob"][:3].tolist() == [-1, -2, -3]
     never = write(tmp_path / "never", line({**one, "action_prob": np.array([0.5, 0.0, 1.0])}))
-    with pytest.raises(DataError, match="'action_prob' is 0.0 in row 1; of an action that was taken a density is above 0"):
+    with pytest.raises(DataError, match=r"'action_prob' is 0.0 in row 1; of an action that was taken a density is above 0"):
         read(never)
 
 
