@@ -12,6 +12,7 @@ from rich.text import Text
 from ...data.doctor import Finding, Histogram, Report
 from ...data.doctor.estimate import BATCH, N_STEPS
 from ...data.errors import in_words
+from ...data.spec import Discrete
 from ...data.storage.statistics import Moments, Statistics
 from ...platform.words import listed, space_text
 
@@ -47,8 +48,9 @@ def lines(dataset: Dataset, description: dict[str, Any], report: Report | None) 
     for label, values in rows:
         yield label if not values else f"{label:{width}}" + "".join(f"{value:>12}" for value in values)
     if (counts := statistics.action_counts) is not None:
+        numbered = enumerate(counts, dataset.spec.action.start if isinstance(dataset.spec.action, Discrete) else 0)
         yield ""
-        yield "actions taken: " + ", ".join(f"{k}: {n:,} ({n / dataset.n_transitions:.1%})" for k, n in enumerate(counts))
+        yield "actions taken: " + ", ".join(f"{k}: {n:,} ({n / dataset.n_transitions:.1%})" for k, n in numbered)
     if n := statistics.action_outside:
         yield ""
         yield f"{n:,} actions ({n / dataset.n_transitions:.2%}) lie outside the action space; they are kept as they are."

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from d3ray.data.dataset import Dataset
-from d3ray.data.spec import Box, Environment, Spec
+from d3ray.data.spec import Box, Discrete, Environment, Spec
 from d3ray.jobs.command.running import run_command
 from d3ray.jobs.data import inspect as inspect_job
 
@@ -87,6 +87,16 @@ def test_provenance_names_the_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{tmp_path}/0.npz: 4 transitions in 1 episodes, npz format" in out
     assert "and 2 more" in out
     assert "actions taken: 0: 0 (0.0%), 1: 28 (100.0%)" in out
+
+
+def test_actions_are_counted_from_where_they_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = Spec(observation=Box(shape=(2,)), action=Discrete(n=3, start=2))
+    Dataset.from_arrays(np.ones((4, 2)), [2, 4, 4, 4], np.ones(4), [0, 0, 0, 1], spec=spec).write(tmp_path / "set")
+    assert run_command("inspect", [str(tmp_path / "set")]) == 0
+    out = capsys.readouterr().out
+    assert "one of 3, from 2 on" in out
+    assert "actions taken: 2: 1 (25.0%), 3: 0 (0.0%), 4: 3 (75.0%)" in out
+    assert "1 of 3 actions were never taken: 3." in out
 
 
 def test_what_cannot_be_read_is_refused(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
