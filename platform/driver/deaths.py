@@ -27,6 +27,7 @@ _TAKEN = re.compile(r"Actor\((\w+)\)[^()]*memory used=([\d.]+)GB")
 _ON_NODE = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB limit")
 _ENDINGS = {  # Ray's words, and what they mean
     "node has died|node is dead": "its node died",
+    "is unavailable": "it cannot be reached any more, as where its node died",
     "SIGTERM": "somebody ended it (SIGTERM)",
     r"with an exit code (-?\d+)": r"it ended itself, with exit status \1",
 }
@@ -84,11 +85,14 @@ class Deaths:
             return self._short(said)
         if isinstance(self.error, RayTaskError):  # as the death of a process that trains with it
             return str(self.error.cause).strip().rstrip(".")
-        if (found := _PROCESS.search(said)) and (words := _last_words(found[1])):
+        log = _log(found[1]) if (found := _PROCESS.search(said)) else None
+        if log and (words := _last_words(log)):
             return words
         for words, meaning in _ENDINGS.items():
             if ended := re.search(words, said):
                 return ended.expand(meaning)
+        if log is None:  # on another machine, where it says more
+            return "it was killed, crashed or ended itself"
         return "the system killed it, out of memory (SIGKILL)" if killed > 0 else "it was killed (SIGKILL), or ended itself"
 
     def _short(self, said: str) -> str:
@@ -106,15 +110,19 @@ def _take(manager: type[actor_manager.RayActorManager]) -> None:
     controller.RayActorManager = manager
 
 
-def _last_words(process: str) -> str:
-    """What a process of this machine wrote as a signal ended it, and where that was; empty: nothing."""
+def _log(process: str) -> str | None:
+    """The end of what a worker of this machine wrote; None: it was no worker of this machine."""
     node: Any = global_worker.node
-    logs = Path(node.get_logs_dir_path())
-    text = "".join(file.read_text(errors="replace")[-_LOG:] for file in logs.glob(f"worker-*-{process}.err"))
-    if (fatal := _FATAL.search(text)) is None:
+    files = list(Path(node.get_logs_dir_path()).glob(f"worker-*-{process}.err"))
+    return "".join(file.read_text(errors="replace")[-_LOG:] for file in files) if files else None
+
+
+def _last_words(log: str) -> str:
+    """What a worker wrote as a signal ended it, and where that was; empty: nothing."""
+    if (fatal := _FATAL.search(log)) is None:
         return ""
     name = f"{fatal[1].lower()} ({_SIGNALS[fatal[1]]})" if fatal[1] in _SIGNALS else fatal[1]
-    at = _FRAME.search(text, fatal.end())
+    at = _FRAME.search(log, fatal.end())
     return f"{name} in {at[3]}, {at[1]}, line {at[2]}" if at else name
 
 

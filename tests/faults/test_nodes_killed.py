@@ -42,7 +42,9 @@ def test_a_node_killed(cluster: LocalCluster, train: Train, undisturbed: Runs) -
     assert command.wait() == 0, command.log.read_text()
     assert runs.trial(0).folder.read("attempt") == b"1"
     said = command.log.read_text()
-    assert said.count(f"{runs.trial(1).identity}: its worker died: ") == 1
+    assert said.count(f"{runs.trial(1).identity}: its worker died: it cannot be reached any more, as where its node died. ") == 1, (
+        said
+    )
     sentence = "Another goes on from the newest checkpoint, restart 1 of 3 without a checkpoint between. Ray's words: "
     assert said.count(f"{sentence}{runs.experiment.folder.name}/{FILE}\n") == 1
     assert "Traceback" not in said
