@@ -135,6 +135,7 @@ class Status(Told):
     best: Best | None = None
     errors: list[Fault] = []
     trouble: list[str] = []  # what could not be read
+    datasets: list[str] = []  # what its trials learn from: folders, URIs or catalog names
     trials: list[TrialStatus] = []
     job: Job | None = None  # the newest that ran it, where one is known
 

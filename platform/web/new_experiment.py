@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ...data.errors import ConfigError, did_you_mean
@@ -11,7 +12,7 @@ from .. import api as d3ray
 from ..api.told import AlgorithmAbout, JobName
 from ..yaml_text import parse_value, to_block
 from .compare import flat
-from .datasets import SHIPPED, environment_id
+from .datasets import environment_id
 from .forms import Field, as_text, differing, fields, grouped, nested
 from .site import Site
 
@@ -51,7 +52,7 @@ def shown(
         top: What the fields beside the algorithm's hold.
         search: Spaces of settings, as a sweep has them.
     """
-    ready = [one for one in d3ray.datasets.list(site.datasets) if one.state == "READY"]
+    ready = [one for one in site.watch.datasets() if one.state == "READY"]
     data = next((one for one in ready if one.name == dataset), ready[0] if ready else None)
     names = fitting(data.actions if data else "continuous")
     name = str(chosen.get("name") or "")
@@ -191,13 +192,15 @@ def from_config(site: Site, config: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in config.items() if name in _TAKEN}
     job: JobName = "sweep" if plain.get("search") else "train"
     whole = d3ray.check(plain, job=job).config  # short forms are written out
-    told = shown(site, dataset_name(site, whole["dataset"]), whole["algorithm"], top_of(whole), whole.get("search"))
+    said = dataset_name(site, whole["dataset"])
+    told = shown(site, said, whole["algorithm"], top_of(whole), whole.get("search"))
     if told["about"].name != (name := whole["algorithm"]["name"]):
         raise ConfigError(f"There is no algorithm {name!r} for this dataset{did_you_mean(name, told['algorithms'])}")
     again, made = config_of(site, told["pairs"])
     kept = flat(d3ray.check({key: value for key, value in made.items() if key != "storage"}, job=again).config)
     before = {name for name, value in flat(whole).items() if kept.get(name) != value} | (config.keys() - plain.keys())
-    told["lost"] = sorted(name for name in before if name not in _MINE)
+    lost = {name for name in before if name not in _MINE} | ({"dataset"} if not said else set())
+    told["lost"] = sorted(lost)
     return told
 
 
@@ -230,15 +233,16 @@ def planned(site: Site, said: list[tuple[str, str]]) -> dict[str, Any]:
 def _dataset_folder(site: Site, name: str) -> str:
     if not name:
         raise ConfigError("There is no dataset yet: bring one in first.")
-    return str(d3ray.datasets.open(name, folder=site.datasets).folder)
+    return str(site.watch.dataset(name).folder)
 
 
 def dataset_name(site: Site, place: str | None) -> str:
-    """What the page calls a dataset of a config; empty: it is none of its own."""
+    """What the page calls a dataset of a config; empty: it shows none such."""
     if place is None:
         return ""
-    by_catalog = {catalog: name for name, (catalog, _) in SHIPPED.items()}
-    return by_catalog.get(place) or place.rstrip("/").rpartition("/")[2]
+    last, known = place.rstrip("/").rpartition("/")[2], site.watch.datasets()
+    there = [one.name for one in known if Path(one.folder) == Path(place)] if "/" in place else []
+    return next(iter([*there, *(one.name for one in known if one.name == last)]), "")
 
 
 def top_of(config: Mapping[str, Any]) -> dict[str, Any]:

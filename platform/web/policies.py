@@ -50,7 +50,7 @@ def show(site: At, request: Request, name: str, of: str = "") -> Response:
         of = choices[0][0]
     source, seed = policy(site, name, of)
     about = d3ray.about(source, seed=seed, storage=site.storage)
-    data = [one for one in d3ray.datasets.list(site.datasets) if one.state == "READY"]
+    data = [one for one in site.watch.datasets() if one.state == "READY"]
     told: dict[str, Any] = {"name": name, "about": about, "choices": choices, "of": of, "results": found, "datasets": data}
     return site.page(request, "policies/show.html", **told)
 
@@ -76,7 +76,7 @@ def video(site: At, name: str, of: str = "") -> Response:
 @router.post("/experiments/{name}/policy/judge")
 def judge(site: At, name: str, said: Said) -> Response:
     """Lets logs say what it would return."""
-    data = d3ray.datasets.open(said.get("dataset", ""), folder=site.datasets)
+    data = site.watch.dataset(said.get("dataset", ""))
     steps = said.get("n_steps", "").strip()
     config: dict[str, Any] = {
         "policies": str(site.watch.handle(name).folder),

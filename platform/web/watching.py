@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...data.errors import ConfigError
@@ -17,10 +17,18 @@ ROWS_SECONDS = 1.0
 
 
 class Watch:
-    """What is read of the experiments of a storage and the datasets of a folder, shared by all who look at once."""
+    """What is read of the experiments of a storage and of datasets, shared by all who look at once.
 
-    def __init__(self, storage: str, address: str | None, datasets: str) -> None:
-        self._storage, self._address, self._datasets, self._lock = storage, address, datasets, threading.Lock()
+    Args:
+        storage: Folder or URI of all results.
+        address: Of the Ray cluster; None: this machine.
+        datasets: Folder of datasets.
+        beside: A further folder whose datasets are shown.
+    """
+
+    def __init__(self, storage: str, address: str | None, datasets: str, beside: str | None = None) -> None:
+        self._storage, self._address, self._datasets, self._beside = storage, address, datasets, beside
+        self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
         self._handles: dict[str, d3ray.ExperimentHandle] = {}
         self._busy: dict[tuple[str, str], threading.Lock] = {}
@@ -47,8 +55,19 @@ class Watch:
         return self._read("list", "", _STATUS_SECONDS, lambda: d3ray.list(self._storage, address=self._address))
 
     def datasets(self) -> list[DatasetStatus]:
-        """How every dataset stands."""
-        return self._read("datasets", "", _STATUS_SECONDS, lambda: d3ray.datasets.list(self._datasets))
+        """How every dataset stands: those of the folder, and those that lie elsewhere."""
+
+        def read() -> list[DatasetStatus]:
+            return d3ray.datasets.list(self._datasets, experiments=self._experiments(), beside=self._beside)
+
+        return self._read("datasets", "", _STATUS_SECONDS, read)
+
+    def dataset(self, name: str) -> d3ray.datasets.DatasetHandle:
+        """One of them. Raises ConfigError: there is none."""
+        return d3ray.datasets.open(name, folder=self._datasets, experiments=self._experiments(), beside=self._beside)
+
+    def _experiments(self) -> Iterator[Status]:
+        yield from self.all()  # once somebody asks for them
 
     def status(self, name: str) -> Status:
         """How one stands."""

@@ -123,18 +123,43 @@ def test_a_list_that_has_not_changed_is_not_sent_again(mine: Served, monkeypatch
     assert ["1 to 1 of 2" in newest, "2 to 2 of 2" in oldest] == [True, True]
 
 
+def chosen(page: str) -> dict[str, str]:
+    """What the form of a dataset has selected, by field."""
+    fields = re.findall(r'<select id="[^"]+" name="([^"]+)">(.*?)</select>', page, re.DOTALL)
+    found = {name: re.search(r"<option(?: value=\"([^\"]*)\")? selected>([^<]*)", options) for name, options in fields}
+    return {name: (one[1] if one[1] is not None else one[2]) if one else "" for name, one in found.items()}
+
+
 def test_a_file_that_cannot_be_read_is_decided_about_again(served: Served) -> None:
-    """Columns of other names: the page shows them, and which is what can be said."""
-    text = LOG.replace("observation:0,observation:1,action:0", "x,y,force").replace("episode", "run")
-    served.post("/datasets", {"name": "odd", "upload": served.upload("odd.csv", text.encode())})
+    """Columns of other names: the page shows them with their values and a guess, and keeps what was said when that fails too."""
+    text = LOG.replace("observation:0,observation:1,action:0", "x,y,force").replace("episode", "run").replace("reward", "what")
+    served.post("/datasets", {"name": "odd", "upload": served.upload("odd.csv", text.encode()), "kind": "continuous"})
     handle = datasets.open("odd", folder=served.site.datasets)
     assert handle.wait(60).state == "FAILED"
     page = served.get("/datasets/odd").text
-    assert 'name="column:force"' in page
-    said = {"column:run": "episode", "column:x": "observation", "column:y": "observation", "column:force": "action"}
+    assert "rename" not in page
+    assert "which column is the observation, the action, the reward: say so below" in page  # a flag ends episodes
+    assert "0, 1, 2, 3</td>" in page  # first values
+    columns = {"run": "episode", "x": "observation", "y": "observation", "force": "action", "what": "observation"}
+    assert chosen(page) == {
+        **{f"column:{name}": role for name, role in columns.items()},
+        **{"column:terminated": "", "kind": "continuous", "ends": "", "actions": ""},
+    }
+    said = {"timeout_at": "7", "kind": "continuous", "ends": "terminated", "actions": "clip", "action_scale": "2"}
+    said |= {f"column:{name}": role for name, role in columns.items()}
     served.post("/datasets/odd/again", said)
+    assert handle.wait(60).state == "FAILED"
+    page = served.get("/datasets/odd").text
+    assert "which column is the reward: say so below" in page
+    assert {f"column:{name}": role for name, role in columns.items()}.items() <= chosen(page).items()
+    assert {"kind": "continuous", "ends": "terminated", "actions": "clip"}.items() <= chosen(page).items()
+    assert re.search(r'name="timeout_at"[^>]* value="7"', page)
+    assert re.search(r'name="action_scale"[^>]* value="2.0"', page)
+    emptied = {"timeout_at": "", "ends": "", "actions": "keep", "action_scale": ""}
+    served.post("/datasets/odd/again", {**said, **emptied, "column:what": "reward"})
     found = handle.wait(60)
     assert (found.state, found.n_episodes, found.observation) == ("READY", N, "2 float32, bounds not known (x, y)")
+    assert handle.settings().keys() == {"rename", "discrete_action"}  # what was emptied is taken back
 
 
 def test_split_and_delete_with_what_depends_on_it(mine: Served, monkeypatch: pytest.MonkeyPatch) -> None:
