@@ -50,10 +50,7 @@ def _within(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _name(name: str, place: Path, taken: Collection[str]) -> str:
     """The first that is free, of letters that names may have."""
-    above = [name]
-    for part in ("", *reversed(place.parent.parts)):
-        above.insert(0, part)
-        said = re.sub(r"[^\w.+-]+", "-", "-".join(filter(None, above)), flags=re.ASCII).strip("-_.+")[-_MOST:] or "dataset"
-        if said not in taken:
-            break
-    return said
+    parts = [name, *reversed(place.parent.parts)]
+    names = ["-".join(reversed(parts[:n])) for n in range(1, len(parts) + 1)]
+    plain = [re.sub(r"[^\w.+-]+", "-", one, flags=re.ASCII).strip("-_.+")[-_MOST:] or "dataset" for one in names]
+    return next((one for one in plain if one not in taken), plain[-1])

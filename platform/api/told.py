@@ -296,6 +296,7 @@ class PolicyAbout(Told):
     names: tuple[str, ...] | None  # what these entries are called, in their order; None where that is not known
     remembers: bool  # it has a memory, or draws: one observation does not settle its action
     environment: str | None
+    fingerprint: str | None  # of what it learned from; None: not known
 
 
 class Planned(Told):

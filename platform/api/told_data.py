@@ -16,6 +16,7 @@ class DatasetStatus(Told):
     folder: str
     state: Literal["RUNNING", "READY", "FAILED"]
     reason: str = ""  # why it was not made
+    lacking: tuple[str, ...] = ()  # of episode, observation, action and reward, what no column of its table is said to be
     remarks: tuple[str, ...] = ()  # what the job that makes it, or made it, has said
     n_episodes: int = 0
     n_transitions: int = 0
@@ -87,6 +88,11 @@ class Inspected(Told):
     order: list[float]  # mean returns of stretches of episodes, in the order of the data
     notes: list[str]  # what importers decided
     provenance: dict[str, Any]
+
+    @property
+    def advice(self) -> dict[str, tuple[Any, str]]:
+        """Settings of an algorithm that make up for what was found, each with what that is."""
+        return {name: (value, one.title) for one in reversed(self.findings) for name, value in one.settings.items()}
 
 
 class EpisodeAbout(Told):

@@ -92,9 +92,7 @@ def shipped(site: At, said: Said) -> Response:
 def show(site: At, request: Request, name: str, start: int = 0) -> Response:
     mine = site.watch.dataset(name)
     now = mine.status()
-    settings = _said(mine)
-    told: dict[str, Any] = {"one": now, "settings": settings}
-    told["table"] = next(filter(None, (d3ray.datasets.table(file, settings.get("rename")) for file in mine.sources())), None)
+    told: dict[str, Any] = {"one": now, "settings": _said(mine), "table": mine.table()}
     told["projects"] = site.records.projects()
     if now.state == "READY":
         start = max(0, min(start, now.n_episodes - 1))
@@ -109,7 +107,8 @@ def show(site: At, request: Request, name: str, start: int = 0) -> Response:
 @router.get("/{name}/inspected")
 def inspected(site: At, request: Request, name: str) -> Response:
     mine = site.watch.dataset(name)
-    seen = mine.inspect()
+    seen = site.watch.inspected(name)
+    assert seen is not None  # since it was waited for
     found = [(one, mending.training(one, name), mending.todo(one)) for one in seen.findings]
     return site.page(request, "datasets/inspected.html", one=mine.status(), seen=seen, findings=found)
 

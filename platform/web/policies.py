@@ -50,7 +50,7 @@ def show(site: At, request: Request, name: str, of: str = "") -> Response:
         of = choices[0][0]
     source, seed = policy(site, name, of)
     about = d3ray.about(source, seed=seed, storage=site.storage)
-    data = [one for one in site.watch.datasets() if one.state == "READY"]
+    data = d3ray.judges(source, site.watch.datasets(), seed=seed, storage=site.storage)
     told: dict[str, Any] = {"name": name, "about": about, "choices": choices, "of": of, "results": found, "datasets": data}
     return site.page(request, "policies/show.html", **told)
 
