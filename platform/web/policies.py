@@ -92,11 +92,11 @@ def judge(site: At, name: str, said: Said) -> Response:
 def promote(site: At, request: Request, name: str, said: Said) -> Response:
     """Makes it the champion where it passes the gate, or gives the champion before it back."""
     if said.get("back"):
-        sentence = d3ray.rollback(name, storage=site.storage).why
+        found = d3ray.rollback(name, storage=site.storage)
     else:
         by: Literal["play", "estimate"] = "estimate" if said.get("by") == "estimate" else "play"
-        sentence = d3ray.promote(name, by=by, storage=site.storage).why
-    return site.page(request, "sentence.html", sentence=sentence)
+        found = d3ray.promote(name, by=by, storage=site.storage)
+    return site.page(request, "policies/promoted.html", found=found)
 
 
 @router.get("/experiments/{name}/policy/{format}")
