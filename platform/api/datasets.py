@@ -34,6 +34,7 @@ from ..words import space_text
 from .elsewhere import elsewhere
 from .places import Submission
 from .processes import Processes
+from .tables import renames, table
 from .told import Job, Status, by_experiment, newest
 from .told_data import (
     Chart,
@@ -46,9 +47,9 @@ from .told_data import (
     Inspected,
     Moments,
     Table,
-    TableColumn,
 )
 
+__all__ = ["FOLDER", "DatasetHandle", "derive", "ingest", "list", "open", "renames", "table"]
 FOLDER = "./datasets"
 _POLL_SECONDS = 0.2
 _MOST_STEPS = 2000  # of an episode that is told
@@ -301,35 +302,6 @@ def _made(job: DataJobName, config: Mapping[str, Any], name: str, folder: str, r
     full = {**config, "target": str(handle.folder), "name": name, "overwrite": replace}
     handle.place.start(Submission(job=job, config=full, experiment=name, storage=handle.root))
     return handle
-
-
-def table(file: str | Path, rename: Mapping[str, str] | None = None) -> Table | None:
-    """The columns of a CSV file with their first values, and what each may be; None: it is no table.
-
-    Args:
-        file: The file.
-        rename: What `ingest` was told of columns; then nothing is guessed.
-    """
-    from ...data.formats.tabular.csv_table import is_table
-    from ...data.formats.tabular.guess import ROLES, lacking, look
-    from ...data.formats.tabular.table_names import usual_names
-
-    if not is_table(Path(file)):
-        return None
-    found, said = look(Path(file)), {name: usual for usual, name in (rename or {}).items()}
-    usual = usual_names([one.name for one in found], said, whole=False)
-    roles = [said.get(one.name, "").partition(":")[0] if rename else one.guess for one in found]
-    columns = [
-        TableColumn(name=one.name, usual=one.usual, role=role, values=[*one.values]) for one, role in zip(found, roles, strict=True)
-    ]
-    return Table(columns=columns, roles=[*ROLES], lacking=lacking(usual))
-
-
-def renames(roles: Mapping[str, str]) -> dict[str, str]:
-    """The setting `rename` of `ingest`, of the role of each column of a table in their order; empty: what its name says."""
-    from ...data.formats.tabular.guess import renames
-
-    return renames(roles)
 
 
 def open(name: str, *, folder: str = FOLDER, experiments: Iterable[Status] = (), beside: str | None = None) -> DatasetHandle:

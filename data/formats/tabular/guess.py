@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ..untrusted.archives import head
@@ -44,16 +45,18 @@ class Column:
 
 
 def look(path: Path, rows: int = 4) -> list[Column]:
-    """The columns of a CSV file. Nothing is guessed where its own names say all that is needed."""
+    """The columns of a CSV file. Nothing is guessed where its own names say all that is needed. Raises csv.Error and OSError."""
     names, separator = header(path)
     text = head(path, HEAD, unpacked=True).decode("utf-8-sig", "replace")
-    cells = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if row][1 : rows + 1]
+    filled = (row for row in csv.reader(io.StringIO(text), delimiter=separator) if row)
+    cells = [*islice(filled, rows + 1)][1:]
     values = {name: tuple(row[k].strip()[:40] for row in cells if k < len(row)) for k, name in enumerate(names)}
     usual = dict(zip(names, usual_names(names, {}, whole=False), strict=True))
-    guesses, wanted = dict[str, str](), lacking(usual.values())
+    guesses, taken, wanted = dict[str, str](), {*usual.values()}, lacking(usual.values())
     for name in names if wanted else ():
-        if not is_known(usual[name]) and (role := _guess(name, values[name], {*guesses.values(), *usual.values()}, wanted)):
+        if not is_known(usual[name]) and (role := _guess(name, values[name], taken, wanted)):
             guesses[name] = role
+            taken.add(role)
     return [Column(n, usual[n] if is_known(usual[n]) else "", guesses.get(n, ""), values[n]) for n in names]
 
 
