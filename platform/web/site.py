@@ -18,7 +18,7 @@ from fastapi.templating import Jinja2Templates
 from markupsafe import Markup
 
 from ...data.errors import ConfigError
-from ..settings.objective import caution
+from .. import api as d3ray
 from ..words import count, size_text, time_text
 from .people import People
 from .records import Records
@@ -109,7 +109,7 @@ class Site:
                 "time_text": time_text,
                 "plural": count,
                 "code": code,
-                "caution": caution,
+                "caution": d3ray.caution,
             }
         )
         env.trim_blocks = env.lstrip_blocks = True
